@@ -1701,7 +1701,7 @@ MUTANTS = (
             (
                 (
                     "        if outcome is not None and active.state is not _COMMITTED:\n"
-                    "            # Skipped for a handler without notes: this call was 1 % of the calls of a task.\n"
+                    "            # Skipped for a handler without notes: this call was 1 % of the function calls for a task.\n"
                     "            is_bare = context.handler_log is None and context.reported is None\n"
                     "            self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)\n"
                 ),
@@ -2324,7 +2324,7 @@ MUTANTS = (
     Mutant(
         "a busy worker looks again and again for a call",
         "outboxq/worker/distributor/postgresql.py",
-        (("            self._begin_look()  # the claim after the pause is one\n", ""),),
+        (("            self._begin_look()  # the claim after the pause is a search\n", ""),),
         ("tests/dialects/test_sleeping.py::test_a_worker_that_does_not_sleep_looks_once_for_a_call",),
     ),
     Mutant(

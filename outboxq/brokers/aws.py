@@ -32,14 +32,14 @@ from .letters import (
 _AT_ONCE = 10
 """The maximum number of messages in a batch."""
 _BATCH_BYTES = 256 * 1024
-"""The size of a batch, which every region allows. A larger message is sent alone."""
+"""The maximum size of a batch in bytes. Every region allows this size. A larger message is sent alone."""
 _MOST_HEADERS = 10
 _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
 _TIMEOUT = 10.0
 """Seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
-"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0 it answers at once, and an idle
-receiver would send requests, which are billed, without a pause.
+"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0, it would answer at once, and an
+idle receiver would send requests, which are billed, without pausing.
 """
 _LONGEST_POLL = 20.0
 _THREADS = 8
@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The last parts of the codes of errors that would recur at each attempt."""
+"""The endings of the codes of errors that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +57,9 @@ class _Service(ABC):
 
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
-    """Arguments of ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. None: boto3 looks for them itself."""
+    """Arguments of ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. boto3 itself looks for missing
+    settings.
+    """
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class _Service(ABC):
         """Send the events in batches, and wait for the answers.
 
         In a FIFO queue or topic, the events of a partition key are sent one after the other. Events without a key are
-        sent in any order. The id for deduplication is a hash of the event's id, the kind of the body and the destination.
+        sent in any order. The deduplication id is a hash of the event's id, the kind of the body and the destination.
         """
         return self._publisher.publish(events, deadline)
 
@@ -115,11 +117,13 @@ class _Service(ABC):
 class Sqs(_Service):
     """An Amazon SQS queue that relays publish to, or that messages are received from.
 
-    An event is confirmed when SQS has stored it. A FIFO queue drops a repetition within five minutes.
+    An event is confirmed when SQS has stored it. A FIFO queue drops a duplicate that arrives within five minutes.
     """
 
     queue_url: Destination
-    """The URL of the queue, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
+    """The URL of the queue, in which ``{topic}`` stands for the topic of the event, or a function of the event that
+    returns the URL.
+    """
 
     _name, _argument, _called, _body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
 
@@ -140,7 +144,9 @@ class Sns(_Service):
     """An Amazon SNS topic that relays publish to. An event is confirmed when SNS has stored it."""
 
     topic_arn: Destination
-    """The ARN of the topic, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
+    """The ARN of the topic, in which ``{topic}`` stands for the topic of the event, or a function of the event that
+    returns the ARN.
+    """
 
     _name, _argument, _called, _body_argument = "sns", "topic_arn", "SNS topic", "Message"
 
@@ -233,8 +239,8 @@ def _group(letter: Letter) -> str:
 def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
     """Divide the letters into turns that have at most one letter of each group.
 
-    A batch may fail in part. A later event of the same group in it would then overtake the one that failed, and the
-    deduplication would keep that order.
+    A batch may fail in part. A later event of the same group in that batch would then overtake the one that failed, and
+    deduplication would preserve the wrong order.
     """
     turns: list[list[Letter]] = []
     used: defaultdict[str, int] = defaultdict(int)

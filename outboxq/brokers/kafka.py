@@ -33,10 +33,10 @@ log = logging.getLogger("confluent_kafka")
 
 _CLOSE_TIMEOUT = 2.0
 _OWN = frozenset({"bootstrap.servers", "enable.idempotence", "acks", "group.id", "enable.auto.commit"})
-"""Settings of librdkafka that are set here."""
+"""The librdkafka settings that this module sets."""
 _DEFAULTS = {
-    "partitioner": "murmur2_random",  # a key goes to the same partition as with Java's client
-    # librdkafka waits 30 s until it reports an unknown topic. Relays give a batch 10 s.
+    "partitioner": "murmur2_random",  # a key goes to the same partition as with the Java client
+    # librdkafka waits 30 s before it reports an unknown topic. Relays give a batch 10 s.
     "topic.metadata.propagation.max.ms": 3000,
 }
 """Settings of the producer that `options` may replace."""
@@ -44,7 +44,7 @@ _REFUSALS = frozenset(
     {"INVALID_MSG", "INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION"}
     | {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 )
-"""The names of the errors that would recur at each attempt."""
+"""The names of the errors that would recur on every attempt."""
 
 
 @naming_fields(OF_KAFKA)
@@ -58,7 +58,9 @@ class Kafka:
     servers: str
     """The addresses of brokers: ``host:9092,host:9092``."""
     topic: Destination = "{topic}"
-    """The topic in Kafka: ``{topic}`` stands for the topic of the event. Or a function of the event."""
+    """The topic in Kafka, in which ``{topic}`` stands for the topic of the event, or a function of the event that
+    returns the topic.
+    """
     group: str | None = None
     """The consumer group to receive with. It begins with the oldest message."""
     body: Body | str = Body.CLOUDEVENT
@@ -105,7 +107,7 @@ class Kafka:
 
 
 class _Publisher:
-    """The producer of a transport, which is made when it is needed."""
+    """The producer of a transport, which is created when it is needed."""
 
     def __init__(self, place: Kafka) -> None:
         self._place = place
@@ -113,7 +115,8 @@ class _Publisher:
         self._fault = ""
         """The last error of the connections."""
         self._one_by_one = False
-        """True if a broker has refused a message as too large. It refuses all messages that were sent to it together."""
+        """True if a broker has refused a message as too large. It refuses all messages that were sent together with it.
+        """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         place = self._place
@@ -126,7 +129,7 @@ class _Publisher:
             if group and deadline > time.monotonic():
                 self._produce(group, outcomes, deadline)
                 published += len(group)
-        if was_one_by_one and published > 1:  # a single event may not be one of the batch that was refused
+        if was_one_by_one and published > 1:  # a single event may not belong to the batch that was refused
             self._one_by_one = False
         found = settled(outcomes, self._fault or "the broker did not answer in time")
         if any(isinstance(one, Unsure) for one in found):

@@ -22,9 +22,9 @@ _LONGEST_REASON = 300
 
 
 class Letter(NamedTuple):
-    """An event in the form that a broker gets."""
+    """An event in the form in which a broker gets it."""
 
-    # A frozen dataclass takes 3 us longer to make: a tenth of what an event costs the bare client of Redis.
+    # A frozen dataclass takes 3 us longer to make: a tenth of the time that the bare Redis client takes for an event.
 
     number: int
     """The place of the event in its batch."""
@@ -37,10 +37,10 @@ class Letter(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """The text that is the same when the letter is sent again.
+        """A text that stays the same if the letter is sent again.
 
-        Two relays may send an event to two destinations, or with two kinds of body, that end in one stream or queue.
-        Neither is a repetition of the other.
+        Two relays may send an event to two destinations, or with two kinds of body, and both letters may reach one
+        stream or queue. Neither is a duplicate of the other.
         """
         return f"{self.event.id} {self.content_type} {self.to}"
 
@@ -50,8 +50,8 @@ def letters_of(
 ) -> list[Letter]:
     """Return the letters of the events. An event without a destination is refused in `outcomes`, and has no letter.
 
-    `prefix` begins the names of the headers for CloudEvents attributes, which a letter has if its
-    body is only the payload.
+    `prefix` begins the names of the headers for CloudEvents attributes, which a letter has if its body is only the
+    payload.
     """
     is_event = Body(body) is Body.CLOUDEVENT
     content_type = f"application/{'cloudevents+' if is_event else ''}json"
@@ -117,11 +117,13 @@ def check_destination(to: Any, name: str, owner: str) -> None:
 
 
 def checked_url(url: object, schemes: Sequence[str], example: str, owner: str) -> SplitResult:
-    """Return the parts of the URL. Raises ConfigurationError, without showing the URL, if it cannot be one of the broker."""
+    """Return the parts of the URL. Raises ConfigurationError, without showing the URL, if it cannot be a URL of the
+    broker.
+    """
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is not None and parts.scheme in schemes and (parts.hostname or parts.path):
-            _ = parts.port  # raises ValueError if it is no port
+            _ = parts.port  # raises ValueError if it is not a port
             return parts
     except ValueError:
         pass

@@ -53,20 +53,22 @@ class NatsJetStream:
     """A NATS server with JetStream: subjects that relays publish to, or a stream that messages are received from.
 
     Streams must exist. An event is confirmed when a stream has stored it. The id of the message consists of the event's
-    id, the kind of the body and the subject, so a stream drops a repetition within its duplicate window.
+    id, the kind of the body and the subject, so a stream drops a duplicate within its duplicate window.
     """
 
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
-    """The URLs of servers of one cluster: ``nats://user:password@host:4222``."""
+    """The URLs of the servers of one cluster: ``nats://user:password@host:4222``."""
     subject: Destination = "{topic}"
-    """The subject of an event: ``{topic}`` stands for its topic. Or a function of the event."""
+    """The subject of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns the
+    subject.
+    """
     stream: str | None = None
     """The stream to receive from."""
     durable: str | None = None
     """The name of the durable consumer to receive with. It is created if it is missing, and begins with the oldest message."""
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
-    """More arguments of ``nats.connect``, such as ``{"user_credentials": PATH}``."""
+    """More arguments for ``nats.connect``, such as ``{"user_credentials": PATH}``."""
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +115,7 @@ class NatsJetStream:
 
 
 class _Link:
-    """A connection on an event loop in a thread, because nats-py has no other form."""
+    """A connection on an event loop in a thread, because nats-py supports only asyncio."""
 
     def __init__(self, place: NatsJetStream, deadline: float) -> None:
         self._loop = asyncio.new_event_loop()
@@ -125,7 +127,9 @@ class _Link:
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
             self.stream = self.client.jetstream()
-            """One for the connection, because each subscribes to its answers when it first publishes."""
+            """Created once per connection, because each JetStream context subscribes to its answers when it first
+            publishes.
+            """
         except BaseException:
             self.close()
             raise
@@ -228,8 +232,8 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
     answers: list[tuple[Letter, asyncio.Future[Any]]] = []
     for letter in letters:
         headers = {**letter.headers, "content-type": letter.content_type, _ID: letter.identity}
-        # The server would close the connection at a larger one, and an error of the client would keep its place among
-        # the messages that wait for an answer.
+        # A larger message would make the server close the connection, and an error in the client would leave the
+        # message's place among those that wait for an answer.
         if (size := len(letter.body) + _size(headers)) > most:
             outcomes[letter.number] = Refused(
                 f"it has {size} bytes with its headers, but the server accepts at most {most}"
@@ -249,7 +253,9 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Return the number of bytes of the headers in the protocol: a line for the version, one for each, and an empty one."""
+    """Return the number of bytes of the headers in the protocol: a line for the version, one for each header, and an
+    empty line.
+    """
     lines = ["NATS/1.0", *(f"{name.strip()}: {value.strip()}" for name, value in headers.items()), ""]
     return sum(len(line.encode()) + 2 for line in lines)
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     import pika
 
 _PREFIX = "cloudEvents_"
-"""The prefix of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
+"""The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
 _WRITE = 256 * 1024
-"""The number of bytes in message bodies that are written at once, and perhaps one more body."""
+"""The number of bytes of message bodies that are written at once. The last body may exceed it."""
 _FRAME_EDGES = 8
-"""The bytes of a frame around its content."""
+"""The number of bytes that a frame adds to its content."""
 _CLOSE_TIMEOUT = 2.0
 """Seconds that the broker has to answer when a connection is closed."""
 _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
@@ -81,7 +81,7 @@ class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
     Exchanges and queues must exist. An event is confirmed when the broker has confirmed it: a message in a durable
-    queue is then on disk, one in a quorum queue on most of its nodes.
+    queue is then on disk, and one in a quorum queue is on most of its nodes.
     """
 
     url: str = field(repr=False)  # it contains the password
@@ -89,12 +89,14 @@ class RabbitMQ:
     exchange: str = ""
     """The exchange to publish to. "": the default exchange, whose routing keys are names of queues."""
     routing_key: Destination = "{topic}"
-    """The routing key of an event: ``{topic}`` stands for its topic. Or a function of the event."""
+    """The routing key of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns
+    the key.
+    """
     queue: str | None = None
     """The queue to receive from."""
     body: Body | str = Body.CLOUDEVENT
     prefetch: int = 500
-    """The number of messages that the broker sends ahead of their acknowledgement."""
+    """The maximum number of unacknowledged messages that the broker sends."""
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -211,16 +213,16 @@ class _Link(threading.Thread):
         self.ready = threading.Event()
         """Set when the connection can be used, or is lost."""
         self.fault: str | None = None
-        """The reason why the connection is lost."""
+        """The reason why the connection was lost."""
         self.blocked: str | None = None
         """The reason why the broker does not accept messages at the moment."""
         self._channel: Any = None
         self._batch: _Batch | None = None
         self._letters: dict[int, Letter] = {}
-        """The letters without an answer, by their delivery tags."""
+        """The letters without an answer, keyed by their delivery tags."""
         self._sent = 0
         self._returned: dict[str, str] = {}
-        """The reasons for which messages were returned, by the ids of the messages."""
+        """The reasons why messages were returned, keyed by the ids of the messages."""
         self._closing = threading.Lock()
         """Held while the loop is called from outside, so that it is not closed at that time."""
         self._has_ended = False
@@ -248,7 +250,7 @@ class _Link(threading.Thread):
                 self._connection.ioloop.close()
 
     def send(self, work: Any, batch: _Batch | None = None) -> None:
-        """Have the thread do the work. If the connection is lost, the batch has been told so or is told so now."""
+        """Have the thread do the work. If the connection is lost, the batch has already been told, or is told now."""
         with self._closing:
             self._batch = batch or self._batch
             if not self._has_ended:
@@ -257,13 +259,13 @@ class _Link(threading.Thread):
                 batch.answered.set()
 
     def publish(self, batch: _Batch, letters: Sequence[Letter], exchange: str) -> None:
-        """Send the letters. In the thread."""
+        """Send the letters. The thread calls this."""
         frames: list[bytes] = []
         size = 0
         for letter in letters if self.fault is None else ():
             try:
                 own = self._frames(letter, exchange)
-            except Exception as error:  # noqa: BLE001 - it cannot be encoded, and nothing of it was sent
+            except Exception as error:  # noqa: BLE001 - it cannot be encoded, and no part of it was sent
                 batch.settle(letter.number, Refused(f"the event cannot be sent: {reason_of(error)}"))
                 continue
             self._sent += 1
@@ -314,7 +316,7 @@ class _Link(threading.Thread):
         self.abort()
 
     def abort(self) -> None:
-        """Cut the connection, because `close` waits for an answer of the broker."""
+        """Cut the connection, because `close` waits for an answer from the broker."""
         self.send(partial(self._cut, ConnectionAbortedError("cut")))
         self.join(_CLOSE_TIMEOUT)
 
@@ -327,7 +329,7 @@ class _Link(threading.Thread):
     def _cut(self, error: Exception) -> None:
         if self._connection.is_closed:
             self._connection.ioloop.stop()
-        else:  # calls `_lost`; pika offers only the orderly close in public
+        else:  # calls `_lost`; pika's public methods offer only an orderly close
             self._connection._terminate_stream(error)  # noqa: SLF001
 
     def _opened(self, connection: Any) -> None:
@@ -340,7 +342,7 @@ class _Link(threading.Thread):
         channel.confirm_delivery(self._on_confirm, callback=lambda _: self.ready.set())
 
     def _on_return(self, _: Any, returned: Any, properties: Any, __: Any) -> None:
-        # It comes before the confirm of the same message.
+        # A return comes before the confirm of the same message.
         self._returned[properties.message_id] = f"the broker returned it: {returned.reply_code} {returned.reply_text}"
 
     def _on_confirm(self, frame: Any) -> None:
@@ -390,7 +392,9 @@ class _Link(threading.Thread):
 
 
 def _cause(error: BaseException) -> str:
-    """Return the reason for an error. The error of a connection that was not opened contains the errors of its attempts."""
+    """Return the reason for an error. The error for a connection that could not be opened contains the errors of its
+    attempts.
+    """
     inner = next((one for one in error.args if isinstance(one, BaseException)), None)
     attempts = getattr(inner, "exceptions", None) or getattr(error, "exceptions", None)
     if attempts:

@@ -39,14 +39,14 @@ _BODY = b"body"
 _HEADER = "header:"
 """The prefix of the names of the fields that contain the headers of the event."""
 _HAS_IDMP = (8, 6)
-"""The Redis version that recognises an id that a producer sends again."""
+"""The first Redis version that recognizes an id that a producer sends again."""
 _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
-"""The size of the largest string by default."""
+"""The default maximum size of a string, in bytes."""
 _WRITE = 256 * 1024
-"""The number of bytes that are written at once, and perhaps one more command."""
+"""The number of bytes that are written at once. The last command may exceed it."""
 _LIMIT_EVERY = 0.05
-"""Seconds after which the timeout of the socket is shortened. Each change is a system call."""
+"""Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
@@ -64,9 +64,11 @@ class RedisStreams:
     url: str = field(repr=False)  # it may contain the password
     """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
     stream: Destination = "{topic}"
-    """The stream of an event: ``{topic}`` stands for its topic. Or a function of the event. Missing streams are created."""
+    """The stream of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns the
+    stream. Missing streams are created.
+    """
     max_length: int | None = None
-    """The length to which a publish trims the stream, approximately. It deletes the oldest messages even if nobody has
+    """The approximate length to which publishing trims the stream. It deletes the oldest messages even if nobody has
     read them. None: nothing is deleted.
     """
     group: str | None = None
@@ -173,8 +175,8 @@ class _Publisher:
                 client.close()
 
     def _add(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
-        """Add the letters, which are sent at once. One that fails does not stop the others, because no two of them have
-        the same key.
+        """Add the letters, which are sent together. A letter that fails does not stop the others, because no two of
+        them have the same key.
         """
         connection: Any = self._connected(deadline).connection
         small = [letter for letter in letters if len(letter.body) <= self._most]
@@ -194,7 +196,7 @@ class _Publisher:
             outcomes[letter.number] = _answer(connection)
 
     def _command(self, letter: Letter) -> bytes:
-        """Return XADD in the Redis protocol. redis-py takes three times as long to encode it."""
+        """Return the XADD command in the Redis protocol. redis-py takes three times as long to encode it."""
         event = letter.event
         options = [b"IDMP", event.source.encode(), letter.identity.encode()] if self._has_idmp else []
         if self._place.max_length is not None:
@@ -211,10 +213,10 @@ class _Publisher:
         if self._client is None:
             client = self._place.client(max(0.001, deadline - time.monotonic()))
             self._client = client
-            with suppress(redis.ResponseError):  # the user may lack the right
+            with suppress(redis.ResponseError):  # the user may lack the permission
                 version = client.info("server").get("redis_version", "0")
                 self._has_idmp = tuple(map(int, re.findall(r"\d+", str(version))[:2])) >= _HAS_IDMP
-            with suppress(redis.ResponseError):  # managed servers do not tell
+            with suppress(redis.ResponseError):  # managed servers do not reveal it
                 self._most = int(client.config_get(_SIZE).get(_SIZE) or _MOST)
         return self._client
 
@@ -238,7 +240,7 @@ def _parts(commands: Iterable[bytes]) -> list[bytes]:
 
 
 def _answer(connection: Any) -> Outcome:
-    """Return the outcome of the next answer of the server."""
+    """Return the outcome that the server's next answer describes."""
     import redis
 
     try:
@@ -268,7 +270,9 @@ class _Consumer:
         self._claim_at = 0.0
         self._claim_from: Any = "0-0"
         self._own_from: Any = "0"
-        """The last of the messages that an earlier connection received and did not acknowledge; None after the last one."""
+        """The id after which to read the messages that an earlier connection received but did not acknowledge; None
+        once all are read.
+        """
         try:
             client.xgroup_create(stream, group, id="0", mkstream=True)
         except redis.ResponseError as error:
@@ -305,7 +309,9 @@ class _Consumer:
         return self._messages(entry for _, entries in pairs for entry in _flat(entries))
 
     def _claim(self, limit: int) -> list[Message]:
-        """Take over messages that a dead consumer has not acknowledged. Looks again after a quarter of the time."""
+        """Take over messages that a dead consumer has not acknowledged. It looks again after a quarter of
+        `claim_after`.
+        """
         least, start = int(self._claim_after * 1000), self._claim_from
         answer: Any = self._client.xautoclaim(self._stream, self._group, self._name, least, start, count=limit)
         self._claim_from = answer[0]

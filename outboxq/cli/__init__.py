@@ -27,7 +27,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "batch": Place(".tasks:batch", "List, show or cancel batches and chains."),
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
     "relay": Place(".relays:relay", "List, show, run, pause, resume or remove relays to brokers."),
-    "actions": Place(".actions:actions", "List what people changed: who, what, and why."),
+    "actions": Place(".actions:actions", "List the changes that people made: who, what, and why."),
     "web": Place(".serving.web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".db:partition", "Partition the task history by time (PostgreSQL)."),
     "prune": Place(".db:prune", "Delete finished tasks and their events by age."),
@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "verify": Place(".db:verify", "Check that outboxq's tables are consistent."),
     "check": Place(".status:check", "Print what needs attention; exit with 1 if anything does."),
     "db": Place(".db:db", "Show the revision, the upgrades and the sizes of the tables."),
-    "completion": Place(".groups:completion", "Print the script for completion in bash, zsh or fish."),
+    "completion": Place(".groups:completion", "Print the completion script for bash, zsh or fish."),
 }
 
 

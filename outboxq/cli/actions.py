@@ -1,4 +1,4 @@
-"""`outboxq actions`: list what people changed."""
+"""`outboxq actions`: list the changes that people made."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def actions(
     since: timedelta | datetime | None,
     limit: int,
 ) -> None:
-    """List what people changed: who, what, and why.
+    """List the changes that people made: who, what, and why.
 
-    The newest change comes first. Each change by a command, in the dashboard or in Django's admin is recorded in its own transaction. The name of the
-    person is the value of OUTBOXQ_OPERATOR, or the login name.
+    The newest change comes first. Each change made by a command, in the dashboard or in Django's admin is recorded in
+    the transaction that makes it. For a command, the person's name is the value of OUTBOXQ_OPERATOR or, if that is not
+    set, the login name.
     """
     start = store.now() - since if isinstance(since, timedelta) else since
     found = store.actions.list(operator=operator, action=action, target=target, since=start, limit=limit)

@@ -1,4 +1,6 @@
-"""Change all tasks that match filters: check their names, ask, show the progress, print the result, and record the action."""
+"""Change all tasks that match filters: check the names in the filters, ask for confirmation, show the progress, print
+the result, and record the action.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,8 @@ _MOST_GROUPS = 1_000
 
 
 def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
-    """Exit if the filters name a queue or a task that the database and the application do not know. Its message names the
-    most similar one.
+    """Exit if the filters name a queue or a task that neither the database nor the application knows. The message
+    suggests the most similar name.
     """
     queue, task = wanted.get("queue"), wanted.get("task")
     if isinstance(queue, str) and not store.queues.is_known(queue):
@@ -77,7 +79,9 @@ def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
 
 
 def none_matched(store: Store, noun: str, wanted: Mapping[str, object]) -> str:
-    """Return the sentence about filters that match nothing. An exception that no dead letter has may be mistyped."""
+    """Return the sentence about filters that match nothing. If no dead letter has the given exception, it suggests
+    similar ones.
+    """
     sentence, exception = f"0 {noun} matched", wanted.get("exception")
     if not isinstance(exception, str):
         return sentence
@@ -94,7 +98,7 @@ def _of_exception(exception: str, names: Collection[str]) -> str:
 
 
 def _task_names(store: Store) -> set[str]:
-    """Return the names of tasks in the application, in schedules and subscriptions, among the dead letters, and those
+    """Return the task names in the application, in schedules, in subscriptions and among the dead letters, and those
     that workers of the last week know or have counted.
     """
     from ..store.claims.workers import KEPT

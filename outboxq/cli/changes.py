@@ -134,8 +134,8 @@ def changed(
 
 
 def outcome(done: str, number: int, count: Exactly | Count, others: str) -> str:
-    """Return the result in words: "938 of 940 cancelled; 2 had ended meanwhile". `others` says what happened to the
-    rest.
+    """Return the result in words: "938 of 940 cancelled; 2 had ended in the meantime". `others` says what happened to
+    the rest.
     """
     if count.at_least or number >= count.number:
         return f"{number} {done}"
@@ -167,7 +167,7 @@ def _print_what_would_be(found: Exactly | Count, what: str, done: str, first: Se
 
 def _answer() -> bool:
     """Ask on stderr, so that stdout contains only the result. The end of the input counts as a no."""
-    click.echo("Go on? [y/N] ", nl=False, err=True)
+    click.echo("Continue? [y/N] ", nl=False, err=True)
     # A plain read could miss a Ctrl-C that arrives just before it, and then wait forever.
     with suppress(OSError, ValueError):  # on this system, select() does not accept terminals
         while not select([sys.stdin], [], [], _LOOK)[0]:
@@ -198,7 +198,7 @@ class Progress:
         """The exception for the signal that requested the stop."""
         self._done = done
         self._commits = commits
-        self._is_asked = False  # not an Event, because a signal that arrives while its lock is held would wait forever
+        self._is_asked = False  # not an Event, because a signal handler would wait forever if its lock were held
         self._bar: Bar | None = None
         self._line: TaskID | None = None
 
@@ -240,10 +240,10 @@ def progress(
 ) -> Iterator[Progress]:
     """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
-    Ctrl-C prints how many items were processed, and exits with code 130; SIGTERM and SIGHUP exit with 143 and 129. A
-    `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes the current batch,
-    so that the number is exact; a second signal stops it at once. `commits` is False for an operation that changes
-    nothing.
+    After Ctrl-C, print how many items were processed, and exit with code 130. After SIGTERM, the code is 143, and after
+    SIGHUP, 129. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes the
+    current batch, so that the number is exact; a second signal stops it at once. `commits` is False for an operation
+    that changes nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None
@@ -346,7 +346,7 @@ def recorded(
 def adding(
     store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
 ) -> Callable[[Transaction, int], None]:
-    """Return the `on_change` with which a bulk change that is not a verb is recorded in each of its transactions."""
+    """Return the `on_change` that records a bulk change, one that is not a verb, in each of its transactions."""
     return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
 
 
@@ -356,7 +356,7 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def note_no_change(outcome: Outcome) -> None:
-    """If nothing was changed, say so on stderr. For outcomes whose record is printed instead of the sentence."""
+    """If nothing was changed, say so on stderr. Use this for outcomes whose record is printed instead of the sentence."""
     if not outcome.changes:
         click.echo(plain(f"nothing was changed: {outcome.sentence}"), err=True)
 

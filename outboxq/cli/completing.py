@@ -22,8 +22,8 @@ _PATIENCE: Final = 1.0
 
 
 def completions(kind: str, context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Return the known names of this kind that begin with `incomplete`, with a hint for shells that show one. Empty if
-    the database cannot be read: an error message would be printed in the middle of the user's line.
+    """Return the known names of this kind that begin with `incomplete`, with a hint for shells that show one. The list
+    is empty if the database cannot be read, because an error message would be printed in the middle of the user's line.
     """
     try:
         with redirect_stderr(io.StringIO()), context.scope(cleanup=False), patience(_PATIENCE):

@@ -32,8 +32,8 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""Exit code of a worker whose SQLite file was replaced but whose old log was left: a new process would destroy the new
-file.
+"""Exit code of a worker whose SQLite file was replaced but whose old log was left behind: a new process would destroy
+the new file.
 """
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
@@ -50,7 +50,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.WorkerNotFound: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
-    errors.ConfigurationError: EXIT_USAGE,  # the last, because errors above are configuration errors too
+    errors.ConfigurationError: EXIT_USAGE,  # the last one, because the errors above are configuration errors too
 }
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
@@ -61,9 +61,9 @@ _NARROWEST = 6
 """Width in characters below which a text column is never wrapped."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
-"""Matches a count as tables have it: a whole number, with a + if there are more."""
+"""Matches a count as tables show it: a whole number, with a + if there are more."""
 _MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
-"""Matches any number as tables have it, such as a count, a share or a span of time."""
+"""Matches any number as tables show it, such as a count, a share or a span of time."""
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
 _COMMAND = re.compile(
     r"(?<![\w/.] )\boutboxq (?=(?:batch show|failed|queue|schedule list|task (?:explain|show)|workers) ?)"
 )
-"""Matches the program before a command in a message."""
+"""Matches the program name before a command in a message."""
 
 
 def _as_typed(sentence: str) -> str:
@@ -138,7 +138,7 @@ def _fail_if_plain(error: DBAPIError) -> None:
 
 
 def _syntax_error(error: SyntaxError) -> str:
-    """Return the sentence that replaces the frames of the import, in which the file's own line is the last."""
+    """Return the sentence that is printed instead of the import's traceback, in which the faulty line comes last."""
     line = f": {error.text.strip()}" if error.text else ""
     return f"{error.filename}, line {error.lineno}: {error.msg}{line}; correct this line, and start the command again"
 
@@ -270,8 +270,8 @@ def in_utc(moment: datetime | None) -> datetime | str | None:
 def leave_uncollected() -> None:
     """Exempt all existing objects from garbage collection, because they live until the process ends. Otherwise, Python
     would scan them again and again, which was found to take a third of a busy worker's CPU time. In the dashboard, a
-    scan delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page
-    is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
+    scan delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page's
+    response time is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
     """
     gc.collect()
     gc.freeze()
@@ -306,7 +306,7 @@ def show(
     spare: Sequence[str] = (),
     whole: Collection[str] = (),
 ) -> None:
-    """Print the rows as a `table` or, with `--json`, the records: a list of them, or one."""
+    """Print the rows as a `table` or, with `--json`, print the records, which are a list or a single record."""
     if wants_json():
         write_json(records)
     else:

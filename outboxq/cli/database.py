@@ -75,7 +75,7 @@ rounds_options = stacked(
         help="Maximum duration of one locking attempt, which makes other sessions wait (PostgreSQL).",
         default="900ms",
     ),
-    span_option("--wait", help="Total time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
+    span_option("--wait", help="Total time to wait for transactions that use the tables (PostgreSQL).", default="2m"),
 )
 """Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both are passed as time spans."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
@@ -114,7 +114,9 @@ def any_schema(command: C) -> C:
 
 
 def opens_app(command: C) -> C:
-    """Mark a command's function as opening its application itself: the one of APP or, in a framework, `present_outbox()`."""
+    """Mark a command's function as opening its application itself: the one that APP names or, in a framework,
+    `present_outbox()`.
+    """
     command.opens_app = True  # type: ignore[attr-defined]
     return command
 
@@ -205,13 +207,13 @@ def one_app(context: click.Context, argument: str | None, option: str | None) ->
     """Return a command's APP from its argument or from `--app`. Exit if the two differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
         likely = _likely(context, argument)
-        fail(f"two applications are given, {argument} and {option}; give one of them{likely}", EXIT_USAGE)
+        fail(f"two applications are given, {argument} and {option}; give only one of them{likely}", EXIT_USAGE)
     return option if argument is None else argument
 
 
 @contextmanager
 def opened(found: Given) -> Iterator[Store]:
-    """Open this database's Store for the block. Errors are reported as `speaking_plainly` does."""
+    """Open this database's Store for the block. Errors are reported as in `speaking_plainly`."""
     from ..database.engine import make_engine
     from ..store import Store
 
@@ -341,13 +343,13 @@ def _parts(app: str) -> tuple[str, str]:
 
 
 def _written(app: str) -> str:
-    """Return the end of a message about an APP that is wrong."""
+    """Return the end of a message about an invalid APP."""
     likely = _likely(click.get_current_context(silent=True), app)
     return f"APP is written module:outbox, e.g. shop.tasks:outbox{likely}"
 
 
 def _likely(context: click.Context | None, word: str) -> str:
-    """Return the end of a message about an APP that is wrong: the probable meaning of the word, and the line to write."""
+    """Return the end of a message about an invalid APP: the probable meaning of the word, and the line to write."""
     from .guesses import option_for
 
     if context is None or "://" in word or context.params.get("app_argument") != word:
@@ -366,11 +368,11 @@ def _likely(context: click.Context | None, word: str) -> str:
 
 
 _PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""Packages of drivers whose names differ from those of their modules."""
+"""Driver packages whose names differ from those of their modules."""
 
 
 def _imported(module_name: str, written: str) -> ModuleType:
-    """Import the module of an application. `written` says how an application is written."""
+    """Import the module of an application. `written` is a hint that says how to write APP."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -394,14 +396,14 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not, and no message may repeat it, because it may contain
-    a password.
+    """Return whether the string could be an APP. A URL could not be one, and no message may repeat it, because it may
+    contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
 
 
 def front_end(own: str) -> FrontEnd:
-    """Return the FrontEnd that tells how other commands must be typed. `own` is this command's name with its group:
+    """Return the FrontEnd that says how to type other commands. `own` is this command's name with its group:
     ``task explain``.
 
     The other commands repeat the APP, URL and schema that were typed, except a URL with a password. If APP came from

@@ -141,7 +141,7 @@ def sizes(store: Store) -> None:
     """
     found = store.system()
     rows = [(t.name, size(t.size), size(t.index_size), t.rows, t.dead_rows, t.last_vacuumed_at) for t in found.tables]
-    show(("table", "size", "of it indexes", "rows", "dead rows", "vacuumed"), rows, records=found)
+    show(("table", "size", "indexes", "rows", "dead rows", "vacuumed"), rows, records=found)
     if wants_json():
         return
     in_all = "" if found.size is None else f", {size(found.size)} in all"
@@ -199,7 +199,7 @@ def grants(
     worker    runs tasks; grant producer too if its tasks enqueue others
     viewer    reads: status, task list, verify
     operator  reads and changes: task cancel, failed redrive, prune
-    migrator  creates the tables, in a schema that exists already
+    migrator  creates the tables, in an existing schema
     """  # noqa: D301 - click reads the backspace
     with opened(given(context, where)) as store:
         store.rights.ensure_roles()
@@ -241,9 +241,9 @@ def upgrade(
     subscriptions and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a
     missing PostgreSQL schema.
 
-    On PostgreSQL it first locks the tables. While other transactions are using them, it keeps trying and names those
-    transactions. If it cannot get the locks in time, it exits with code 75. Before that, it waits for a server that is
-    starting.
+    On PostgreSQL, the command waits for a server that is starting, and then locks the tables. While other transactions
+    are using them, it keeps trying and names those transactions. If it cannot get the locks in time, it exits with code
+    75.
     """
     from .. import migrations
     from ..database.engine import make_engine
@@ -270,9 +270,9 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     if place is None or names_module(place):
         return given(context, where, app=place)
     if where["app"] is not None and is_typed(context, "app"):
-        fail("an application and a URL are given; give one of them", EXIT_USAGE)
+        fail("an application and a URL are given; give only one of them", EXIT_USAGE)
     if where["url"] not in (None, place) and is_typed(context, "url"):
-        fail("two URLs are given, one of them with --url; give one of them", EXIT_USAGE)
+        fail("two URLs are given, one of them with --url; give only one of them", EXIT_USAGE)
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 
@@ -314,9 +314,9 @@ def partition(
 ) -> None:
     """Partition the task history by time (PostgreSQL).
 
-    `prune` can then drop whole partitions. The tables are locked meanwhile, for about a second if they contain a few
-    million tasks. No command can undo the change, so the first run asks for confirmation. Later runs only create
-    missing partitions, and do not ask.
+    `prune` can then drop whole partitions. The tables are locked while they are changed, for about a second if they
+    contain a few million tasks. No command can undo the change, so the first run asks for confirmation. Later runs only
+    create missing partitions, and do not ask.
     """
     from .. import migrations
 
@@ -337,7 +337,7 @@ def partition(
     for name in made:
         click.echo(name)
     were = "would be" if dry_run else plural(len(made), "was", "were")
-    click.echo(f"{len(made)} {plural(len(made), 'table')} {were} made", err=True)
+    click.echo(f"{len(made)} {plural(len(made), 'table')} {were} created", err=True)
 
 
 @click.command()
@@ -427,7 +427,7 @@ def verify(store: Store, *, repair: bool) -> None:
 
 
 def await_server(engine: Engine, longest: timedelta = WAIT) -> None:
-    """Return when the server accepts a connection or refuses it for another reason, or when the time is over. The next
+    """Return when the server accepts a connection or refuses it for another reason, or when the time is up. The next
     statement then reports the error.
     """
     from sqlalchemy.exc import OperationalError

@@ -158,8 +158,8 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
     """Emit an event to the tasks that subscribe to its topic.
 
-    The command prints the enqueued tasks and the relays to brokers that publish the event; with --dry-run, it prints those
-    that subscribe to the topic. If none does, event_unrouted is recorded.
+    The command prints the enqueued tasks, and the relays that publish the event to brokers. With --dry-run, it prints
+    the tasks and relays that subscribe to the topic. If there are none, event_unrouted is recorded.
     """
     from ..outbox import Outbox
 
@@ -175,7 +175,7 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
     if not rows and not wants_json():
         unrouted = "no task or relay subscribes to this topic"
         is_keyed = options["idempotency_key"] is not None
-        had_it = f"{unrouted}, or every relay that does has already had an event with this idempotency key; the event was not delivered"
+        had_it = f"{unrouted}, or every relay that subscribes to it has already received an event with this idempotency key; the event was not delivered"
         click.echo(had_it if is_keyed else f"{unrouted}; event_unrouted was recorded", err=True)
     show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
 
@@ -249,7 +249,7 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 def remove(store: Store, names: Sequence[str], *, reason: str, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
-    Tasks that were already enqueued by earlier events remain. If a worker still declares the task, it stores the
+    Tasks that earlier events have enqueued remain. If a worker still declares the task, the worker stores the
     subscriptions again when it starts.
     """
     wanted = dict.fromkeys(names)

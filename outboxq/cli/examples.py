@@ -1,4 +1,4 @@
-"""An example of each command, for its help. The words follow the program: `outboxq`, `flask outboxq` or `manage.py
+"""An example of each command, for its help. The words follow the program name: `outboxq`, `flask outboxq` or `manage.py
 outboxq`.
 """
 

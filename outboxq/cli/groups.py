@@ -37,7 +37,7 @@ EXIT_INTERRUPTED: Final = 130
 """Exit code of a command that was stopped with Ctrl-C, by shell convention."""
 
 EXIT_UNWRITTEN: Final = 74
-"""Exit code of a command whose output could not be written, EX_IOERR of sysexits.h."""
+"""Exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """The errors of a write to a full or broken disk."""
@@ -320,7 +320,7 @@ class _Commands(UserDict[str, Any]):
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, /, shell: str) -> None:
-    """Print the script for completion in bash, zsh or fish.
+    """Print the completion script for bash, zsh or fish.
 
     \b
     bash  eval "$(outboxq completion bash)" in ~/.bashrc

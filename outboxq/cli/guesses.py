@@ -1,5 +1,5 @@
-"""Hints for commands and options that outboxq does not have, especially misspelt ones and those of Celery, RQ and
-Dramatiq, and for words in the place of APP.
+"""Hints for commands and options that outboxq does not have, especially misspelled ones and those of Celery, RQ and
+Dramatiq, and for words typed where APP belongs.
 """
 
 from __future__ import annotations
@@ -169,12 +169,12 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "prune": ("the age", "--older-than {word}"),
     **dict.fromkeys(("check", "workers list", "task list", "failed list", "failed summary"), _QUEUE),
 }
-"""The probable meaning of a word in the place of APP, by command, and the option that takes it."""
+"""The probable meaning of a word typed where APP belongs, by command, and the option that takes it."""
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
 def option_for(word: str, *, command: str) -> tuple[str, str] | None:
-    """Return the probable meaning of a word that was typed in the place of a command's APP, and the option to write."""
+    """Return the probable meaning of a word that was typed where a command's APP belongs, and the option to write."""
     if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant as APP
         return None
     meaning, option = _WORDS[command]
@@ -188,8 +188,8 @@ def option_for(word: str, *, command: str) -> tuple[str, str] | None:
 
 
 def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:
-    """Return the sentence about an unknown command of a group, and its cure, in which PROGRAM still stands. The cure is
-    "" if the name is not in the table; the sentence then asks about the most similar commands.
+    """Return the sentence about an unknown command of a group, and its cure, in which PROGRAM is not replaced yet. The
+    cure is "" if the name is not in the table; the sentence then asks about the most similar commands.
     """
     if cure := COMMANDS.get(group, {}).get(name, ""):
         return f"No such command {name!r}", cure
@@ -203,7 +203,7 @@ def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, s
 
 
 def cure_of_option(name: str, *, command: str) -> str:
-    """Return the replacement for an option that the command does not have, in which PROGRAM still stands; "" if it is
-    not known.
+    """Return the replacement for an option that the command does not have, with PROGRAM not replaced yet; "" if there
+    is none.
     """
     return OPTIONS.get(command, {}).get(name, "")

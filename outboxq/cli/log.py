@@ -67,12 +67,12 @@ def log(
 ) -> None:
     """Print the events of all tasks, or of one, in order.
 
-    Each event is printed once, however late its transaction commits. With --json and --follow, each line is a JSON
+    Each event is printed only once, however late its transaction commits. With --json and --follow, each line is a JSON
     document. A program that stores the position printed by --show-cursor, and passes it as --cursor next time, receives
     each event exactly once.
     """
     if sum(one is not None for one in (written, since, last)) > 1:
-        raise click.UsageError("give one of --cursor, --since and --last")
+        raise click.UsageError("give only one of --cursor, --since and --last")
     if task_id is not None and (written is not None or show_cursor):
         raise click.UsageError("--cursor and --show-cursor apply to the log of all tasks; leave --task out")
     begin = store.now() - since if isinstance(since, timedelta) else since

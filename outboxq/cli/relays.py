@@ -54,7 +54,7 @@ Exit codes:
    1  a batch was late, a thread died, or a broker failed in a burst
    2  wrong usage: an option, APP, or an application without relays to brokers
    3  there is no relay with this name
-   4  the tables or the file are missing, or the tables are from an incompatible release
+   4  the tables or the file are missing, or from an incompatible release
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a privilege
 """
@@ -81,7 +81,8 @@ def list_(store: Store) -> None:
 def show_(store: Store, name: str) -> None:
     """Show a relay with its shards and held keys.
 
-    The command prints its state, its backlog by shard, and the partition keys that refused events hold. The events of a held key wait until the dead letter is redriven or discarded.
+    The command prints its state, its backlog by shard, and the partition keys that refused events hold. The events of a
+    held key wait until the dead letter is redriven or discarded.
     """
     found = store.relays.show(name)
     one = found.relay
@@ -135,7 +136,7 @@ def _redriven(relay: Relay) -> str:
 def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) -> None:
     """Delete a relay to a broker, with its unpublished events.
 
-    Its dead letters remain. A relay that APP declares is stored again by the next worker.
+    Its dead letters remain. A relay that APP declares is stored again by the next worker that starts.
     """
     every = {one.name: one for one in store.relays.list()}
     if (known := every.get(name)) is None:
@@ -154,8 +155,8 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 @relay.command(epilog=EPILOG)
 @app_argument
 @app_option
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this relay. Can be repeated.")
-@click.option("--burst", is_flag=True, help="Exit as soon as there is nothing to publish.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this relay. May be repeated.")
+@click.option("--burst", is_flag=True, help="Exit as soon as nothing is left to publish.")
 @click.option(
     "--notifications/--no-notifications",
     default=True,

@@ -81,7 +81,7 @@ def _run_all_now(
         noun="delayed and retrying tasks",
         verb="enqueued",
         done="made due",
-        others="become due or ended meanwhile",
+        others="become due or ended in the meantime",
         yes=yes,
         dry_run=dry_run,
     )

@@ -218,8 +218,8 @@ def edit(store: Store, name: str, **values: Any) -> None:
 def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. If APP declares the schedule, the next worker of APP stores it
-    again.
+    Its planted ticks that are not due yet are cancelled. If APP declares the schedule, it is stored again by the next
+    worker of APP that starts.
     """
     if dry_run:
         found = store.schedules.get(name)
@@ -238,7 +238,7 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 @yes_option
 @database_options
 def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason: str, yes: bool, dry_run: bool) -> None:
-    """Enqueue tasks for past ticks that do not have any.
+    """Enqueue a task for each past tick that does not have one.
 
     The command asks for confirmation, because the effects of the tasks cannot be undone. Write the times in ISO 8601.
     Times without an offset are in the schedule's time zone.

@@ -91,10 +91,10 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    The counts are of tasks that are due, delayed, waiting for a retry, running, or dead letters. Each count stops at
-    10,000; a + means that there are more. Rates and durations cover the time span --window, and are based on what the
-    workers have counted. In a pipe, each queue is one line of the most important columns, separated by tabs, with
-    durations in seconds. Programs that need every number read --json; with --watch, each refresh prints one line. On a
+    The counts are of tasks that are due, delayed, waiting for a retry or running, and of dead letters. Each count stops
+    at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are based
+    on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns, separated by
+    tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints one line. On a
     terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows fewer columns.
 
     The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
@@ -162,7 +162,7 @@ def _watch(
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return one table for a pipe. Its columns are always the same, so that scripts find them."""
+    """Return one table for a pipe. Its columns are always the same, so that scripts can find them."""
     return [_lines(found, _important, by_task=by_task)]
 
 
@@ -388,14 +388,14 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "PERCENT",
     "--max-retried",
     "retried",
-    "Maximum share of a task's attempts in 10 minutes that are repeated. Default: 20.",
+    "Maximum percentage of a task's attempts in 10 minutes that are repeated. Default: 20.",
 )
 @_span_limit("--max-lateness", "schedule_overdue", "Maximum lateness of a schedule. Default: 1m.")
 @_span_limit("--max-relay", "relay_late", "Maximum time that an event of a relay to a broker may wait. Default: 5m.")
 @_span_limit("--max-receiver", "receiver_failing", "Maximum time that a receiver may fail. Default: 5m.")
 @_span_limit("--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows. Default: 10m.")
 @_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
-@_span_limit("--max-history", "history", "Maximum age of the history if nothing deletes it. Default: 7d.")
+@_span_limit("--max-history", "history", "Maximum age of the history if it is never deleted. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
 @_asks("workers", "no_worker", "Check whether a worker is live for each queue with waiting tasks.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
@@ -413,8 +413,9 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.
 
     Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
-    the longest time comes first, after the problems that cause it. The largest parts of a problem follow it, indented. The exit code is 0 if there is no problem,
-    3 if there is no queue with the given name, and 69, 77 or 4 if the database cannot be read.
+    the longest time comes first, preceded only by the problems that cause it. The largest parts of a problem follow it,
+    indented. The exit code is 0 if there is no problem, 3 if there is no queue with the given name, and 69, 77 or 4 if
+    the database cannot be read.
     """
     from ..store import HealthLimits
 

@@ -99,11 +99,11 @@ def list_(
     """List tasks, newest first, and why each one is waiting.
 
     A Ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
-    running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
-    most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
-    With --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration),
-    or by the time from enqueueing to the first start (wait). The exit code is 3 if --queue or --task names one that
-    nothing knows.
+    running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at most 10,000
+    tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr. With
+    --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration), or by
+    the time from enqueueing to the first start (wait). The exit code is 3 if --queue or --task names an unknown queue
+    or task.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {
@@ -183,7 +183,7 @@ def _listed(
 
 
 def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
-    """Print the command for the next page on stderr, and the number of tasks that were read if the limit was reached."""
+    """Print the command for the next page on stderr and, if the limit was reached, the number of tasks that were read."""
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
@@ -207,7 +207,7 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.
 
-    The attempts are followed by the handler's newest 10 log lines, from the last attempt that logged anything.
+    The attempts are followed by the handler's 10 newest log lines, from the last attempt that logged anything.
     """
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
@@ -218,7 +218,7 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 def explain(store: Store, task_id: str) -> None:
     """Explain why a task is not running, and suggest commands.
 
-    For the id of an event, explain why its relays have not published it.
+    If the id belongs to an event, explain why its relays have not published it.
     """
     found = store.find(task_id)
     explanation = store.explain(found)
@@ -251,8 +251,8 @@ def cancel(
 ) -> None:
     """Cancel a task, or all matching tasks. A running task is asked to stop.
 
-    Give the id of a task, or filters, or --all. A running task stays Running until its handler stops; --force does not
-    wait for that.
+    Give the id of a task, or filters, or --all. A running task stays Running until its handler stops, unless you use
+    --force.
     """
     if status is not None:
         wanted["status"] = read_state(status)[0]
@@ -297,7 +297,7 @@ def _cancel_all(
         verb="enqueued",
         done="cancelled",
         sentence="cancelled or asked to stop",
-        others="ended or been changed meanwhile",
+        others="ended or been changed in the meantime",
         **answers,
     )
 
@@ -307,7 +307,7 @@ for _command in (history, state_at, steps, rerun, run_now):
 add_verbs(task, Noun.TASK)
 
 
-_NOT_DISCARDED = "been redriven or discarded meanwhile"
+_NOT_DISCARDED = "been redriven or discarded in the meantime"
 _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 
 
@@ -558,7 +558,7 @@ def cancel_batch(store: Store, batch_id: UUID, *, reason: str, force: bool, yes:
     found = store.batches.get(batch_id)
     if found.completed_at is not None:
         raise already_ended(found)
-    what = f"tasks of the {found.kind} {batch_id} that have not ended (and any that are added meanwhile)"
+    what = f"tasks of the {found.kind} {batch_id} that have not ended (and any that are added in the meantime)"
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return

@@ -62,9 +62,10 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. It also marks workers whose application
-    version or outboxq release differs from the most recently started worker's, workers whose receivers fail, and
-    workers that have an order, such as to be quiet. With --all, it says how many tasks other workers took back from a worker that is not live, and how many tasks are still
-    leased to it. Workers that stopped normally are marked as ended.
+    version or outboxq release differs from the most recently started worker's, workers whose receivers are failing, and
+    workers that have an order, such as to be quiet. With --all, it says how many tasks other workers took back from a
+    worker that is not live, and how many tasks are still leased to it. Workers that stopped normally are marked as
+    ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -177,7 +178,7 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
     deadline = time.monotonic() + wait.total_seconds()
     while (found := store.worker_orders.stacks(worker_id)) is None:
         if time.monotonic() > deadline:
-            fail(f"worker {worker_id} has not answered for {brief(wait)}; it may be dead, or frozen", 1)
+            fail(f"worker {worker_id} did not answer within {brief(wait)}; it may be dead, or frozen", 1)
         time.sleep(_LOOK_EVERY)
     tell(plain(found.text, kept="\n"), {"id": worker_id, "at": found.at, "stacks": found.text})
 
@@ -212,7 +213,7 @@ def order_of(worker: LiveWorker) -> str | None:
 
 
 def _failure(worker: LiveWorker) -> str | None:
-    """Return the error that keeps a worker from its work, and since when."""
+    """Return the error that keeps a worker from its work, and the time at which it began."""
     if worker.failure is None or worker.failing_since is None:
         return worker.failure
     return f"{worker.failure}, since {short(worker.failing_since)} UTC"
@@ -224,8 +225,8 @@ def _tasks(number: int, *, more: bool) -> str:
 
 def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Collection[str]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
-    ``other outboxq``. A version that is blamed for recent failures is a ``failing version``, and no other one is compared
-    with it.
+    ``other outboxq``. A version that is blamed for recent failures is a ``failing version``, and no other version is
+    compared with it.
     """
     is_blamed = worker.version in blamed
     found = ["failing version"] if is_blamed else []

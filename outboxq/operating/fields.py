@@ -41,20 +41,20 @@ class Field:
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
-    """Returns the value that a string describes, or raises InvalidArgument. None if the field is a flag."""
+    """A function that returns the value that a string describes, or raises InvalidArgument. None for a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
     """The value that is used if the option is not given."""
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
-    """The names of the form's inputs. None means one input with the name of the field, and () that forms do not ask for
-    it.
+    """The names of the form's inputs. None means one input with the name of the field, and () means that forms do not
+    ask for it.
     """
     empty: str = ""
     """The text to use for an empty input."""
     is_hidden: bool = False
-    """If True, the record of the action says only that the value was given: not everybody may see it."""
+    """If True, the record of the action says only that the value was given, because not everyone may see it."""
 
     @property
     def in_form(self) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ class Field:
         return (self.name,) if self.inputs is None else self.inputs
 
     def of_form(self, form: Mapping[str, str]) -> Any:
-        """Return the value in a form. If there are two inputs, they are a number of starts and a period in seconds.
-        Raises InvalidArgument.
+        """Return the field's value from a form. If there are two inputs, they are a number of starts and a period in
+        seconds. Raises InvalidArgument.
         """
         texts = [form.get(name, "").strip() for name in self.in_form]
         if self.read is None:
@@ -89,8 +89,8 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
 
 
 LONGEST_REASON: Final = 500
-"""The maximum number of characters in a reason that a person types into a form."""
-REASON = Field(name="reason", option="--reason", help="Reason for the records.", label="Reason", read=str, default="")
+"""The maximum number of characters in a reason that a person enters in a form."""
+REASON = Field(name="reason", option="--reason", help="Reason to record.", label="Reason", read=str, default="")
 PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
 TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
@@ -152,8 +152,8 @@ OF_SCHEDULE = (
 
 
 def checked(outbox: Outbox, task_name: str, arguments: str) -> str:
-    """Return arguments as they are stored for the task with this name. A task that this process does not know takes any.
-    Raises InvalidArgument.
+    """Return arguments as they are stored for the task with this name. If this process does not know the task, any
+    arguments are accepted. Raises InvalidArgument.
     """
     if task_name not in outbox.tasks:
         return arguments

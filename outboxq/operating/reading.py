@@ -36,7 +36,7 @@ def read_span(text: str) -> timedelta:
 
 def read_instant(text: str) -> datetime:
     """Return the point in time that an ISO 8601 string describes. The offset is required, so that the string means the
-    same in every time zone.
+    same time everywhere.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -93,7 +93,7 @@ def read_limit(text: str) -> int | None:
 
 
 def read_rate(text: str) -> tuple[int, timedelta] | None:
-    """Return a number of starts and the time span for it: 100/1m, 5/1s, 100/m. None for `none`, which removes the limit."""
+    """Return a number of starts and their time span: 100/1m, 5/1s, 100/m. None for `none`, which removes the limit."""
     if text == NONE:
         return None
     starts, _, time = text.partition("/")
@@ -116,8 +116,8 @@ def read_priority(text: str) -> int:
 
 
 def read_argument(text: str) -> tuple[str, Any]:
-    """Return the name and the value of an argument: order_id=17, mail=ann@example.org, code="17". The value is JSON, or
-    otherwise a string.
+    """Return the name and the value of an argument: order_id=17, mail=ann@example.org, code="17". The value is read as
+    JSON if possible, otherwise as a string.
     """
     name, equals, value = text.partition("=")
     if not name or not equals:
@@ -164,12 +164,12 @@ def read_zone(text: str) -> str:
 def read_catch_up(text: str) -> CatchUp:
     """Return the policy for missed ticks: none, latest or all."""
     if text not in set(CatchUp):
-        raise InvalidArgument(f"choose {', '.join(CatchUp)}, not {text[:40]!r}")
+        raise InvalidArgument(f"choose one of {', '.join(CatchUp)}, not {text[:40]!r}")
     return CatchUp(text)
 
 
 def read_grace(text: str) -> timedelta | None:
-    """Return a span of time above 0. None for `none`, which removes it."""
+    """Return a span of time above 0. None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not (found := read_span(text)):

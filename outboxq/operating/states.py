@@ -13,13 +13,13 @@ STATES: Final[Mapping[str, tuple[TaskStatus, Waiting | None]]] = {
     **{one.value: (TaskStatus.READY, one) for one in Waiting},
     **{status.lower(): (status, None) for status in TaskStatus},
 }
-"""The words for `--status` and for the filter of the dashboard, with the status and the part of Ready that they select."""
+"""The words for `--status` and for the dashboard's filter, with the status and the part of Ready that they select."""
 
 
 def read_state(text: str) -> tuple[TaskStatus, Waiting | None]:
     """Return the status that a word selects, and the part of Ready. Raises InvalidArgument."""
     if (found := STATES.get(text.lower())) is None:
-        raise InvalidArgument(f"there is no state {text!r}: write {', '.join(STATES)}")
+        raise InvalidArgument(f"there is no state {text!r}: choose one of {', '.join(STATES)}")
     return found
 
 

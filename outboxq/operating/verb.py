@@ -38,7 +38,7 @@ class Noun(StrEnum):
 
     @property
     def group(self) -> str:
-        """The group of the commands for it: the command `worker` runs a worker."""
+        """The name of its command group. For workers it is a plural, because the command `worker` runs one."""
         return "workers" if self is Noun.WORKER else self.value
 
     def of(self, target: Target) -> str:
@@ -77,7 +77,7 @@ class State:
     has_ended: bool = False
     """True if all tasks in the batch, or the worker, have ended."""
     holds_lost_tasks: bool = False
-    """True if the worker was not seen lately, and still holds running tasks."""
+    """True if the worker has not been seen lately, but still holds running tasks."""
     asked_to: WorkerOrder | None = None
     """The order of a worker."""
 
@@ -114,12 +114,12 @@ class Outcome:
 
 
 FORMER_REASON: Final = "pause_reason"
-"""The name under which the record of a resume keeps the reason of the pause."""
+"""The name under which the record of a resume keeps the reason for the pause."""
 _PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
 
 
 class Seen:
-    """Counts the changes that a call to the store makes; passed to it as `on_change`."""
+    """A counter of the changes that a call to the store makes. It is passed to the call as `on_change`."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -147,7 +147,7 @@ class Verb:
     """The help of the command."""
     right: Right
     offered: Callable[[State], bool]
-    """Returns whether a page offers the verb in this state."""
+    """A function that returns whether a page offers the verb in this state."""
     fields: tuple[Field, ...] = ()
     command: tuple[str, ...] = ()
     """The words of the command before the target, followed by its options. () means the noun and the name."""
@@ -186,10 +186,11 @@ class Verb:
         using: object = None,
         **values: Any,
     ) -> Outcome:
-        """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
-        operator too. If nothing changes, nothing is recorded.
+        """Carry out the verb, and record the action in the same transaction. The history also contains the reason and
+        the operator. If nothing changes, nothing is recorded.
 
-        With `undoes`, the id of a recorded resume, a pause gets back the reason that the resume has deleted. Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
+        If `undoes` is the id of a recorded resume, a pause gets back the reason that the resume deleted. Raises the
+        errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
         WorkerNotFound, InvalidTransition, DuplicateTask and InvalidArgument.
         """
         former = None if undoes is None else self._former_reason(store, undoes, target, using)
@@ -213,7 +214,7 @@ class Verb:
         return replace(outcome, subject=self.noun.of(target), action=action.id)
 
     def _former_reason(self, store: Store, action_id: UUID, target: Target, using: object) -> str | None:
-        """Return the reason of the pause that this action has ended; None if it has not, or if there was no reason."""
+        """Return the reason for the pause that this action ended; None if it ended none, or if there was no reason."""
         found = store.actions.get(action_id, using=using)
         undone = (self.noun.group, self.undo)
         if found is None or found.target != str(target) or tuple(found.action.split()) != undone:
@@ -223,8 +224,8 @@ class Verb:
     def action(
         self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""
     ) -> NewAction:
-        """Return the action of this verb on a target, or (None) on everything that matches the filters in `details`.
-        Values that were not given are left out.
+        """Return the action of this verb on a target or, with None, on everything that matches the filters in
+        `details`. Values that were not given are left out.
         """
         unset = {one.name: one.default for one in self.fields}
         given = {

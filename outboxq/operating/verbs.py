@@ -158,8 +158,9 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
 def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
 
-    The worker must not have been seen for 90 seconds. Another worker runs the task at once, and not only when its lease
-    expires. A worker that was only frozen cannot write the outcome. After three recoveries in a row, the task becomes a dead letter.
+    The worker must not have been seen for 90 seconds. Another worker runs the task at once instead of waiting for its
+    lease to expire. A worker that was only frozen cannot write the outcome. After three recoveries in a row, the task
+    becomes a dead letter.
     """
     now = store.recover_lost(task, reason=why, using=using).status
     words = {
@@ -181,7 +182,7 @@ def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
 def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back: bool = False) -> Outcome:
     """Run a dead letter again, from its first attempt.
 
-    `failed redrive` does the same with one or many.
+    `failed redrive` does the same for one or more dead letters.
     """
     store.redrive(task, take_key_back=take_key_back, reason=why, using=using)
     return _moved(task, TaskStatus.READY, "was redriven from the first attempt, due now")
@@ -199,7 +200,7 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
 def DISCARD(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Discard a dead letter: it ends as Cancelled.
 
-    `failed discard` does the same with one or many.
+    `failed discard` does the same for one or more dead letters.
     """
     store.discard(task, reason=why, using=using)
     return _moved(task, TaskStatus.CANCELLED, "was discarded")
@@ -283,8 +284,8 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Delete the settings of a queue without tasks, and print them.
 
-    For a queue that was set up under a wrong name. If it has waiting or running tasks or dead letters, use `resume` and
-    `limit` to change its settings.
+    Use this for a queue that was set up under a wrong name. If it has waiting or running tasks or dead letters, use
+    `resume` and `limit` to change its settings.
     """
     return Outcome(predicate="has lost its settings", record=store.queues.forget(queue, using=using))
 
@@ -294,7 +295,7 @@ def _said(words: str, record: object, seen: Seen) -> Outcome:
 
 
 def _resumed(words: str, record: object, seen: Seen, former: str | None) -> Outcome:
-    """Return the outcome of a resume, whose record keeps the reason of the pause."""
+    """Return the outcome of a resume, whose record keeps the reason for the pause."""
     said = _said(words if seen.changes else "was not paused", record, seen)
     return said if former is None else replace(said, replaced={FORMER_REASON: former})
 
@@ -340,12 +341,12 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. An empty grace removes it; any other empty field keeps its value.",
+    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other field left empty is unchanged.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
 
-    An option that is left out keeps its value. A schedule that the code declares is changed in the code.
+    An option that is left out keeps its value. A schedule that the code declares must be changed in the code.
     """
     if not (given := {name: value for name, value in values.items() if value is not ...}):
         raise ValueMissing("give at least one value to change")
@@ -371,13 +372,13 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     Right.CHANGE,
     fields=(REASON,),
     is_final=True,
-    hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker.",
+    hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
 )
 def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Delete a schedule.
 
     Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
-    worker.
+    worker that starts.
     """
     store.schedules.remove(schedule, using=using)
     words = "was removed; its planted ticks that were not due yet are cancelled"
@@ -401,7 +402,7 @@ def CANCEL_BATCH(
     """Cancel the tasks of a batch that have not ended. The tasks that would follow are not enqueued.
 
     A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch accepts no more
-    tasks, so tasks that were added after the count are cancelled too.
+    tasks, and tasks that were added after the count are cancelled too.
     """
     number = store.batches.cancel(batch, reason=why, force=force, on_change=on_change, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
@@ -446,12 +447,12 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     Right.CHANGE,
     fields=(REASON,),
     is_final=True,
-    hint="Its events that are not published yet are deleted. A relay that is declared in code is stored again by the next worker.",
+    hint="Its events that are not published yet are deleted. A relay that is declared in code is stored again by the next worker that starts.",
 )
 def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Delete a relay to a broker, with its unpublished events.
 
-    Its dead letters remain. A relay that APP declares is stored again by the next worker.
+    Its dead letters remain. A relay that APP declares is stored again by the next worker that starts.
     """
     number = store.relays.remove(relay, using=using)
     words = f"was removed with {number} unpublished {plural(number, 'event')}"
@@ -497,7 +498,7 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
     hint="It stops as after SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
 )
 def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Stop a worker in the same way as SIGTERM.
+    """Stop a worker as SIGTERM does.
 
     It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
     worker in its place.
@@ -537,8 +538,8 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
 def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
     """Recover the running tasks of a worker that is gone.
 
-    The worker must not have been seen for 90 seconds. Other workers run the tasks at once, and not only when the leases
-    expire. After three recoveries in a row, a task becomes a dead letter.
+    The worker must not have been seen for 90 seconds. Other workers run the tasks at once instead of waiting for the
+    leases to expire. After three recoveries in a row, a task becomes a dead letter.
     """
     now = store.recover_all_lost(worker, reason=why, on_change=on_change, using=using)
     number, record = now.total(), {"id": worker, "changed": now.total(), "statuses": now}
@@ -577,7 +578,9 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
 
 
 def _soon(store: Store, worker: UUID, using: object) -> str:
-    """Return when a worker obeys. A worker that has not been seen lately obeys only if it was frozen and wakes up."""
+    """Return a phrase that says when the worker will obey. A worker that has not been seen lately obeys only if it was
+    frozen and wakes up.
+    """
     silence = store.workers.silence(worker, using=using)
     return "within six seconds" if silence is None else f"only if it wakes up: it has not been seen for {span(silence)}"
 

@@ -28,7 +28,7 @@ request.
 
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard is only available on its own machine, under the name localhost, because a login is not configured. Give it a token "
+    "This dashboard is only available on its own machine, under the name localhost, because no login is configured. Give it a token "
     "(token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )
@@ -46,14 +46,14 @@ class Grant:
     person: str = ""
     """The session or name to which this person's forms belong."""
     session_id: str | None = None
-    """The id of the session, with which it can be ended."""
+    """The id of the session, which is needed to end it."""
 
 
 class Access:
     """Identifies the viewer of a request.
 
     Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of those
-    programs decides who else can see it through it.
+    programs decides who else can see the dashboard through it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Access:
             raise ConfigurationError("authorize alone decides who sees the dashboard; leave out token and trust_header")
         if trust_header is not None and not trusted_proxies:
             raise ConfigurationError(
-                f"anyone can send the header {trust_header}; name the proxies that set it with trusted_proxies (in commands, --from), such as 10.0.0.0/8"
+                f"anyone can send the header {trust_header}; use trusted_proxies (in commands, --from) to name the proxies that set it, such as 10.0.0.0/8"
             )
         for name, given in (("trusted_proxies", trusted_proxies), ("trusted_hosts", trusted_hosts)):
             if isinstance(given, str):
@@ -109,8 +109,8 @@ class Access:
             return
         if host_name(client.host) not in self._hosts:
             raise BadRequest(
-                f"The dashboard does not know the host {host_name(client.host)}. If the dashboard has this name, add it to trusted_hosts=[…], in "
-                "commands --trusted-host."
+                f"The dashboard does not know the host {host_name(client.host)}. If the dashboard has this name, add it to trusted_hosts=[…] (in "
+                "commands, --trusted-host)."
             )
 
     def grant(self, request: Request, client: Client) -> Grant:
@@ -186,7 +186,7 @@ class Sessions:
     """Checks the token, and the cookies of people who are logged in.
 
     A cookie contains a random number and an expiry time, signed with a key that is derived from the token. So every
-    process with the same token accepts the cookie, and none accepts it after the token has been changed. A log-out
+    process with the same token accepts the cookie, and none accepts it after the token has been changed. Logging out
     deletes the cookie in the browser, and only this process remembers that the session has ended.
     """
 
@@ -196,7 +196,7 @@ class Sessions:
             raise ConfigurationError("the dashboard's token begins or ends with a space or a line break; remove it")
         if len(token) < _SHORTEST:
             raise ConfigurationError(
-                f"the dashboard's token has {len(token)} characters, which can be guessed; use {_SHORTEST} or more, such as the output "
+                f"the dashboard's token has {len(token)} characters, so it can be guessed; use {_SHORTEST} or more, such as the output "
                 "of: python -c 'import secrets; print(secrets.token_urlsafe())'"
             )
         self._token = token
@@ -207,11 +207,11 @@ class Sessions:
         self._ended: OrderedDict[str, float] = OrderedDict()
 
     def check(self, token: str, client: Client) -> bool:
-        """Return whether the token is right. Raises TooManyTries for a wrong token if too many have been given from this
+        """Return whether the token is right. Raises TooManyTries for a wrong token if too many have been sent from this
         address, or from all addresses together.
 
-        The right token is always accepted: otherwise anyone could lock everybody out, and behind a proxy that is not
-        trusted, all people have one address. The token is too long to be guessed at any speed.
+        The right token is always accepted. Otherwise, anyone could lock everyone out, since behind a proxy that is not
+        trusted, all people have the same address. The token is too long to be guessed at any speed.
         """
         if matches(token, self._token):
             self._tries.succeed(client.network)
@@ -268,8 +268,8 @@ class LoginTries:
         self._tries: deque[tuple[float, str]] = deque()
 
     def fail(self, address: str) -> float | None:
-        """Count a wrong token from this address. Return None if it is within the limits, otherwise the seconds after
-        which one is again.
+        """Count a wrong token from this address. Return None if it is within the limits, otherwise the number of
+        seconds after which another one will be.
         """
         with self._lock:
             now = self._clock()

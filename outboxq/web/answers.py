@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ..outbox import Outbox
 
 SIBLINGS: Final = "outboxq.siblings"
-"""The key in the WSGI environment with the dashboards of the same application: the name of each, its address, and
-whether it is this one. A header of a request cannot set it.
+"""The key in the WSGI environment for the dashboards of the same application: the name of each, its address, and
+whether it is this one. A request header cannot set it.
 """
 LOG_OUT: Final = "log_out"
 """The name of the route that logs a person out."""
@@ -188,7 +188,7 @@ class Answers:
         return self._templates.render(view.template, values), view.status
 
     def _of_each_page(self, request: Request) -> dict[str, Any]:
-        """Return the values that the layout needs. Without a title, a dashboard beside others has the name in its
+        """Return the values that the layout needs. Without a title, one of several dashboards uses the name from its
         path.
         """
         siblings = request.environ.get(SIBLINGS, ())
@@ -352,7 +352,7 @@ class Problems:
         self._locks = FailureLog(log)
 
     def worked(self) -> None:
-        """Note that a page could be made, so any outage is over."""
+        """Note that a page could be rendered, so any outage is over."""
         self._outage.worked("the dashboard can reach the database again")
         self._locks.worked("the dashboard is no longer waiting for a lock")
 
@@ -399,7 +399,7 @@ class Problems:
 
 
 def _unfound(error: errors.OutboxqError) -> str:
-    """Return the sentence about a name or an id that nothing has."""
+    """Return the sentence about a name or an id that does not exist."""
     if isinstance(error, errors.QueueNotFound):  # forms have no field that sets a queue up
         return f"{error.mended_by('start a worker that serves it')}."
     return str(error)

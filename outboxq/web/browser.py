@@ -34,7 +34,9 @@ _NOTICE_SECONDS: Final = 60
 _LONGEST_NOTICE: Final = 500
 """The maximum number of characters in a notice, since a cookie can hold 4 kB."""
 _LONGEST_UNDO: Final = 500
-"""The maximum number of characters in the URL that undoes an action. A queue with a longer name has no link for that."""
+"""The maximum number of characters in the URL that undoes an action. An action whose URL would be longer has no such
+link.
+"""
 _SECRET_LENGTH: Final = 43
 """The number of characters in the secret that a browser keeps."""
 _MOST_FIELDS: Final = 500
@@ -299,7 +301,7 @@ REFRESH: Final = Comfort(
 _COMFORTS: Final = (
     REFRESH,
     Comfort(name="times", words="Times in", choices={"utc": "UTC", "local": "your time zone"}),
-    Comfort(name="theme", words="Colours", choices={"system": "of the system", "light": "light", "dark": "dark"}),
+    Comfort(name="theme", words="Colours", choices={"system": "system", "light": "light", "dark": "dark"}),
     Comfort(name="keys", words="Keyboard shortcuts", choices={"on": "on", "off": "off"}),
 )
 
@@ -338,8 +340,8 @@ class Comforts:
                 self.client.set_cookie(response, _cookie(one), self.chosen[one.name], seconds=_YEAR)
 
     def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-        """Return, for each choice, its words, and the URL of the same page with each value, the words for the value, and
-        whether it is the current one.
+        """Return the words of each choice and, for each of its values, the URL of the same page with that value, the
+        words for the value, and whether it is the current one.
         """
         return [
             (
@@ -364,7 +366,7 @@ def without_comforts(query: MultiDict[str, str]) -> MultiDict[str, str]:
 
 
 def own_path(request: Request) -> str:
-    """Return the URL of the page, without its host and what was chosen for the browser."""
+    """Return the URL of the page, without its host and without what was chosen for the browser."""
     return _path(request, {})
 
 

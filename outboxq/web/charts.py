@@ -79,7 +79,7 @@ class PlotKind(StrEnum):
     COUNTS = "counts"
     """Stacked bars."""
     SAMPLES = "samples"
-    """Lines, with steps without a sample shown as missing."""
+    """Lines. Steps without a sample are shown as missing."""
     SPANS = "spans"
     """Lines of seconds."""
 
@@ -260,7 +260,7 @@ def lines(
     """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds. With
     `is_sampled`, steps without values are shown as missing.
 
-    A few high peaks do not flatten the rest: the axis is cut, and a note has the time and the value of each peak.
+    A few high peaks do not flatten the rest: the axis is cut, and a note gives the time and the value of each peak.
     """
     words: Callable[[float], str] = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
@@ -325,7 +325,9 @@ class TickBar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TickBars:
-    """The last ticks of a schedule: a bar for each, as high as its task ran long, in the colour of its outcome."""
+    """The last ticks of a schedule: a bar for each, whose height shows how long its task ran, in the colour of its
+    outcome.
+    """
 
     bars: Sequence[TickBar]
     label: str
@@ -426,7 +428,7 @@ def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
         return []
     first = shown.index(True)
     number = sum(not is_shown for is_shown in shown[first:-1])  # the last step may have only just begun
-    return [f"Missing: samples of {span(number * axis.step)}, because no worker took any."] if number else []
+    return [f"Missing: samples for {span(number * axis.step)}, because no worker took any."] if number else []
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:

@@ -51,7 +51,7 @@ waiting would keep a thread from serving other requests.
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
 """The maximum time for a statement, as for all statements that read single tasks."""
 _LONGEST_TITLE: Final = 60
-"""The maximum number of characters in the dashboard's title, which the header shows in one line on a phone."""
+"""The maximum number of characters in the dashboard's title, which the header shows on one line on a phone."""
 _LONGEST_TEXT: Final = 500
 """The maximum number of characters in one part of a log line."""
 _LOG_IN_PATH: Final = "/login"
@@ -82,9 +82,9 @@ def application(
 
     Args:
         outbox: The outbox whose tasks are shown.
-        allow_actions: True: the dashboard can also change tasks, queues and schedules.
-        show_arguments: True: the dashboard shows the arguments, results and headers of tasks. Values with secret names
-        remain hidden.
+        allow_actions: If True, the dashboard can also change tasks, queues and schedules.
+        show_arguments: If True, the dashboard shows the arguments, results and headers of tasks. Values with secret
+        names remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
         only read.
         authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
@@ -92,15 +92,15 @@ def application(
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that any
         name is accepted if people have to log in.
-        redact: A function that returns a text with its sensitive parts removed. Pages and their JSON pass it the
-        arguments, results and headers that they show, everything that handlers and brokers wrote (messages, tracebacks,
-        logs, notes), and the reasons that people gave.
-        title: A name such as "shop, production", which tells this dashboard from others in the header and the title of each
-        page; at most 60 characters.
+        redact: A function that takes a string and returns it without its sensitive parts. Pages and their JSON pass it
+        the arguments, results and headers that they show, everything that handlers and brokers wrote (messages,
+        tracebacks, logs, notes), and the reasons that people gave.
+        title: A name such as "shop, production", which distinguishes this dashboard from others in the header and the
+        title of each page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
 
-    Raises ConfigurationError if these options contradict each other, the token is too short, the title is too long, or the Flask application
-    does not have this outbox.
+    Raises ConfigurationError if these options contradict each other, if the token is too short or the title too long,
+    or if the Flask application does not have this outbox.
     """
     access = Access(
         allow_actions=allow_actions,
@@ -138,7 +138,7 @@ class Dashboard:
 
     @property
     def is_open_to_this_machine(self) -> bool:
-        """True if people cannot be identified, so that requests from other machines are refused."""
+        """True if people cannot be identified, so requests from other machines are refused."""
         return self._access.is_open_to_this_machine
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -341,7 +341,8 @@ class Probes:
 
 
 class Dashboards:
-    """Several dashboards, with links from each to the others. The dashboard `shop` is at the path `/shop/`, and `/` leads to the first dashboard.
+    """Several dashboards, with links from each to the others. The dashboard `shop` is at the path `/shop/`, and `/`
+    leads to the first dashboard.
 
     Each dashboard decides who may see it, and keeps its own logins.
     """

@@ -13,7 +13,7 @@ SHARED: Final = 2.0
 """The seconds for which a mark that was read, or a page that was rendered, serves all requests."""
 AGES: Final = 60
 """The seconds after which a page is rendered again even if the tables have not changed, because a task may have become
-due meanwhile. The ages on a page advance in the browser.
+due in the meantime. The ages on a page advance in the browser.
 """
 LONGEST_WAIT: Final = 5.0
 """The seconds for which a thread waits for a value that another thread is making."""
@@ -35,8 +35,8 @@ class _Making:
         self.lock = threading.Lock()
         self.waiting = 0
         self.error: Exception | None = None
-        """The error with which it failed. The waiting threads raise it too, because each of them would otherwise wait
-        and fail again.
+        """The error with which it failed. The waiting threads raise it too, because each of them would otherwise try
+        again and fail.
         """
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Redact = Callable[[str], str]
-"""A function that returns a text with its sensitive parts removed."""
+"""A function that takes a string and returns it without its sensitive parts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,10 +41,10 @@ class Permission:
                 raise InvalidArgument(f"{name} must be a collection of strings; write [{given!r}]")
             object.__setattr__(self, name, None if given is None else tuple(sorted(set(given))))
         if unknown := sorted(set(self.actions or ()) - set(RECORDED)):
-            raise InvalidArgument(f"there is no action {unknown[0]!r}; write {', '.join(RECORDED)}")
+            raise InvalidArgument(f"there is no action {unknown[0]!r}; choose from {', '.join(RECORDED)}")
 
     def covers(self, action: str, queue: str | None) -> bool:
-        """Return whether it is a permission for this action on this queue, or (None) on all queues."""
+        """Return whether it is a permission for this action on this queue or, with None, on all queues."""
         is_named = self.actions is None or action in self.actions
         return is_named and (self.queues is None or (queue is not None and queue in self.queues))
 
@@ -58,7 +58,9 @@ class Viewer:
     may_act: bool = False
     """True if the person may change tasks, queues and schedules."""
     permissions: Sequence[Permission] | None = None
-    """The changes that a person with `may_act` may make: each that at least one permission covers. None means all."""
+    """The changes that a person with `may_act` may make: each change that at least one permission covers. None means
+    all.
+    """
     may_see_arguments: bool = False
     """True if pages show arguments, results and headers to the person, except values with secret names."""
 
@@ -67,7 +69,7 @@ class Viewer:
             object.__setattr__(self, "permissions", tuple(self.permissions))
 
     def may(self, action: str, queue: str | None = None) -> bool:
-        """Return whether the person may carry out this action on this queue, or (None) on all queues."""
+        """Return whether the person may carry out this action on this queue or, with None, on all queues."""
         if not self.may_act or self.permissions is None:
             return self.may_act
         return any(one.covers(action, queue) for one in self.permissions)
@@ -92,9 +94,10 @@ class PageRequest:
     form: MultiDict[str, str]
     """The fields of the form; empty unless the method is POST."""
     redact: Redact
-    """Returns a text with its sensitive parts removed."""
+    """A function that takes a string and returns it without its sensitive parts."""
     url: Callable[..., str]
-    """Returns the URL of a page by the name of its route: ``url("task", task_id=…, tab="events")``."""
+    """A function that returns the URL of a page, given the name of its route: ``url("task", task_id=…, tab="events")``.
+    """
 
     def typed(self, *command: str) -> str:
         """Return a command as it is typed in a shell."""

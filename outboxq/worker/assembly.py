@@ -144,7 +144,7 @@ class Parts:
         else:
             if not CAN_FORK:
                 raise ConfigurationError(
-                    "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker there"
+                    "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker on such a system"
                 )
             from .isolation.child import ChildProcess
             from .isolation.fork_server import ForkServer
@@ -234,8 +234,8 @@ class Parts:
         self.hooks = WorkerHooks(application.hooks, info)
 
     def _orders(self, request_stop: Callable[[], None], *, changed: threading.Event) -> Obedience:
-        """Return the functions by which the registration obeys a person's orders. `changed` is set when the worker has
-        become quiet.
+        """Return the functions with which the registration obeys a person's orders. `changed` is set when the worker
+        has become quiet.
         """
         obeyed = ObeyedOrders(self.claim_loop, request_stop)
         self.claim_loop.on_quiet = changed.set

@@ -32,8 +32,9 @@ from .work_failures import CLAIM, WorkFailures
 log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
-"""The shortest and the longest time between the due times of suspects that are released. Between these two, it is the time for
-which the current suspect has run."""
+"""The shortest and the longest interval between the due times of released suspects. Within these limits, the interval
+is the time for which the current suspect has run.
+"""
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
@@ -41,15 +42,15 @@ _STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while they fail."""
 _WAITING_BYTES = 16 * 2**20
-"""The size of the arguments that may wait for handlers. Without this limit, 1 000 tasks with the largest arguments would wait,
-which take 256 MB.
+"""The size of the arguments that may wait for handlers. Without this limit, 1,000 tasks with the largest arguments
+could wait, and would take 256 MB.
 """
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
 """The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But
 a low number makes claims small: with 2, a surviving worker ran recovered tasks at a quarter of the rate of fresh ones,
-with 16 at two thirds.
+and with 16, at two thirds.
 """
 
 
@@ -95,12 +96,12 @@ class ClaimLoop(threading.Thread):
         handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
-        """The mean size of the arguments in the last claim. Before the first, the largest size that is accepted."""
+        """The mean size of the arguments in the last claim. Before the first claim, it is the largest size that is
+        accepted.
+        """
 
     def expect_recovered(self) -> None:
-        """Make the next claim a small one, since it may find recovered tasks, so that none of them has to be given
-        back.
-        """
+        """Make the next claim a small one, so that none of the recovered tasks that it may find has to be given back."""
         self._found_recovered = True
 
     def be_quiet(self) -> None:
@@ -117,7 +118,7 @@ class ClaimLoop(threading.Thread):
             if self._claim_until_over():
                 # Let the claimed tasks run, instead of giving them back.
                 while self._tasks_left == 0 and not self.stopping.is_set():
-                    self.distributor.at_work(saturated=True)  # it takes no more tasks, so others are called
+                    self.distributor.at_work(saturated=True)  # it takes no more tasks, so other workers are called
                     if self.pool.wait_until_at_most(0, _STUCK_AFTER):
                         break
                 self.on_finished()
@@ -139,7 +140,7 @@ class ClaimLoop(threading.Thread):
                 self.failures.worked(CLAIM)
                 if over:
                     break
-            except Exception as error:  # noqa: BLE001 - whatever the error is, the worker goes on
+            except Exception as error:  # noqa: BLE001 - whatever the error is, the worker continues
                 if (unusable := self.store.unusable(error)) is not None:
                     self.on_thread_failure(unusable)
                     return False
@@ -187,7 +188,7 @@ class ClaimLoop(threading.Thread):
         self.on_quiet()
         try:
             while self._quiet_order.is_set() and not self.stopping.wait(_CHECK_EVERY):
-                self.distributor.at_work(saturated=True)  # it takes no tasks, so others are called
+                self.distributor.at_work(saturated=True)  # it takes no tasks, so other workers are called
         finally:
             self.is_quiet = False
             self.on_quiet()
@@ -233,8 +234,8 @@ class ClaimLoop(threading.Thread):
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
     def _release_stalled_prefetch(self) -> None:
-        """Release the tasks that wait, if no handler has ended for a second. They were claimed at the handlers' recent pace, and
-        other workers may be idle.
+        """Release the waiting tasks if no handler has ended for a second. Their number was based on the handlers'
+        recent pace, and other workers may be idle.
         """
         now, pool = time.monotonic(), self.pool
         if not pool.queued or pool.handled != self._handled or pool.prefetch is not None:
@@ -244,8 +245,8 @@ class ClaimLoop(threading.Thread):
             self._give_back(pool.cancel_queued(), "the handlers ahead of it are slow")
 
     def keep_tasks(self) -> None:
-        """Ignore tasks that are declared from now on if child processes are about to be forked, which would not know
-        such tasks.
+        """Ignore tasks that are declared from now on if child processes are about to be forked, because the children
+        would not know such tasks.
         """
         if self.settings.isolation is Isolation.PROCESS:
             self.tasks = self.tasks.snapshot()
@@ -399,7 +400,7 @@ class ObeyedOrders:
             log.info("told to stop by an order; running tasks may finish")
             self.request_stop()
         else:
-            log.info("told to be quiet: it claims no tasks, and lets the running tasks finish")
+            log.info("told to be quiet; no more tasks are claimed, and running tasks may finish")
 
     def state(self) -> WorkerState | None:
         """Return the state that the worker has reached."""

@@ -89,7 +89,8 @@ class Completer(threading.Thread):
     on_unblocked: Callable[[], None] = lambda: None
     """Called after a write that may let other tasks start."""
     on_member_failed: Callable[[], None] = lambda: None
-    """Called after the failure of a task in a batch was written, because the other tasks may have to be cancelled."""
+    """Called after the failure of a task in a batch has been written, because the other tasks may have to be cancelled.
+    """
     failures: WorkFailures = field(default_factory=WorkFailures)
     durable: bool = True
     """If False, a server crash may undo the most recent writes."""
@@ -108,8 +109,8 @@ class Completer(threading.Thread):
         are locked.
         """
         self._attempts: dict[int, ActiveClaim] = {}
-        """The attempts of the outcomes that are not counted yet, keyed by `id` of the outcome's claim, which lives as long
-        as the outcome. A later claim of the same task has replaced some of them in `leases`.
+        """The attempts of the outcomes that are not counted yet, keyed by the `id()` of the outcome's claim, which
+        lives as long as the outcome. A later claim of the same task has replaced some of them in `leases`.
         """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
@@ -255,8 +256,8 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        """Write these outcomes. Two outcomes of the same task are written one after the other: the database answers by the
-        ids of tasks, and the lease of the first may be lost.
+        """Write these outcomes. Two outcomes of the same task are written one after the other, because the database
+        answers with the ids of tasks, and the lease of the first may be lost.
         """
         if len(outcomes) > 1 and len(first := {one.claim.id: one for one in reversed(outcomes)}) < len(outcomes):
             self._write([one for one in outcomes if first[one.claim.id] is one], skip_locked=skip_locked)
@@ -398,7 +399,7 @@ class Completer(threading.Thread):
         self._allow_claims()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
-                raise error  # its handler has not run, so the task is recovered after its lease
+                raise error  # its handler has not run, so the task is recovered after its lease expires
             failure = unwritable(outcome, error)
             lost = self.store.finish([failure], durable=self.durable, waits=False)
         except Exception as again:
@@ -508,7 +509,7 @@ class Handback:
 
 @contextmanager
 def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
-    """Log an error of the block, which writes these releases. The leases of the tasks then expire."""
+    """Log an error in the block, which writes these releases. The leases of the tasks then expire."""
     try:
         on_failpoint(Failpoint.BEFORE_RELEASE)
         yield

@@ -40,7 +40,7 @@ def context_of(
     while it runs.
 
     With `keeps_log`, the lines that the handler logs are kept, so that they can be stored with the event that records
-    how it ended.
+    how the handler ended.
     """
     bound = task.retry_policy.max_attempts if claim.max_attempts is None else claim.max_attempts
     context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
@@ -50,8 +50,8 @@ def context_of(
 
 
 def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
-    """Run the task's function and return the outcome of its claim. It never raises an error, because each error in the
-    function becomes an outcome.
+    """Run the task's function and return the outcome of its claim. This never raises an error, because each error in
+    the function becomes an outcome.
 
     With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and similar
     exceptions end this attempt as any other error would, and do not end the worker.
@@ -61,7 +61,7 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
     token = current.set(context)
     try:
         outcome = _run(task, context, limit)
-        # Skipped for a handler without notes: this call was 1 % of the calls of a task.
+        # Skipped for a handler without notes: this call was 1 % of the function calls for a task.
         return outcome if context.handler_log is None and context.reported is None else with_notes(outcome, context)
     except BaseException as error:  # noqa: BLE001 - a user's exception may fail even when it is described
         return _failed_for_good(context, error)
@@ -220,7 +220,7 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _bounded_delay(delay: timedelta) -> timedelta:
-    """Return the delay, bounded to the range from zero to ten years."""
+    """Return the delay, limited to the range from zero to ten years."""
     return min(max(delay, timedelta(0)), _LONGEST)
 
 

@@ -1,4 +1,5 @@
-"""Keeps the last lines that a handler logs, to be stored with the event that records how it ended: the handler log.
+"""Keeps the last lines that a handler logs, to be stored with the event that records how the handler ended: the handler
+log.
 
 The worker adds one `LogKeeper` to Python's root logger if logging is configured, that is, if the root logger has
 another handler. If the keeper were the only handler, `logging.basicConfig()` would do nothing and Python would not
@@ -135,7 +136,7 @@ in_children(_renew_locks)
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Keep the lines that handlers log inside the block, even if logging is not configured. For tests."""
+    """Keep the lines that handlers log inside the block, even if logging is not configured. This is for tests."""
     root, keeper = logging.getLogger(), LogKeeper()
     root.addHandler(keeper)
     try:

@@ -35,7 +35,7 @@ a worker dead (`upkeep/recovery.py`), so after an outage the heartbeat comes fir
 
 
 class ClaimState(Enum):
-    """The states of a claim that this process holds, in their order."""
+    """The states of a claim that this process holds, in order."""
 
     HELD = auto()
     """It is waiting for a handler thread, or its handler is running."""
@@ -44,7 +44,7 @@ class ClaimState(Enum):
     not reported.
     """
     COMMITTED = auto()
-    """Its transaction has committed its completion, so its outcome need not be written any more."""
+    """Its transaction has committed its completion, so its outcome no longer needs to be written."""
     HANDED_OVER = auto()
     """The completer has its outcome, and drops the claim once the outcome is written."""
 
@@ -120,7 +120,7 @@ class Outcomes(Protocol):
 
 
 class LeaseView(Protocol):
-    """Tells whether the lease of a claim still holds, and notes when it ends."""
+    """Knows whether the lease of a claim still holds, and notes when it ends."""
 
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome of this attempt must not count, even if the database accepts it."""
@@ -142,7 +142,7 @@ class Leases:
     """The claims that this process holds. `run_once()` sends one heartbeat that extends their leases."""
 
     store: Store
-    """Has a reserved connection for heartbeats."""
+    """A store with a reserved connection for heartbeats."""
     heartbeat: timedelta | None = None
     """The longest time between two heartbeats. None means a third of each lease."""
     on_failpoint: OnFailpoint = ignore_failpoint
@@ -186,9 +186,9 @@ class Leases:
         """Keep a claim that this worker has acquired again after a server crash. Returns False if this process does not
         hold it.
 
-        Worker and token are the same as before the crash, so the handler that runs continues under the new claim. A
-        handler that knows about the loss is not informed. It may have stopped halfway, so its outcome does not count
-        (`is_void`).
+        The worker and the token are the same as before the crash, so the running handler continues under the new claim.
+        A handler that knows about the loss is not told about the new claim. It may have stopped halfway, so its outcome
+        does not count (`is_void`).
         """
         with self._lock:
             one = self._find(claim)
@@ -250,8 +250,8 @@ class Leases:
         return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now, because a clock was set, so that other workers may believe that these leases
-        have expired.
+        """Send the next heartbeat now, because a clock was set, so other workers may believe that these leases have
+        expired.
         """
         for one in self.held():
             one.next_beat = -math.inf
@@ -266,7 +266,7 @@ class Leases:
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
         """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it
-        `asked` (`time.monotonic()`), so that it still holds the claim.
+        `asked` (`time.monotonic()`), so it still holds the claim.
         """
         with self._lock:
             if (one := self._find(claim)) is not None:
@@ -400,7 +400,7 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether the claim's handler did not
+        """Note that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler did not
         know this yet.
         """
         with self._lock:

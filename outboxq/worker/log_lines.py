@@ -1,9 +1,9 @@
-"""The lines that are logged when a worker starts and when an attempt ends. The first answers the usual questions about
-a task that is not running. The line about a failure names its exception. An exception's message may contain personal
-data. Its traceback contains the messages of all exceptions that led to it, and a database error contains the statement
-with its parameters. Therefore the line has only the type and the first line of the message, where libraries usually
-describe the error without the values. The whole exception is in `exc_info`, as usual in Python when an error is logged:
-error trackers need it, and the application's formatter decides whether to print it.
+"""The lines that are logged when a worker starts and when an attempt ends. The first line answers the usual questions
+about a task that is not running. The line about a failure names its exception. An exception's message may contain
+personal data. Its traceback contains the messages of all exceptions that led to it, and a database error contains the
+statement with its parameters. Therefore the line contains only the type and the first line of the message, where
+libraries usually describe the error without the values. The whole exception is in `exc_info`, as usual in Python when
+an error is logged: error trackers need it, and the application's formatter decides whether to print it.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """The failure records that have `exc_info`. True means all of them, and False none of them. None means the records
-    of last attempts, or all records at level DEBUG.
+    """The failure records that include `exc_info`. True means all of them, and False none of them. None means the
+    records of last attempts, or all records at level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""
@@ -139,7 +139,7 @@ def _unserved_retention(store: Store, settings: WorkerSettings) -> str | None:
 
 
 def _following(outcome: Outcome) -> str:
-    """Return when the task runs again; empty if it runs again at once or not at all."""
+    """Return a phrase that says when the task runs again; empty if it runs again at once or not at all."""
     name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
     if outcome.available_at is not None:
         return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -127,7 +127,7 @@ class WorkerSettings:
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time allowed for running tasks to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
-    """With ``timeout_action="kill"``, the time between a handler's timeout and the killing of its process."""
+    """With ``timeout_action="kill"``, the time from a handler's timeout until its process is killed."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
     """The place where handlers run: ``"thread"``, in threads of this process; or ``"process"``, each in a child
     process.
@@ -151,7 +151,7 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that have the exception as `exc_info`. None means the records of last
+    """The log records of failed attempts that include the exception as `exc_info`. None means the records of last
     attempts, or all records at level DEBUG; True means all records, and False none. Messages and tracebacks may contain
     personal data.
     """
@@ -191,12 +191,12 @@ class WorkerSettings:
             if self.heartbeat is not None and task.options.lease <= 2 * self.heartbeat:
                 raise ConfigurationError(
                     f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
-                    f"({2 * self.heartbeat}), since one late heartbeat would lose it"
+                    f"({2 * self.heartbeat}), since otherwise one late heartbeat would lose it"
                 )
 
 
 def with_options(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature for help(), in which each option replaces the last parameter, ``**options``."""
+    """Return the signature for help(), in which the options replace the last parameter, ``**options``."""
     kinds = get_type_hints(WorkerOptions)
     options = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])

@@ -66,7 +66,7 @@ class Source(StrEnum):
     PROCESS = "process"
     """The memory of this process. Add up the numbers from all processes."""
     DATABASE = "database"
-    """The database, so that the numbers are the same in every process. Take the maximum over all processes."""
+    """The database, so the numbers are the same in every process. Take the maximum over all processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +104,13 @@ OLDEST_DUE_AGE: Final = _database_gauge(
     help="Seconds for which the longest-waiting due task has been due; 0 if no task is due.",
 )
 LIVE_WORKERS: Final = _database_gauge(
-    "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
+    "outboxq_live_workers", "queue", help="Workers that serve the queue and were seen in the last 90 s."
 )
 QUEUE_PAUSED: Final = _database_gauge("outboxq_queue_paused", "queue", help="1: the queue is paused. 0: it is open.")
 HELD_KEYS: Final = _database_gauge(
     "outboxq_held_keys",
     "queue",
-    help="Partition keys that a dead letter holds while tasks with the key wait; at most 100 in all queues.",
+    help="Partition keys that dead letters hold while tasks with these keys wait; at most 100 in all queues.",
 )
 STUCK_BATCHES: Final = _database_gauge(
     "outboxq_stuck_batches",
@@ -144,7 +144,7 @@ RECOVERED: Final = _counter(
     "outboxq_recovered_tasks_total", "queue", help="Tasks that this worker recovered from dead workers."
 )
 LEASES_LOST: Final = _counter(
-    "outboxq_leases_lost_total", "queue", help="Leases that this worker lost while it had the task."
+    "outboxq_leases_lost_total", "queue", help="Leases that this worker lost while it still held the task."
 )
 SCHEDULE_NEXT: Final = _database_gauge(
     "outboxq_schedule_next_timestamp_seconds",
@@ -162,7 +162,7 @@ RELAY_EVENTS: Final = _database_gauge(
 RELAY_OLDEST_AGE: Final = _database_gauge(
     "outboxq_relay_oldest_event_age_seconds",
     "relay",
-    help="Seconds for which the oldest of these events has waited; 0 if there is none.",
+    help="Seconds for which the oldest event that the broker has not confirmed has waited; 0 if there is none.",
 )
 RELAY_FAILING: Final = _database_gauge(
     "outboxq_relay_failing", "relay", help="1: the broker has confirmed no event since the last failure. 0: it works."
@@ -170,7 +170,7 @@ RELAY_FAILING: Final = _database_gauge(
 RECEIVER_FAILING: Final = _database_gauge(
     "outboxq_receiver_failing",
     "source",
-    help="1: a live worker cannot receive the messages of the source. 0: all of them can.",
+    help="1: a live worker cannot receive the messages of the source. 0: all live workers can.",
 )
 TABLE_BYTES: Final = _database_gauge(
     "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
@@ -178,7 +178,7 @@ TABLE_BYTES: Final = _database_gauge(
 TABLE_DEAD_ROWS: Final = _database_gauge(
     "outboxq_table_dead_rows",
     "table",
-    help="Dead rows in the table that are not vacuumed yet, as estimated by PostgreSQL.",
+    help="Dead rows in the table that have not been vacuumed yet, as estimated by PostgreSQL.",
 )
 
 OLDEST_SNAPSHOT_AGE: Final = _database_gauge(

@@ -20,10 +20,10 @@ from ..task.receivers import Reader
 _AT_ONCE = 200
 """The maximum number of messages in one transaction."""
 _LONGEST_WAIT = 0.5
-"""Seconds that one call waits for a message. A stopping worker waits as long for the broker, and 1 s for SQS."""
+"""Seconds that one call waits for a message. A stopping worker waits that long for the broker, and 1 s for SQS."""
 _BACK_OFF = (1.0, 5.0)
-"""The first and the longest wait in seconds after the broker could not be reached. The longest is short, because messages
-wait in a broker that is back, and an attempt to connect costs little.
+"""The first and the longest wait in seconds after the broker could not be reached. The longest wait is short, because
+messages may be waiting once the broker is back, and an attempt to connect costs little.
 """
 _LONGEST_ERROR = 500
 
@@ -79,7 +79,7 @@ class Receiver:
         return len(messages)
 
     def pause(self) -> float:
-        """Return the seconds until the next batch: 0, or after failures an increasing wait of up to 5 s."""
+        """Return the number of seconds until the next batch: 0 or, after failures, an increasing wait of up to 5 s."""
         return self._wait * random.uniform(0.5, 1.0)  # noqa: S311
 
     def close(self) -> None:

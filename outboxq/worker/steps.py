@@ -102,7 +102,9 @@ class Steps:
             self._sleep(context, name, delay)
 
     def time_asleep(self, context: TaskContext) -> timedelta:
-        """Return how long the task slept between the start of its first attempt and the current claim. Never raises."""
+        """Return how long the task slept between the start of its first attempt and the current claim. This never
+        raises an error.
+        """
         claim = context.claim
         if claim.started_at <= claim.first_started_at:
             return timedelta(0)
@@ -412,7 +414,7 @@ class StepCall:
                 ) from None
 
     def load(self, text: str | None) -> Any:
-        """Return a stored result, as read by the return annotation. Raises PayloadError if it does not match."""
+        """Return a stored result, as read using the return annotation. Raises PayloadError if it does not match."""
         return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
 
 

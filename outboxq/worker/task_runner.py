@@ -237,10 +237,10 @@ class HandlerRunner:
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began
         if outcome is not None and active.state is not _COMMITTED:
-            # Skipped for a handler without notes: this call was 1 % of the calls of a task.
+            # Skipped for a handler without notes: this call was 1 % of the function calls for a task.
             is_bare = context.handler_log is None and context.reported is None
             self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)
-        # From here on, an error in a log handler cannot lose the outcome.
+        # From here on, an error in a log handler cannot affect the outcome.
         active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
@@ -370,10 +370,10 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report how an attempt ended without waiting for its handler: to the hooks and then in the log, in one thread, as
-    after any other attempt.
+    """Report the end of an attempt that did not wait for its handler, to the hooks and then in the log, in one thread,
+    as after any other attempt.
 
-    An error tracker that uses both then gets one event. If a hook does not return in time, this thread writes the log
+    An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.
     """
     unwritten = threading.Semaphore()
@@ -409,9 +409,9 @@ def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork)
 def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
     """Return the outcome that releases a claim whose transaction was ended by the external error `error`.
 
-    No attempt is used, and the delay grows each time. The sixth time in a row counts as a failed attempt, and None is
-    returned: the task itself may break its connection, for instance by pausing so long that the server considers it
-    idle. Waits up to half a minute for the database.
+    No attempt is used, and the delay grows each time. The sixth interruption in a row counts as a failed attempt, and
+    None is returned: the task itself may break its connection, for instance by pausing so long that the server
+    considers it idle. This waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

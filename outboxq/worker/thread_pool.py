@@ -33,15 +33,15 @@ class HandlerPool(Generic[T]):
     size: int
     handle: Callable[[T], object]
     prefetch: int | None
-    """The number of jobs that may wait for busy threads. None means as many as the threads do in 50 ms at their recent
-    pace.
+    """The number of jobs that may wait for busy threads. None means as many as the threads handle in 50 ms at their
+    recent pace.
     """
     on_thread_failure: Callable[[BaseException], None]
     """Called with the error that ends a thread."""
     on_thread_exit: Callable[[], object] = lambda: None
     """Called in each thread when it ends."""
     log_fields: Callable[[T], Mapping[str, Any]] = lambda _: {}
-    """Returns the fields of a log record about a job."""
+    """A function that returns the fields of a log record about a job."""
 
     def __post_init__(self) -> None:
         self.handled = 0

@@ -70,7 +70,7 @@ class TimeLimit:
         self._may_raise = False
         self._is_raising = False
         self._has_sent = False
-        """True if an exception was sent, so that it may still be in the thread's slot."""
+        """True if an exception was sent, so it may still be in the thread's slot."""
         self._is_held_back = False
         """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
         self._is_owed = False
@@ -190,8 +190,8 @@ class TimeLimit:
     def _empty_slot(self) -> None:
         """Put an exception into the slot, replacing any that is there, and catch it.
 
-        If the exception were removed instead, Python 3.11 and 3.12 would leave the flag set that there is one. Each
-        thread would then check for it again and again, and a profiler or debugger in 3.11 would never return.
+        If the exception were removed instead, Python 3.11 and 3.12 would not clear the flag that says that there is
+        one. Each thread would then check for it again and again, and a profiler or debugger in 3.11 would never return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)
@@ -272,7 +272,7 @@ class Timeouts:
         try:
             while not self._is_stopped:
                 self._wake.clear()
-                self._next = math.inf  # a limit that is added during the look wakes this thread
+                self._next = math.inf  # a limit that is added during the check wakes this thread
                 self._next = due = min((limit.act() for limit in list(self._limits)), default=math.inf)
                 self._wake.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
         except BaseException as error:

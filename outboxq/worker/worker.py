@@ -121,8 +121,8 @@ class Worker(Answering):
         at the end of the drain timeout, it releases them.
 
         With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises what
-        `start` raises. Only the main thread receives signals: in another thread, raises ConfigurationError without
-        `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
+        `start` raises. Only the main thread receives signals, so in any other thread, `run` raises ConfigurationError
+        without `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
         `request_stop` ends it early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a thread of the worker died; 75
@@ -131,8 +131,8 @@ class Worker(Answering):
         """
         if not burst and not in_main_thread():
             raise ConfigurationError(
-                "run() stops at signals, which only the main thread receives; run the worker in the main thread of a process of its "
-                "own, such as `outboxq worker APP`; in this thread, call start() and later stop(), or in a test run(burst=True) or the "
+                "run() stops at signals, which only the main thread receives; run the worker in the main thread of a separate "
+                "process, such as `outboxq worker APP`; in this thread, call start() and later stop(), or in a test run(burst=True) or the "
                 "harness's drain()"
             )
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
@@ -229,8 +229,8 @@ class Worker(Answering):
         """Begin to work, in threads of this process.
 
         Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was
-        created before a fork, and for a standby server. Raises InvalidTarget in a test whose transaction is open, as far
-        as the integration knows it.
+        created before a fork, and for a standby server. Raises InvalidTarget in a test whose transaction is open, if
+        the integration knows about it.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was created before the process forked; create one in each process")
@@ -446,7 +446,7 @@ class Ending:
     error: BaseException | None = None
     """The first reason why the worker no longer works. None if it is working or was told to stop."""
     has_killed: bool = False
-    """True if a handler is not stopping, so that the process has to exit."""
+    """True if a handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False
     """True if the worker was told to stop at once, and released its running tasks."""
     _requests: Wakeup = field(default_factory=Wakeup)
@@ -456,7 +456,7 @@ class Ending:
         self._requests.notify()
 
     def wait(self) -> None:
-        """Wait until the stop is requested. Signals are handled meanwhile."""
+        """Wait until the stop is requested. Signals are handled in the meantime."""
         while not self._requests.wait(_SIGNAL_CHECK):
             pass
 

@@ -193,9 +193,9 @@ def test_two_databases_are_refused(shop, file, tmp_path):
         "shop and OUTBOXQ_DATABASE_URL name different databases; give only one of them"
     )
     for twice in (["status", "shop", "--app", "other"], ["upgrade", "shop", "--app", "other"]):
-        assert sentence(outboxq(*twice), 2) == "two applications are given, shop and other; give one of them"
+        assert sentence(outboxq(*twice), 2) == "two applications are given, shop and other; give only one of them"
     assert sentence(outboxq("upgrade", file, "--app", "shop"), 2) == (
-        "an application and a URL are given; give one of them"
+        "an application and a URL are given; give only one of them"
     )
     assert "two URLs are given" in sentence(outboxq("upgrade", file, "--url", other), 2)
     assert not Path(tmp_path / "other.db").exists()

@@ -80,7 +80,7 @@ CASES = {
     "partition": Case(
         ("partition", "--ahead", "1"),
         "tables for the task history by month, which is locked and read once during the change: 6 will be made",
-        "6 tables were made",
+        "6 tables were created",
         needs="postgresql",
     ),
 }
@@ -159,7 +159,7 @@ def test_the_filter_and_the_count_are_shown_and_return_changes_nothing(case):
     assert said.stdout == ""
     question, answered = said.stderr.splitlines()
     assert re.fullmatch(case.question, question), question
-    assert answered == "Go on? [y/N] outboxq: nothing was changed"
+    assert answered == "Continue? [y/N] outboxq: nothing was changed"
     assert state(case.database) == before
 
 
@@ -167,9 +167,9 @@ def test_the_filter_and_the_count_are_shown_and_return_changes_nothing(case):
 def test_on_a_real_terminal_return_changes_nothing(database):
     fill(database)
     before = state(database)
-    code, said = on_terminal(database, "task", "cancel", "-q", "mail", answers=[("Go on? [y/N] ", "\n")])
+    code, said = on_terminal(database, "task", "cancel", "-q", "mail", answers=[("Continue? [y/N] ", "\n")])
     assert code == 1
-    assert "waiting and running tasks of the queue 'mail': 2 will be cancelled\nGo on? [y/N] \n" in said
+    assert "waiting and running tasks of the queue 'mail': 2 will be cancelled\nContinue? [y/N] \n" in said
     assert said.endswith("outboxq: nothing was changed\n")
     assert state(database) == before
 
@@ -191,7 +191,7 @@ def test_a_yes_does_it(case):
 def test_a_yes_on_a_real_terminal_does_it(sqlite):
     database = sqlite
     fill(database)
-    code, said = on_terminal(database, "failed", "discard", "--all", answers=[("Go on? [y/N] ", "y\n")])
+    code, said = on_terminal(database, "failed", "discard", "--all", answers=[("Continue? [y/N] ", "y\n")])
     assert (code, "3 discarded" in said) == (0, True), said
     assert database.store.dead_letters.list() == []
 

@@ -150,7 +150,9 @@ def test_an_emit_prints_the_relays_to_which_the_event_went(database: Database, o
     assert (done["handles"], done["relays"]) == ({}, ["orders"])
     lines = outboxq(database, "emit", "order.paid").splitlines()
     assert lines[1].split("\t")[0::2] == ["relay.orders", "written for the relay"]
-    assert "every relay that does has already had" in outboxq(database, "emit", "order.paid", "--idempotency-key", "a")
+    assert "every relay that subscribes to it has already received" in outboxq(
+        database, "emit", "order.paid", "--idempotency-key", "a"
+    )
     assert "event_unrouted was recorded" in outboxq(database, "emit", "other")
     assert len(database.rows("SELECT id FROM relay_messages")) == 4
     del outbox

@@ -74,7 +74,7 @@ def test_options_of_a_dashboard_that_the_application_has_made_are_refused(sqlite
     monkeypatch.syspath_prepend(tmp_path)
     said = refused("made_dashboards:one", "--allow-actions", "--title", "shop", "--port", "0")
     assert "made_dashboards:one is a dashboard with its own options; " in said
-    assert "give application() what --allow-actions, --title would set" in said
+    assert "pass the equivalents of --allow-actions, --title to application()" in said
 
 
 @pytest.mark.slow

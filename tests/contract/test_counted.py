@@ -210,7 +210,7 @@ def test_the_answer_says_how_many_had_ended_meanwhile(database):
 
     answers = [("will be cancelled", two_end), ("[y/N] ", "y\n")]
     code, said = on_terminal(database, "task", "cancel", "--queue", "mail", answers=answers)
-    sentence = "3 of 5 cancelled or asked to stop; 2 had ended or been changed meanwhile"
+    sentence = "3 of 5 cancelled or asked to stop; 2 had ended or been changed in the meantime"
     assert (code, f"{sentence}\n" in said) == (0, True), said
 
 
@@ -222,7 +222,7 @@ def test_redrive_says_how_many_were_left_out(database):
 
     answers = [("will be redriven", one_goes), ("[y/N] ", "y\n")]
     code, said = on_terminal(database, "failed", "redrive", "--queue", "mail", answers=answers)
-    assert (code, "3 of 4 redriven; 1 had been redriven or discarded meanwhile, or " in said) == (0, True), said
+    assert (code, "3 of 4 redriven; 1 had been redriven or discarded in the meantime, or " in said) == (0, True), said
 
 
 def test_prune_deletes_what_was_old_when_it_asked(database):

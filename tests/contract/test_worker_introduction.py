@@ -49,8 +49,8 @@ def introduced(database, caplog, *, tasks=(), retention=90, **options):
 
 
 USUAL = {
-    "sqlite": "watches the file for new tasks, and looks every 0.5 s",
-    "postgresql": "listens for new tasks, and looks every 30 s",
+    "sqlite": "watches the file for new tasks, and polls every 0.5 s",
+    "postgresql": "listens for new tasks, and polls every 30 s",
 }
 
 

@@ -275,7 +275,7 @@ def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
     me = uuid4()
     database.store.workers.register(me, label="frozen:1", concurrency=1, task_names=[])
     told = outboxq(database, "workers", "stacks", "frozen:1", "--wait", "0s", exit_code=1).stderr
-    assert told == f"outboxq: worker {me} has not answered for 0 s; it may be dead, or frozen\n"
+    assert told == f"outboxq: worker {me} did not answer within 0 s; it may be dead, or frozen\n"
 
 
 @pytest.mark.parametrize("verb", [QUIET_WORKER, STOP_WORKER, STACKS], ids=lambda one: one.name)

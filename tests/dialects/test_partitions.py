@@ -692,7 +692,7 @@ def test_the_command_says_what_it_makes(postgresql, capsys):
     assert sentence == "8 tables would be made\n"
     assert TimePartitions(postgresql.store).layout() is None
     made, sentence = run("partition", "--every", "day", "--ahead", "2", "--yes")
-    assert (made, sentence) == (told, "8 tables were made\n")
+    assert (made, sentence) == (told, "8 tables were created\n")
     assert set(made.split()) <= tables(postgresql)
     assert (
         run("prune", "--older-than", "0d", "--whole-partitions", "--yes")[0]

@@ -203,7 +203,7 @@ def test_missing_samples_are_shown_as_missing_and_other_unknown_values_are_not()
     column = [None, 1, None, None, 4, None]
     chart = lines("Depth", axis(6), series(column), is_sampled=True)
     assert [step.x for step in chart.missing] == [chart.steps[index].x for index in (0, 2, 3, 5)]
-    assert chart.notes == ["Missing: samples of 2 min, because no worker took any."]
+    assert chart.notes == ["Missing: samples for 2 min, because no worker took any."]
     chart = lines("Wait", axis(6), series(column), of_time=True)
     assert (chart.missing, chart.notes) == ([], [])
 

@@ -73,7 +73,7 @@ def in_pipe(command, *words, code=0, given=b"y\n"):
     return ended.stdout.decode(), ended.stderr.decode()
 
 
-QUESTION = "letters of 'm\\x1b[31mail': 3,000 will be discarded\nGo on? [y/N] "
+QUESTION = "letters of 'm\\x1b[31mail': 3,000 will be discarded\nContinue? [y/N] "
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Yes\n"])

@@ -41,7 +41,7 @@ def send_receipt(ctx: TaskContext, number: int) -> str:
         found = connection.execute(select(orders.c.number).where(orders.c.number == number)).first()
         if found is None:
             raise LookupError(f"there is no order {number}")
-        # A task may run twice; the receipt is written once.
+        # A task may run twice, but the receipt is written only once.
         if connection.execute(select(receipts.c.number).where(receipts.c.number == number)).first() is None:
             connection.execute(insert(receipts).values(number=number))
     return f"receipt for order {number}"

@@ -30,7 +30,9 @@ def leave_on_signals() -> None:
 
 
 def without_leaving(number: int, handler: Any) -> Any:
-    """Return the handler to restore for a signal after the worker: Python's own, if `leave_on_signals` replaced it."""
+    """Return the handler to restore for a signal after the worker has ended: Python's own, if `leave_on_signals`
+    replaced it.
+    """
     if handler is not _leave:
         return handler
     return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

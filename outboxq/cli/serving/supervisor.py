@@ -335,7 +335,7 @@ class _WorkerProcess:
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """When it will next be started (`time.monotonic()`). None if it is running, or has exited for good."""
+    """The time at which it will next be started (`time.monotonic()`). None if it is running, or has exited for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TOKEN = "OUTBOXQ_WEB_TOKEN"  # noqa: S105  # the name of the variable
 _EVERY_ADDRESS = {"", "*", "0.0.0.0", "::"}  # noqa: S104
 _OF_SERVER = frozenset({"app", "app_argument", "host", "port", "threads"})
-"""The parameters that apply to a dashboard which the application has made, too."""
+"""The parameters that also apply to a dashboard that the application has created."""
 _LARGEST_REQUEST = 2**20
 """Maximum number of bytes in a request. The dashboard itself refuses forms larger than 64 kB."""
 
@@ -51,13 +51,15 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@number_option("--port", help="Port to serve on. 0: any free port; it is printed.", least=0, most=65535, default=8080)
+@number_option(
+    "--port", help="Port to serve on. 0: any free port, which is printed.", least=0, most=65535, default=8080
+)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
 @click.option(
     "--redact",
     metavar="MODULE:FUNCTION",
-    help="Function that returns a text with its sensitive parts removed. It gets arguments, messages and tracebacks.",
+    help="Function that takes a string and returns it without its sensitive parts. It gets arguments, messages and tracebacks.",
 )
 @click.option("--title", default="", help='Name in the header and title of each page, such as "shop, production".')
 @click.option(
@@ -73,7 +75,7 @@ _LARGEST_REQUEST = 2**20
     "proxies",
     multiple=True,
     metavar="NETWORK",
-    help="Network of trusted proxies, such as 10.0.0.0/8. Their headers are believed. May be repeated.",
+    help="Network of proxies whose headers are trusted, such as 10.0.0.0/8. May be repeated.",
 )
 @click.option(
     "--trusted-host",
@@ -87,8 +89,9 @@ _LARGEST_REQUEST = 2**20
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    It shows APP's database, or the database at --url. Without APP, it does not know the application's tasks. APP may also
-    name a dashboard that your code has made: `application(…)`, or several as `Dashboards({…})`. It has its own options.
+    It shows APP's database, or the database at --url. Without APP, it does not know the application's tasks. APP may
+    also name a dashboard that your code creates with `application(…)`, or several with `Dashboards({…})`. Such a
+    dashboard has its own options.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
@@ -146,7 +149,7 @@ def _made(context: click.Context, options: Mapping[str, Any]) -> WSGIApplication
     ]
     if given_too:
         names = ", ".join(one.opts[0] for one in given_too)
-        fail(f"{app} is a dashboard with its own options; give application() what {names} would set", EXIT_USAGE)
+        fail(f"{app} is a dashboard with its own options; pass the equivalents of {names} to application()", EXIT_USAGE)
     return found
 
 

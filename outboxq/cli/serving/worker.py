@@ -51,8 +51,8 @@ Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
    1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an option, APP, or the configuration of the outbox
-   4  the tables or the file are missing, or the tables are from an incompatible release
-  66  the SQLite file was replaced, but its old log was left: delete the log
+   4  the tables or the file are missing, or from an incompatible release
+  66  the SQLite file was replaced, but its old log remains: delete the log
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not stop; restart the worker
   77  the database role lacks a privilege
@@ -213,7 +213,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     app = one_app(context, app_argument, app)
     if app is None:
         sentence = f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}"
-        fail(f"{sentence}. The live workers are listed by: outboxq workers list", EXIT_USAGE)
+        fail(f"{sentence}. To list the live workers, run: outboxq workers list", EXIT_USAGE)
     if app in _OF_WORKERS:
         fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
     urls = [_parsed(url) for url in options.pop("database_urls")]

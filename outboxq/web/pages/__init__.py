@@ -76,4 +76,4 @@ ACTIONS: Final = tuple(
 """The actions, one for each verb."""
 
 ROUTES: Final = (*PAGES, *ACTIONS)
-"""All pages and actions. The navigation lists some of them, see `rendering.NAVIGATION`."""
+"""All pages and actions. The navigation lists some of them; see `rendering.NAVIGATION`."""

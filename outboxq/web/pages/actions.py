@@ -1,5 +1,5 @@
-"""The dashboard's actions, which are made from the verbs, the responses to their forms, the cures that pages offer for
-problems, and the page of what people changed.
+"""The dashboard's actions (one for each verb), the responses to their forms, the cures that pages offer for problems,
+and the page that lists the changes that people made.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> d
 
 
 def _undo_of(request: PageRequest, verb: Verb, target: Target, action: UUID | None) -> str:
-    """Return the URL to which the form of a verb is sent that undoes an action."""
+    """Return the URL to which a form is sent to undo an action with this verb."""
     return request.url(f"{verb.noun}_{verb.key}", **{_KEYS[verb.noun]: target, _UNDOES: action})
 
 
@@ -98,8 +98,8 @@ def may(request: PageRequest, verb: Verb, target: Target) -> bool:
 
 
 def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
-    """Return the queue of a target. None for a batch, whose tasks may have any queue, for a relay, and if no permission
-    depends on the queue.
+    """Return the queue of a target. None for a batch, whose tasks may be in any queue, for a relay, and if no
+    permission depends on the queue.
     """
     if not any(one.queues is not None for one in request.viewer.permissions or ()):
         return None
@@ -153,7 +153,7 @@ def operator_of(request: PageRequest) -> Operator:
 
 
 def reason_of(request: PageRequest) -> str:
-    """Return the reason that the person typed."""
+    """Return the reason that the person entered."""
     return request.form.get("reason", "").strip()[:LONGEST_REASON]
 
 
@@ -291,11 +291,11 @@ _FILTERS: Final = {
         )
     },
 }
-"""The options of the commands that list tasks and dead letters, and the filters of the pages in their place."""
+"""The options of the commands that list tasks and dead letters, and the page filters that correspond to them."""
 
 
 def _filters(options: Sequence[str]) -> dict[str, str] | None:
-    """Return the filters of a page that shows what a command with these options lists; None if a page cannot."""
+    """Return the filters of a page that shows what a command with these options lists; None if no page can."""
     names, values = [_FILTERS.get(one) for one in options[::2]], options[1::2]
     if None in names or len(names) != len(values):
         return None
@@ -307,7 +307,7 @@ _NARROWING: Final = ("action", "operator", "target")
 
 
 def page(request: PageRequest) -> View:
-    """Show the newest changes by people. Raises InvalidArgument."""
+    """Show the newest changes that people made. Raises InvalidArgument."""
     given: dict[str, Any] = {name: value for name in _NARROWING if (value := request.query.get(name, "").strip())}
     before = request.query.get("before")
     try:

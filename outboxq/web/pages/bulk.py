@@ -140,7 +140,7 @@ def _without_limit(given: dict[str, str]) -> dict[str, str]:
 
 
 def _up_to(limit: int | None, count: Count) -> int:
-    """Return how many of the counted tasks a change with this limit takes."""
+    """Return how many of the counted tasks a change with this limit affects."""
     return count.number if limit is None else min(count.number, limit)
 
 
@@ -178,9 +178,9 @@ def _asked(request: PageRequest) -> dict[str, str]:
     """
     for name, values in request.query.lists():
         if name not in _FILTERS and name != "action":
-            raise InvalidArgument(f"there is no filter {name!r}: choose {', '.join(sorted(_FILTERS))}")
+            raise InvalidArgument(f"there is no filter {name!r}: choose one of {', '.join(sorted(_FILTERS))}")
         if len(values) > 1:
-            raise InvalidArgument(f"{name} is given {len(values)} times; give it once")
+            raise InvalidArgument(f"{name} is given {len(values)} times; give it only once")
     given = {name: value for name, value in request.query.items() if name in _FILTERS}
     return {name: value if name in _NAMES else value.strip() for name, value in given.items()}
 
@@ -188,7 +188,7 @@ def _asked(request: PageRequest) -> dict[str, str]:
 def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection:
     """Return the selection that these filters describe. Raises InvalidArgument."""
     if action not in set(BulkAction):
-        raise InvalidArgument(f"there is no action {action!r}: choose {', '.join(BulkAction)}")
+        raise InvalidArgument(f"there is no action {action!r}: choose one of {', '.join(BulkAction)}")
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
     for name in found.keys() & {"since", "until"}:
         found[name] = read_since(found[name], name, at)

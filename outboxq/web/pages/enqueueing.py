@@ -1,5 +1,5 @@
-"""The form that enqueues a task: its page, the page that asks for confirmation, and the enqueueing with its checks and its
-record.
+"""The form that enqueues a task: its page, the page that asks for confirmation, and the code that checks, enqueues and
+records the task.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def page(request: PageRequest) -> View:
 
 
 def check(request: PageRequest) -> View:
-    """Show what would be enqueued, and ask for confirmation; or the form again, with the reason why it is refused."""
+    """Show what would be enqueued, and ask for confirmation. If the form is refused, show it again with the reason."""
     try:
         wanted = _wanted(request)
         planned = wanted.planned(request.outbox)
@@ -67,7 +67,7 @@ def check(request: PageRequest) -> View:
 
 
 def start(request: PageRequest) -> Redirect | View:
-    """Enqueue the task, and show it. A form that is sent twice enqueues one task."""
+    """Enqueue the task, and show it. A form that is sent twice enqueues only one task."""
     try:
         wanted, form_id = _wanted(request), request.form.get("form_id", "")
         _refuse_unless_permitted(request, wanted.planned(request.outbox))
@@ -103,7 +103,7 @@ class Wanted:
 
     @classmethod
     def of_form(cls, form: Mapping[str, str]) -> Wanted:
-        """Return what a form asks for. Raises InvalidArgument."""
+        """Return the task that a form requests. Raises InvalidArgument."""
         values = {one.name: one.of_form(form) for one in FIELDS if one is not fields.REASON}
         given = {name: value for name, value in values.items() if value not in (..., None)}
         return cls(task_name=form.get("task", ""), **given)
@@ -122,8 +122,8 @@ class Wanted:
     def enqueue(self, outbox: Outbox, *, operator: Operator, reason: str, form_id: str) -> Handle:
         """Enqueue the task, which `planned` has checked, and record the action in the same transaction.
 
-        If the form with this id is sent again, or the key belongs to another task, the handle is that task's, and nothing
-        is recorded.
+        If the form with this id is sent again, or another task has the key, return the handle of the existing task, and
+        record nothing.
         """
         task, store = outbox.tasks.get(self.task_name), outbox.store
         options = self._options

@@ -23,8 +23,8 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of newest dead letters that a page groups. Grouping 10,000 takes about 100 ms, so it is only done on
-request, or if a group is not found otherwise.
+"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so it
+is only done on request, or if a group is not found otherwise.
 """
 
 
@@ -53,7 +53,7 @@ def page(request: PageRequest) -> View:
     now, found, problem = request.store.now(), DeadLetterGroups(groups=[], looked_at=0, is_complete=True), ""
     try:
         if order not in _ORDERS:
-            raise InvalidArgument(f"cannot sort by {order!r}: write {', '.join(_ORDERS)}")
+            raise InvalidArgument(f"cannot sort by {order!r}: choose one of {', '.join(_ORDERS)}")
         if by not in {"", _BY_EXCEPTION}:
             raise InvalidArgument(f"cannot group by {by!r}: write {_BY_EXCEPTION}, or leave it out")
         most = _MANY if far else _FEW
@@ -94,8 +94,8 @@ def page(request: PageRequest) -> View:
 
 
 def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
-    """Return the groups by exception alone, largest first. One server that is down is then one row, no matter how many
-    tasks call it.
+    """Return the groups by exception alone, largest first. A single server that is down is then one row, no matter how
+    many tasks call it.
     """
     found: dict[str | None, list[DeadLetterGroup]] = {}
     for one in groups:
@@ -196,7 +196,7 @@ def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
-    """Return the position after which the page begins. Raises InvalidArgument for a position that a page cannot have
+    """Return the position after which the page begins. Raises InvalidArgument for a position that no page can have
     linked to.
     """
     text = request.query.get("after")
@@ -206,4 +206,4 @@ def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
     try:
         return read_utc(at, "after"), UUID(task_id)
     except ValueError:
-        raise InvalidArgument(f"{text!r} is not a place in the list of `after`") from None
+        raise InvalidArgument(f"{text!r} is not a position for `after`") from None

@@ -74,8 +74,8 @@ def one_page(request: PageRequest) -> View:
 
 
 def edit(request: PageRequest) -> View | Redirect:
-    """Change a schedule. If a value is refused, or the schedule has been changed since its form was made, the page shows
-    why, with what the person typed. Raises NotFound and Forbidden.
+    """Change a schedule. If a value is refused, or the schedule has been changed since its form was shown, the page
+    shows why, with the values that the person entered. Raises NotFound and Forbidden.
     """
     form, schedule = request.form, _found(request)
     try:

@@ -1,4 +1,6 @@
-"""The list of tasks by state, in pages, with filters in the URL, and the change of the tasks that are ticked there."""
+"""The list of tasks by state, in pages, with filters in the URL, and the action that changes the tasks that are ticked
+there.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +177,7 @@ def act(request: PageRequest) -> Redirect:
 
 def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """Return the names of queues and tasks that this program has declared, and those that the page shows. This does not
-    take a statement.
+    query the database.
     """
     declared = [*request.outbox.tasks]
     found = {
@@ -206,7 +208,7 @@ def _listed(
     if not sort:
         return request.store.task_page(**look), {}
     if sort not in set(Slow):
-        raise InvalidArgument(f"cannot sort by {sort!r}: write {', '.join(Slow)}")
+        raise InvalidArgument(f"cannot sort by {sort!r}: choose one of {', '.join(Slow)}")
     if beside:
         raise InvalidArgument("the slowest tasks are on one page; leave out before and after")
     found = request.store.slowest(by=Slow(sort), **look)
@@ -215,7 +217,7 @@ def _listed(
 
 
 def _argument(request: PageRequest, text: str) -> tuple[str, object]:
-    """Return the argument to search for. A viewer must not be able to guess what the viewer may not see."""
+    """Return the argument to search for. A viewer must not be able to guess hidden values by searching for them."""
     name, value = read_argument(text)
     if not request.viewer.may_see_arguments or HIDDEN.search(name):
         raise InvalidArgument(f"the argument {name!r} is hidden in this dashboard, so it cannot be searched for")

@@ -41,8 +41,8 @@ _TASKS = 50
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers for which the page of all workers shows their last tasks. They are the workers
-that started last.
+"""The maximum number of silent workers whose last tasks are shown on the page of all workers. They are the workers that
+started last.
 """
 
 
@@ -141,7 +141,7 @@ def _is_late(queues: Iterable[Statistics], problems: Iterable[Problem]) -> bool:
 
 
 def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
-    """Return the queues by their most urgent problem, then by the due time of their oldest task, then by name."""
+    """Return the queues sorted by their most urgent problem, then by the due time of their oldest task, then by name."""
     places = [(name, place) for place, one in enumerate(problems) if one.rule in OF_QUEUES for name in one.subjects]
     worst = dict(reversed(places))
     return sorted(queues, key=lambda one: (worst.get(one.queue, len(problems)), one.oldest_due_at or LATEST, one.queue))
@@ -274,7 +274,7 @@ def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]
 
 def _outdated(live: Sequence[LiveWorker], blamed: Collection[str]) -> set[UUID]:
     """Return the ids of the workers that are running an older version or release than another live worker. A version
-    that is blamed for recent failures makes no other one look old.
+    that is blamed for recent failures does not make any other version look old.
     """
     found = set()
     for name in ("version", "release"):

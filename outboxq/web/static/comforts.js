@@ -1,5 +1,5 @@
-// Copies arguments, and, as they were chosen, shows times in the person's time zone and adds keyboard shortcuts. Everything else works
-// without it.
+// Copies arguments and, if the person has chosen so, shows times in the person's time zone and adds keyboard shortcuts. Everything else
+// works without it.
 (() => {
   "use strict";
 
@@ -7,7 +7,7 @@
   const two = (number) => String(number).padStart(2, "0");
   const day = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 
-  // A refresh writes the time in UTC again, so that each text that is not ours is replaced.
+  // A refresh writes the time in UTC again, so each text that is not ours is replaced.
   function localize(time) {
     const text = time.textContent;
     if (shown.get(time) === text) return;
@@ -28,7 +28,7 @@
     if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
   }
 
-  // Browsers give the clipboard to pages of HTTPS and of this machine only.
+  // Browsers allow access to the clipboard only to pages that use HTTPS or come from this machine.
   if (navigator.clipboard) document.documentElement.dataset.copies = "on";
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button.copy");

@@ -30,9 +30,9 @@
     });
   }
 
-  // True while the pointer or the focus is on something to press, or the pointer is on a row with a tick box: it must not move just before
-  // the click, and a row must not become another one.
-  // On a touch screen, the last thing that was touched counts as hovered for ever, so only the focus counts there.
+  // True while the pointer or the focus is on something to press, or the pointer is on a row with a tick box: the target must not move just
+  // before the click, and a row must not be replaced by another one.
+  // On a touch screen, the last thing that was touched counts as hovered forever, so only the focus counts there.
   function isAimed() {
     const page = document.getElementById("page");
     if (!page) return false;
@@ -83,7 +83,7 @@
     if (response.status === 200) etag = response.headers.get("ETag");
     if (stale) stale.hidden = response.status < 500;
   });
-  // What a person began while the answer was on its way is kept.
+  // Whatever a person began while the answer was on its way is kept.
   refresher.addEventListener("htmx:before:swap", (event) => {
     const aimed = isAimed();
     if (aimed || isBusy()) {

@@ -56,7 +56,7 @@ class WorkDistributor(Protocol):
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
         """Note that the worker is busy: a claim found tasks, as many as it asked for if it was `full`; or no handler is free.
 
-        The worker need not be notified. If it was called for tasks that it cannot take, it calls others.
+        The worker need not be notified. If it was called for tasks that it cannot take, it calls other workers.
         """
 
     def wake(self) -> None:

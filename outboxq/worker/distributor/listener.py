@@ -51,7 +51,7 @@ class TriggerMissing(Exception):
 
 @dataclass(eq=False, repr=False)
 class Listener(threading.Thread):
-    """Listens to the trigger, on a connection to the server that delivers its notifications."""
+    """Listens to the trigger, on a connection over which the server delivers its notifications."""
 
     connect: Callable[[], psycopg.Connection[Any]]
     dialect: Dialect
@@ -72,7 +72,7 @@ class Listener(threading.Thread):
         self.connections = 0
         """The number of times that listening has begun. If it has changed, notifications in between were missed."""
         self.session = 0
-        """The number of the listening session, which has locked it."""
+        """The number of the listening session, which holds a lock on this number."""
         self._outbox: int | None = None
         """The oid of the outbox, which stays the same if the table is moved."""
         self._channel = ""
@@ -148,7 +148,7 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        They might not if a pooler is in between, although LISTEN succeeds, or if the connection leads to another
+        Although LISTEN succeeds, they might not if a pooler is in between, or if the connection leads to another
         database. The trigger is the one on the outbox that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
@@ -160,7 +160,7 @@ class Listener(threading.Thread):
             connection.execute(_listen_to(self._channel))
             self._run(other, channel.prove, word=word)
         if not self._receives(connection, word, self.answer_timeout / 2):
-            connection.execute("SELECT 1")  # fails if the peer is silent, which is an outage and not a pooler
+            connection.execute("SELECT 1")  # fails if the peer is silent, which means an outage and not a pooler
             if not self._receives(connection, word, 0):
                 raise NotificationsBlocked
 
@@ -170,7 +170,7 @@ class Listener(threading.Thread):
             raise TriggerMissing("this worker's database has no outbox")
         if not found[0]["fires"]:
             raise TriggerMissing(
-                "the trigger task_outbox_notify is missing or switched off; outboxq verify finds that too"
+                "the trigger task_outbox_notify is missing or switched off; outboxq verify reports that too"
             )
         self._outbox, self._channel = found[0]["outbox"], found[0]["channel"]
 

@@ -1,6 +1,6 @@
 """Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified.
 
-`store/claims/sleeping_workers.py` has the proof.
+`store/claims/sleeping_workers.py` contains the proof.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _RATE_WINDOW = 0.1
 _BUSY_POLL = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""The duration of the rest after an unsuccessful look, as a multiple of the duration of the look."""
+"""The duration of the pause after an unsuccessful search, as a multiple of the duration of the search."""
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
 _DEPUTY_AFTER, _EVERYBODY_AFTER = 0.1, 1.0
-"""Seconds between a call and the looks of its deputy and of all other sleepers, if no worker has answered it."""
+"""Seconds after a call at which its deputy, and then all other sleepers, search for tasks if no worker has answered it.
+"""
 _ANSWER_AFTER = 0.5
-"""Seconds after which a worker that finds nothing due answers a call for the others."""
+"""Seconds after which a worker that finds nothing due answers a call on behalf of the others."""
 _APART = 0.01
-"""Seconds between the looks of two sleepers for a delayed task."""
+"""Seconds between the searches of two sleepers for a delayed task."""
 _LATEST = 1.0
-"""Seconds between the first sleeper's look for a call or a delayed task, and the last one's."""
+"""Seconds between the first sleeper's search after a call or for a delayed task, and the last one's."""
 
 
 @dataclass(eq=False, repr=False)
@@ -69,21 +70,23 @@ class PostgresDistributor(DistributorSettings):
         self._written = False
         self._horizon = 0
         self._calls, self._looked_for = Calls(), Calls()
-        """The calls heard since the last look began, and those before it."""
+        """The calls heard since the last search began, and those before it."""
         self._named_for: set[str] = set()
         """The queues of the calls that named this worker, since it last passed a call on."""
         self._look_at = math.inf
-        """The time at which a sleeping worker looks for a reason of its own (`time.monotonic()`): as a deputy, or for a delayed
-        task. The listener's thread brings it forward.
+        """The time at which a sleeping worker searches without a notification (`time.monotonic()`): as a deputy, or for
+        a delayed task. The listener's thread brings it forward.
         """
         self._server_clock = time.time() - time.monotonic()
-        """The server's clock minus `time.monotonic()`. Until the first look, this machine's clock stands in for the server's."""
+        """The server's clock minus `time.monotonic()`. Until the first search, this machine's clock stands in for the
+        server's.
+        """
         self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
         """The number of returns in quick succession since a claim last found a task."""
         self._notified = False
         self._empty_notifications, self._notified_at = 0, -math.inf
-        """The number of those that followed a notification."""
+        """The number of such returns that followed a notification."""
         self._traffic, self._traffic_at = 0.0, 0.0
 
     @property
@@ -93,7 +96,7 @@ class PostgresDistributor(DistributorSettings):
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"listens for new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
+        return f"listens for new tasks, and polls {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
         if self.notifications and not self._closed and self._listener.ident is None:
@@ -138,18 +141,18 @@ class PostgresDistributor(DistributorSettings):
             self._begin_look()
             return self._until_due(self._poll_without_listener)
         if self._rate() > _BUSY_RATE:
-            self._begin_look()  # the claim after the pause is one
+            self._begin_look()  # the claim after the pause is a search
             self._withdraw()
             return _BUSY_POLL
         return self._prepare_sleep(end, awaited=awaited)
 
     def _begin_look(self) -> None:
-        """Forget the reasons to look, because a look answers each notification that arrived before it."""
+        """Forget the reasons to search, because a search answers each notification that arrived before it."""
         self._look_at = math.inf
         self._looked_for, self._calls = self._calls, Calls()
 
     def _sleep(self, seconds: float) -> bool:
-        """Sleep until a notification, or for this many seconds. Returns false earlier if it is time to look."""
+        """Sleep until a notification, or for this many seconds. Returns False earlier if it is time to search."""
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
             look_at = self._next_look()
@@ -164,7 +167,7 @@ class PostgresDistributor(DistributorSettings):
 
     def _prepare_sleep(self, end: float, *, awaited: bool) -> float:
         """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0:
-        claim now. `awaited`: the worker looks at the time at which it expected a task, so it claims whatever is due.
+        claim now. `awaited`: the worker searches at the time at which it expected a task, so it claims whatever is due.
         """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
@@ -193,7 +196,7 @@ class PostgresDistributor(DistributorSettings):
 
     def _answer(self, calls: Mapping[str, int], moment: float | None) -> None:
         if calls:
-            with suppress(Exception):  # the others look for themselves
+            with suppress(Exception):  # the others search for tasks themselves
                 self._sleeping.answer(calls, moment)
 
     def _announce(self) -> None:
@@ -221,7 +224,7 @@ class PostgresDistributor(DistributorSettings):
         queues = []
         while self._named_for:
             queues.append(self._named_for.pop())
-        with suppress(Exception):  # the other sleepers look for them
+        with suppress(Exception):  # the other sleepers search for them
             if self._sleeping.look(self._horizon, self.queues, self.topics, self.floors).due:
                 self._announced_until = -math.inf
                 self._sleeping.pass_on(self.worker_id, queues)
@@ -235,9 +238,9 @@ class PostgresDistributor(DistributorSettings):
     def _pause_after_empty_claims(self, *, settled: bool = True) -> float:
         """Return the number of seconds to pause after a claim that did not get a due task.
 
-        Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A look behind many
-        keys takes a long time, and delays a notification that arrives in the meantime. So a longer rest follows a long
-        look, once all producers notify (`settled`).
+        Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A search behind
+        many keys takes a long time, and delays a notification that arrives in the meantime. So a longer pause follows a
+        long search, once all producers notify (`settled`).
         """
         if not self._empty_returns:
             return 0
@@ -253,7 +256,7 @@ class PostgresDistributor(DistributorSettings):
     def _spread_out(self) -> None:
         """Let other workers go first after needless notifications, since one task wakes all idle workers.
 
-        A worker that looked behind blocked keys by itself was not woken needlessly.
+        A worker that searched behind blocked keys by itself was not woken needlessly.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
@@ -268,7 +271,9 @@ class PostgresDistributor(DistributorSettings):
         self._returned_at = time.monotonic()
 
     def _on_notify(self, payload: str) -> None:
-        """Do what a notification asks this worker for: to claim, or to look later (see `outboxq_notify()` in the migration)."""
+        """Do what a notification asks of this worker: to claim, or to search later (see `outboxq_notify()` in the
+        migration).
+        """
         head, _, queue = payload.partition(" ")
         if head == RELAYED or (self.queues is not None and queue not in self.queues):
             return
@@ -322,7 +327,7 @@ class PostgresDistributor(DistributorSettings):
 
 
 _MOST = 256
-"""The number of calls that are kept. If there are more, only the worker's own look answers them."""
+"""The number of calls that are kept. If there are more, only the worker's own search answers them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -333,7 +338,7 @@ class Call:
     number: int
     heard_at: float
     look_at: float
-    """The time at which the worker looks, if no worker has answered the call by then."""
+    """The time at which the worker searches, if no worker has answered the call by then."""
 
 
 class Calls:
@@ -346,7 +351,7 @@ class Calls:
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self.look_at = math.inf
-        """The time at which the worker looks."""
+        """The time at which the worker searches."""
 
     def heard(self, call: Call) -> None:
         if len(self._calls) < _MOST:
@@ -362,7 +367,7 @@ class Calls:
             self.look_at = min((call.look_at for call in self._calls), default=math.inf)
 
     def last(self, *, heard_before: float) -> dict[str, int]:
-        """Return the number of the last call of each queue that was called before this time."""
+        """Return the number of the last call for each queue that was heard before this time."""
         calls = self._calls
         queues = {call.queue for call in calls if call.heard_at < heard_before}
         return {call.queue: call.number for call in calls if call.queue in queues}

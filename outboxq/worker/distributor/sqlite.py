@@ -1,4 +1,6 @@
-"""SQLite cannot notify. This distributor watches the version of the file, which each commit of another connection changes."""
+"""SQLite cannot notify. This distributor watches the version of the file, which each commit on another connection
+changes.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,17 @@ from ...store.claims.due import Look
 from .base import POLL, DistributorSettings, Health, Wakeup
 
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
-"""Pairs (A, B): after an idle time of less than A seconds, look every B seconds. A look takes 4 µs, but waking up for it, with cold
-processor caches, takes 100 µs or more: looks 6 ms apart cost 2 % of a core.
+"""Pairs (A, B): after an idle time of less than A seconds, check every B seconds. A check takes 4 µs, but waking up for
+it, with cold processor caches, takes 100 µs or more: checks 6 ms apart cost 2 % of a core.
 """
 _HINT_SECONDS = 0.02
-"""For this many seconds after a commit in this process begins, the distributor looks almost without a pause."""
+"""For this many seconds after a commit in this process begins, the distributor checks almost without a pause."""
 _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
-"""Seconds of rest per second of processor time that an unsuccessful claim took, and the longest rest.
+"""Seconds to pause per second of processor time that an unsuccessful claim took, and the longest pause.
 
-Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, 2.0 of them for the watch. With 100 and 2 seconds it took 3.9 %.
+Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, 2.0 % of it for watching the file. With 100 and 2
+seconds, it used 3.9 %.
 """
 
 _CommitListeners: TypeAlias = dict[object, Callable[[], None]]
@@ -60,7 +63,7 @@ class SqliteDistributor(DistributorSettings):
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"watches the file for new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
+        return f"watches the file for new tasks, and polls {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
         with self._lock:
@@ -97,11 +100,11 @@ class SqliteDistributor(DistributorSettings):
                 return
 
     def _rest(self, end: float, next_due: float) -> None:
-        """Wait until another look behind blocked keys is worth its cost, or a new task can be claimed.
+        """Wait until another search behind blocked keys is worth its cost, or a new task can be claimed.
 
-        Blocked keys hide whether other tasks can be claimed, and a look behind all of them takes a long time. Without a
-        rest it would use a whole core, and the claims that follow it would take turns from other writers. A look for
-        new tasks is short.
+        Blocked keys hide whether other tasks can be claimed, and a search behind all of them takes a long time. Without
+        a pause, it would use a whole core, and the claims that follow it would take turns away from other writers. A
+        search for new tasks is short.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
@@ -146,7 +149,7 @@ class SqliteDistributor(DistributorSettings):
             self._disconnect()
         if version == self._version:
             return False
-        # Stored before the caller claims: a commit meanwhile changes it again.
+        # Stored before the caller claims: a commit in the meantime changes it again.
         self._version, self._changed_at = version, time.monotonic()
         return True
 
@@ -165,7 +168,7 @@ class SqliteDistributor(DistributorSettings):
 
 
 class FileWatch(SqliteDistributor):
-    """Waits for any change of the file, without looking for tasks."""
+    """Waits for any change to the file, without looking for tasks."""
 
     def _wait(self, began: float, longest: float) -> None:
         self._watch(began + min(self._poll, longest))
@@ -179,8 +182,8 @@ def _next_due(ahead: Look) -> float:
 def _listeners_of(engine: Engine) -> _CommitListeners:
     """Return the functions that are called when a commit of the engine is about to happen.
 
-    SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each commit, so
-    adding or removing one meanwhile would break the commit of another thread.
+    SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each
+    commit, so adding or removing one during a commit in another thread would break that commit.
     """
     with _lock:
         if (listeners := _listeners_by_engine.get(engine)) is None:

@@ -97,7 +97,8 @@ class Holding:
     """
 
     deadline: float
-    """When the lease expires (`time.monotonic()`). Infinity means not while the child has the lock."""
+    """When the lease expires (`time.monotonic()`). Infinity means that it does not expire while the child has the lock.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -156,7 +156,7 @@ class IsolatedRunner:
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta
-    """The time between a timeout and the killing of the child."""
+    """The time from a timeout until the child is killed."""
 
     def attempt(self, active: ActiveClaim) -> None:
         """Run the handler of a claim that may begin."""
@@ -223,7 +223,7 @@ class IsolatedRunner:
             child.connection.send(Notice.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
-        """Return when to kill the child (`time.monotonic()`). Infinity means never."""
+        """Return the time at which to kill the child (`time.monotonic()`). Infinity means never."""
         seconds, began = active.claim.timeout_seconds, active.context.began
         active.is_limited = task.timeout_action is not TimeoutAction.ASK
         if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None:

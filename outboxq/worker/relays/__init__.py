@@ -1,5 +1,5 @@
-"""The senders of relays to brokers: one thread for each relay, and one that extends their leases; and their run without
-a worker.
+"""The senders of relays to brokers: one thread for each relay, and one that extends their leases; and a runner for them
+without a worker.
 """
 
 from __future__ import annotations
@@ -159,17 +159,17 @@ class RelayRunner:
         )
 
     def run(self) -> int:
-        """Publish until SIGTERM, SIGINT or SIGHUP, and finish the batches that are being published. With `burst`, stop when
-        there is nothing to publish, or a relay is paused or failing. Without `burst`, raises ConfigurationError outside
-        the main thread, which alone receives signals.
+        """Publish until SIGTERM, SIGINT or SIGHUP, and finish the batches that are being published. With `burst`, stop
+        when there is nothing to publish, or when a relay is paused or failing. Without `burst`, raises
+        ConfigurationError outside the main thread, because only the main thread receives signals.
 
         Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or a broker
-        failed in a burst, so that events are left.
+        failed in a burst, so events are left.
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(
-                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a process of "
-                "its own, or with --burst"
+                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a separate "
+                "process, or with --burst"
             )
         self._store.ensure_file()
         self._store.rights.ensure(Role.WORKER)

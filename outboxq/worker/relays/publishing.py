@@ -1,4 +1,4 @@
-"""Publish a batch of events through a transport, in such a way that the events of each partition key arrive in order."""
+"""Publish a batch of events through a transport, so that the events of each partition key arrive in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...model.cloud_events import CloudEvent
 from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
 
 _TRIES = 3
-"""The number of consecutive calls in which an event must raise an error before it is refused."""
+"""The number of consecutive calls with an event alone that must raise an error before the event is refused."""
 _MOST_ERRORS = 16
 """The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
 
@@ -23,9 +23,13 @@ class Care(Enum):
     NONE = "none"
     """A call contains as many events as the order allows."""
     PROBE = "probe"
-    """The first event and any other one, each in a call of its own. Any, because those at the front may be the cause."""
+    """The first event and a random other one, each in a call of its own. It is random, because the events at the front
+    may be the cause.
+    """
     SEARCH = "search"
-    """A call contains as many events, but one that raises an error is repeated in halves, to find the event that causes it."""
+    """A call contains as many events as without care, but a call that raises an error is repeated in halves, to find
+    the event that causes the error.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,12 @@ def publish(
 ) -> Report:
     """Publish the messages until the deadline, and return their outcomes.
 
-    A call of the transport contains at most one event of each partition key, and the next event of a key follows only when
-    the answer to the one before it has arrived. Otherwise a broker could have a later event of a key and lack an earlier one:
-    if an event is `Unsure`, it may have to be repeated, and with `holds`, the broker must not get the later ones while it is refused.
-    So after an event without a confirmation, the later events of its key stay where they are: after Unsure always, and after
-    Refused with `holds`. Events without a key have no order, and all of them are in the first call.
+    A call to the transport contains at most one event of each partition key, and the next event of a key follows only
+    when the answer to the one before it has arrived. Otherwise a broker could have a later event of a key and lack an
+    earlier one: if an event is `Unsure`, it may have to be repeated, and with `holds`, the broker must not get the
+    later ones while it is refused. So after an event without a confirmation, the later events of its key stay where
+    they are: after Unsure always, and after Refused with `holds`. Events without a key have no order, and all of them
+    are in the first call.
     """
     report, left = Report(), list(messages)
     if care is Care.PROBE:
@@ -83,7 +88,7 @@ def publish(
         else:
             _call(transport, wave, deadline, report)
         if report.unsure and len(report.confirmed) == before:
-            break  # the broker is probably away
+            break  # the broker is probably unavailable
         stopped = {
             one.event.partition_key for one in wave if one.id in report.unsure or (holds and one.id in report.refused)
         }
@@ -92,7 +97,9 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Divide the messages into the first of each partition key with all that have no key, and the others."""
+    """Divide the messages into two lists: the first message of each partition key and all messages without a key, and
+    the others.
+    """
     seen: set[str] = set()
     first, others = [], []
     for one in messages:
@@ -111,7 +118,7 @@ def _call(transport: Transport, messages: Sequence[Message], deadline: float, re
     try:
         outcomes = transport.publish([one.event for one in messages], deadline)
         _check(outcomes, len(messages))
-    except Exception as error:  # noqa: BLE001 - a transport of anyone may raise anything, and the relay has to go on
+    except Exception as error:  # noqa: BLE001 - a transport may raise anything, and the relay has to continue
         report.raised = True
         report.unsure |= dict.fromkeys((one.id for one in messages), f"{type(error).__name__}: {error}")
         return False

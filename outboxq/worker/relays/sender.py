@@ -29,14 +29,14 @@ log = logging.getLogger("outboxq.relay")
 _TAKE_EVERY = 2.0
 """Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
 _LONGEST_SLEEP = 5.0
-"""Seconds after which a sender looks although it was not notified, for instance because a held key is free again."""
+"""Seconds after which a sender searches although it was not notified, for instance because a held key is free again."""
 _ANNOUNCED_FOR = timedelta(seconds=30)
 _POLL = 0.5
-"""Seconds between two looks of a sender that is not notified, or whose relay is paused."""
+"""Seconds between two searches by a sender that is not notified, or whose relay is paused."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between two looks while open transactions hide whether the messages are complete."""
+"""Seconds between two searches while open transactions hide whether the messages are complete."""
 _BUSY_AFTER = 3
-"""The number of looks in a row that find messages, after which the sender need not be notified."""
+"""The number of consecutive searches that must find messages before the sender no longer needs to be notified."""
 _BATCHES = 8
 """The number of full batches that a shard publishes before the sender looks for a free shard again."""
 _OVERTIME = 5.0
@@ -54,9 +54,9 @@ class Shard:
     is_proven: bool = False
     """True if no transaction is open that began before the announcement that this sender sleeps."""
     care: Care | None = None
-    """The care for the next batch. None: nothing was published yet."""
+    """The care for the next batch. None: nothing has been published yet."""
     has_raised: bool = False
-    """True if the transport raised an error, and the event that causes it has not been searched for."""
+    """True if the transport raised an error, and the event that caused it has not been searched for."""
     busy_until: float | None = None
     """The deadline of the batch that is being published."""
 
@@ -70,10 +70,10 @@ class Shard:
 
 
 class Sender(threading.Thread):
-    """Takes shards of a relay, and publishes the messages of each of them in the order of their ids.
+    """Takes shards of a relay, and publishes the messages of each of them in id order.
 
-    The shards work at the same time, each with its own connection: while one of them waits for the broker, another one waits
-    for the database. If the transport cannot be cloned, they take turns.
+    The shards are served at the same time, each with its own connection: while one of them waits for the broker,
+    another one waits for the database. If the transport cannot be cloned, they take turns.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Sender(threading.Thread):
         """The listening connection to which the announcement belongs."""
         self._pause = _FIRST_PAUSE
         self._busy = 0
-        """The number of looks in a row that found messages."""
+        """The number of consecutive searches that found messages."""
         self._failing = FailureLog(log)
         self._counting = threading.Lock()
         self.published = self.refused = 0
@@ -118,7 +118,7 @@ class Sender(threading.Thread):
                     self._failing.worked(f"the sender of relay {self.name_of_relay!r} works again")
                 except FileUnusable as error:
                     return self._on_thread_failure(error)
-                except Exception as error:  # noqa: BLE001 - the database may be away for a while
+                except Exception as error:  # noqa: BLE001 - the database may be unavailable for a while
                     self._failing.failed(f"the sender of relay {self.name_of_relay!r} failed; continuing", error)
                     self._forget()
                     pause = _FIRST_BACK_OFF
@@ -142,8 +142,8 @@ class Sender(threading.Thread):
         return [one.lease for one in shards]
 
     def run_once(self) -> float | None:
-        """Publish the next batches of each shard. Returns the number of seconds until the next look; None in a burst that
-        is over.
+        """Publish the next batches of each shard. Returns the number of seconds until the next search; None in a burst
+        that is over.
         """
         self._take()
         looks = self._work_on_all()
@@ -161,12 +161,12 @@ class Sender(threading.Thread):
             _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
         ]
         if waits:
-            self._stopping.wait(min(waits))  # notifications must not make a paused relay look at once
+            self._stopping.wait(min(waits))  # notifications must not make a paused relay search at once
             return 0.0
         return self._until_look(looks)
 
     def _work_on_all(self) -> list[RelayLook]:
-        """Publish the next batches of each shard. Returns what was found for those whose lease is not lost."""
+        """Publish the next batches of each shard. Returns what was found for the shards whose leases are not lost."""
         shards = self._in_turn()
         if len(shards) == 1 or not all(one.connection.is_own for one in shards):
             looks = [self._work(one) for one in shards]
@@ -184,7 +184,9 @@ class Sender(threading.Thread):
         return shards[first:] + shards[:first]
 
     def _until_look(self, looks: Sequence[RelayLook]) -> float:
-        """Return the number of seconds for which the sender may sleep, after it has announced that."""
+        """Return the number of seconds for which the sender may sleep. If it has not announced its sleep, announce it,
+        and return 0, so that it searches again first.
+        """
         longest = _LONGEST_SLEEP if len(self._shards) == self._number else _TAKE_EVERY
         if not looks:
             return longest
@@ -231,15 +233,17 @@ class Sender(threading.Thread):
             log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
     def _work(self, shard: Shard) -> RelayLook | None:
-        """Publish the next batches of the shard while they are full. Returns the last look; None if the lease is lost."""
+        """Publish the next batches of the shard while they are full. Returns the result of the last search; None if the
+        lease is lost.
+        """
         for _ in range(_BATCHES):
             look = self._publish_next(shard)
-            if look is None or len(look.messages) < AT_ONCE:  # after a failure, a look finds nothing
+            if look is None or len(look.messages) < AT_ONCE:  # after a failure, a search finds nothing
                 break
         return look
 
     def _publish_next(self, shard: Shard) -> RelayLook | None:
-        """Look for messages of the shard, and publish them. Returns None if the lease is lost."""
+        """Look for messages in the shard, and publish them. Returns None if the lease is lost."""
         marked = shard.cursor.mark_xact
         look = self._store.relays.look(shard.lease, shard.cursor)
         if not look.is_mine:
@@ -263,7 +267,7 @@ class Sender(threading.Thread):
         )
         self._note(report, failure)
         if is_mine:
-            with self._counting:  # the shards work at the same time
+            with self._counting:  # the shards are served at the same time
                 self.published += len(report.confirmed)
                 self.refused += len(report.refused)
         if not is_mine:
@@ -365,7 +369,9 @@ class _Turn(threading.Thread):
 
 
 def _failure(report: Report, failures: int) -> RelayFailure:
-    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the last."""
+    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the last
+    pause.
+    """
     is_partial = bool(report.confirmed)
     longest = _FIRST_BACK_OFF if is_partial else min(_FIRST_BACK_OFF * 2 ** min(failures, 6), _LONGEST_BACK_OFF)
     seconds = longest * random.uniform(0.5, 1.0)  # noqa: S311

@@ -51,13 +51,13 @@ _NOTHING = AttemptCounts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obedience:
-    """The functions by which a worker obeys the orders of a person."""
+    """The functions with which a worker obeys the orders of a person."""
 
     obey: Callable[[Orders], None] = lambda _: None
     state: Callable[[], WorkerState | None] = lambda: None
-    """Returns the state that the worker has reached by its orders."""
+    """A function that returns the state that the worker has reached by obeying its orders."""
     stacks: Callable[[], str] = lambda: ""
-    """Returns the stacks of the process's threads."""
+    """A function that returns the stacks of the process's threads."""
 
 
 @dataclass(eq=False, repr=False)
@@ -71,14 +71,16 @@ class WorkerRegistration:
     store: Store
     worker_id: UUID
     unknown_tasks: Callable[[], Collection[tuple[str, str]]]
-    """Returns the queue and the name of each unknown task that the worker has recently claimed."""
+    """A function that returns the queue and the name of each unknown task that the worker has recently claimed."""
     description: Mapping[str, Any]
     """The other arguments of `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
-    """Returns the current arguments of `Store.workers.describe`, except for the state."""
+    """A function that returns the current arguments of `Store.workers.describe`, except for the state."""
     failures: Callable[[], object] = lambda: None
-    """Returns the failures of the worker's parts. When they change, the registration is renewed at once."""
+    """A function that returns the failures of the worker's parts. When they change, the registration is renewed at
+    once.
+    """
     orders: Obedience = field(default_factory=Obedience)
 
     def __post_init__(self) -> None:
@@ -103,7 +105,9 @@ class WorkerRegistration:
             orders = self.store.workers.seen(self.worker_id, unknown_tasks=unknown)
             if orders is None:
                 self._described = {}
-                self.store.workers.unregister(self.worker_id)  # also forgets workers of more than a week ago
+                self.store.workers.unregister(
+                    self.worker_id
+                )  # also forgets workers that were last seen more than a week ago
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
             if orders is not None:
@@ -113,7 +117,8 @@ class WorkerRegistration:
                 self.store.worker_orders.answer(self.worker_id, self.orders.stacks())
 
     def _describe(self) -> None:
-        """Store the description of the process if it has changed. The registration is valid without it, so a failure is only logged.
+        """Store the description of the process if it has changed. The registration is valid without it, so a failure is
+        only logged.
 
         Raises FileUnusable.
         """
@@ -207,7 +212,7 @@ class BatchCanceller:
 
 @dataclass(eq=False, repr=False)
 class Planting:
-    """Declares the schedules of this worker's code, and plants the ticks of all schedules.
+    """Declares the schedules in this worker's code, and plants the ticks of all schedules.
 
     A worker also plants schedules of tasks that it does not know, so the schedules of a service continue while none of
     its workers is running.
@@ -215,7 +220,7 @@ class Planting:
 
     store: Store
     declare: Callable[[Store], object]
-    """Declares the schedules of the code."""
+    """A function that declares the schedules in the code."""
 
     def __post_init__(self) -> None:
         self._wait = _PLANT_EVERY
@@ -226,7 +231,7 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
 
-        So the thread does not have to plant at first. If it planted while the worker was being stopped, it could
+        Therefore the thread does not have to plant at first. If it planted while the worker was being stopped, it could
         outlive its connections.
         """
         self._wait = _PLANT_EVERY
@@ -242,7 +247,7 @@ class Planting:
         self.store.schedules.plant(stop=lambda: self._stopping)
 
     def pause(self) -> float:
-        """Return the seconds until the next planting."""
+        """Return the number of seconds until the next planting."""
         return random.uniform(*self._wait)  # noqa: S311
 
     def stop(self) -> None:
@@ -261,7 +266,9 @@ class Planting:
             self.declare(self.store)
         except InvalidArgument as error:
             if str(error) != self._refusal:
-                log.warning("the schedules of this code are not stored; the worker runs without them: %s", error)
+                log.warning(
+                    "the schedules declared in this code are not stored; the worker runs without them: %s", error
+                )
             self._refusal = str(error)
         else:
             self._is_declared = True

@@ -52,7 +52,7 @@ class Recovery:
     """The leases held by this process, which it never recovers."""
     every: timedelta
     prove_writable: Callable[[], object]
-    """Writes, and raises if the database does not accept writes."""
+    """A function that writes, and raises an error if the database does not accept writes."""
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
 
@@ -179,7 +179,7 @@ class Recovery:
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
-            log.warning("the database's clock was set by %+.0f s; leases are extended at once", by)
+            log.warning("the database's clock jumped by %+.0f s; leases are extended at once", by)
             self._restart_watch()
             self.leases.beat_at_once()
             if by < 0:

@@ -30,7 +30,7 @@ _SPREAD = 0.25
 """The fraction by which a delay varies, so that tasks that were released together do not all become due together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
-"""The maximum number of names to remember, so that a program that uses ever new names cannot fill the memory."""
+"""The maximum number of names to remember, so that a program that keeps using new names cannot fill the memory."""
 _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 

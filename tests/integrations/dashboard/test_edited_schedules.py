@@ -105,7 +105,7 @@ def test_new_arguments_are_stored_and_their_values_are_recorded_nowhere(stage, c
         ({"args": "{"}, "Arguments: that is not JSON: "),
         ({"args": "[7]"}, "Arguments: write a JSON object"),
         ({"args": '{"a": NaN}'}, "Arguments: "),
-        ({"catch_up": "some"}, "Catch-up: choose none, latest, all, not 'some'"),
+        ({"catch_up": "some"}, "Catch-up: choose one of none, latest, all, not 'some'"),
         ({"grace": "soon"}, "Grace: write it like 90d"),
         ({"grace": "0s"}, "Grace: write a span above 0"),
         ({"queue": "q" * 300}, "queue"),

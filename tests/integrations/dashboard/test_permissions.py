@@ -142,7 +142,7 @@ def test_permissions_are_values_and_mistakes_are_refused():
     assert hash(replace(ANN, permissions=[Permission(queues=["a"])])) == hash(
         replace(ANN, permissions=(Permission(queues={"a"}),))
     )
-    with pytest.raises(InvalidArgument, match="there is no action 'queue paus'; write batch cancel, "):
+    with pytest.raises(InvalidArgument, match="there is no action 'queue paus'; choose from batch cancel, "):
         Permission(actions=["queue paus"])
     with pytest.raises(InvalidArgument, match="queues must be a collection of strings; write \\['mail'\\]"):
         Permission(queues="mail")

@@ -84,7 +84,10 @@ def test_the_tiles_of_the_overview_lead_to_the_lists_of_their_states(stage):
 
 
 def test_an_unknown_state_is_refused_with_those_that_exist(stage):
-    assert "There is no state 'late': write due, delayed, retrying, ready" in stage.visitor.go("/tasks?state=late").text
+    assert (
+        "There is no state 'late': choose one of due, delayed, retrying, ready"
+        in stage.visitor.go("/tasks?state=late").text
+    )
 
 
 def test_the_command_lists_tasks_by_state_and_names_it(stage, database):

@@ -255,7 +255,7 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
     (found,) = database.store.queues.settings()
     assert (found.concurrency, found.concurrency_per_key, found.rate_per_key) == (9, 3, (5, MINUTE))
     words = reader.words("/queue", name="mail")
-    assert "3 of each concurrency key" in words
+    assert "3 for each concurrency key" in words
     assert "5 in 1 min" in words
     assert "9 at once, per key 3 at once, 5 in 1 min" in reader.words("/queues")
     reader.words("/queue", name="mail")
