@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import io
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
@@ -24,6 +26,7 @@ from .parameters import Once, span_option, stacked
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from click.shell_completion import CompletionItem
     from sqlalchemy.engine import URL, Engine
 
     from ..outbox import Outbox
@@ -435,3 +438,58 @@ def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
 
     parts = [merged(one, {"cures": written(one.cures)}) for one in getattr(record, "parts", ())]
     return merged(record, {"cures": written(record.cures)}, {"parts": parts} if parts else {})
+
+
+_PATIENCE: Final = 1.0
+"""Seconds for which a failed read of the database is retried."""
+
+
+def completions(kind: str, context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Return the known names of this kind that begin with `incomplete`, with a hint for shells that show one. The list
+    is empty if the database cannot be read, because an error message would be printed in the middle of the user's line.
+    """
+    from click.shell_completion import CompletionItem
+
+    from ..store.transactions import patience
+
+    try:
+        with redirect_stderr(io.StringIO()), context.scope(cleanup=False), patience(_PATIENCE):
+            values = {"url": None, "schema": None, "app": None, **context.params}
+            with opened(given(context, values)) as store:
+                found = dict(_SOURCES[kind](store))
+    except (Exception, SystemExit):  # noqa: BLE001
+        return []
+    # Shells read the names line by line.
+    return [
+        CompletionItem(name, help=hint if hint.isprintable() else None)
+        for name, hint in sorted(found.items())
+        if name.startswith(incomplete) and name.isprintable()
+    ]
+
+
+def _queues(store: Store) -> Iterable[tuple[str, str]]:
+    return ((one.queue, "") for one in store.queues.list())
+
+
+def _tasks(store: Store) -> Iterable[tuple[str, str]]:
+    outbox = present_outbox()
+    declared = () if outbox is None else ((task.name, task.options.queue) for task in outbox.tasks)
+    counted = store.stats(window=timedelta(days=1), by="task")
+    return (*((one.task_name, one.queue) for one in counted if one.task_name is not None), *declared)
+
+
+def _schedules(store: Store) -> Iterable[tuple[str, str]]:
+    return ((one.name, one.rule) for one in store.schedules.list())
+
+
+def _groups(store: Store) -> Iterable[tuple[str, str]]:
+    found = store.dead_letters.groups().groups
+    return ((one.id, f"{one.task_name}: {one.message}") for one in found)
+
+
+_SOURCES: Final[Mapping[str, Callable[[Store], Iterable[tuple[str, str]]]]] = {
+    "queue": _queues,
+    "task": _tasks,
+    "schedule": _schedules,
+    "group": _groups,
+}

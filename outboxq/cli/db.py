@@ -41,7 +41,7 @@ from .database import (
     url_option,
 )
 from .groups import Group
-from .parameters import SPAN, choice_option, number_option, span_option
+from .parameters import SPAN, Once, choice_option, number_option, span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -100,9 +100,15 @@ def history(store: Store) -> None:
 
 @db.command()
 @click.option(
-    "--from", "start", metavar="REVISION", help="Revision to upgrade from. Default: the current revision of the tables."
+    "--from",
+    "start",
+    cls=Once,
+    metavar="REVISION",
+    help="Revision to upgrade from. Default: the current revision of the tables.",
 )
-@click.option("--to", "end", default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to.")
+@click.option(
+    "--to", "end", cls=Once, default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to."
+)
 @database_options
 @any_schema
 def sql(store: Store, start: str | None, end: str) -> None:
@@ -170,6 +176,7 @@ server_option = span_option(
 @click.argument("name")
 @click.option(
     "--role",
+    cls=Once,
     required=True,
     type=click.Choice(Role, case_sensitive=False),
     help="Purpose of the role. Run the command once for each purpose.",
@@ -218,7 +225,7 @@ def grants(
 @url_option
 @schema_option
 @app_option
-@click.option("--revision", default="head", show_default=True, help="Revision to upgrade to. Not with APP.")
+@click.option("--revision", cls=Once, default="head", show_default=True, help="Revision to upgrade to. Not with APP.")
 @click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
 @rounds_options
 @server_option
@@ -341,7 +348,9 @@ def partition(
 
 
 @click.command()
-@click.option("--older-than", required=True, type=SPAN, help="Minimum time since a task ended, e.g. 90d or 7d12h.")
+@click.option(
+    "--older-than", cls=Once, required=True, type=SPAN, help="Minimum time since a task ended, e.g. 90d or 7d12h."
+)
 @click.option("--failed", is_flag=True, help="Also delete dead letters. Default: keep them.")
 @click.option(
     "--whole-partitions", is_flag=True, help="Only drop whole old partitions (PostgreSQL, after `outboxq partition`)."

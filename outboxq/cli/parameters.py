@@ -65,7 +65,7 @@ class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stu
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         if self._known is None:
             return super().shell_complete(ctx, param, incomplete)
-        from .completing import completions  # imports the store
+        from .database import completions  # imports the store
 
         return completions(self._known, ctx, incomplete)
 

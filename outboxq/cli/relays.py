@@ -42,7 +42,7 @@ from .database import (
     present_outbox,
 )
 from .groups import Group
-from .parameters import span_option
+from .parameters import Once, span_option
 from .relay_rows import RELAY_HEAD, RELAY_SPARE, relay_rows
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 )
 @click.option(
     "--listen-url",
+    cls=Once,
     envvar="OUTBOXQ_LISTEN_URL",
     show_envvar=True,
     help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",

@@ -37,7 +37,18 @@ from .changes import (
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import QUEUE, SCHEDULE, SPAN, TASK_NAME, Read, choice_option, json_reader, number_option, span_option
+from .parameters import (
+    QUEUE,
+    SCHEDULE,
+    SPAN,
+    TASK_NAME,
+    Once,
+    Read,
+    choice_option,
+    json_reader,
+    number_option,
+    span_option,
+)
 
 if TYPE_CHECKING:
     from ..database.target import Target as Transaction
@@ -70,7 +81,7 @@ def _read_ahead(text: str) -> timedelta:
 
 RULE, MOMENT = Read("rule", read_rule), Read("time", _read_local)
 tz_option = click.option(
-    "--tz", default="UTC", show_default=True, type=Read("text", read_zone), help="IANA time zone of the rule."
+    "--tz", cls=Once, default="UTC", show_default=True, type=Read("text", read_zone), help="IANA time zone of the rule."
 )
 ticks_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
@@ -115,7 +126,7 @@ def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
 @click.argument("rule", type=RULE)
 @tz_option
 @ticks_option
-@click.option("--from", "start", type=MOMENT, help="Print the ticks after this time. Default: now.")
+@click.option("--from", "start", cls=Once, type=MOMENT, help="Print the ticks after this time. Default: now.")
 @json_option
 def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     """Print the next ticks of a rule. No database is needed.
@@ -135,12 +146,13 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @tz_option
 @click.option(
     "--args",
+    cls=Once,
     default="{}",
     callback=json_reader("an object", '{"days": 7}', dict),
     metavar="JSON",
     help="Arguments of each task by name, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", type=QUEUE, help="Queue of the tasks.")
+@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue of the tasks.")
 @number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts at each task.")
 @span_option("--timeout", help="Timeout of each task, e.g. 5m.")
@@ -154,8 +166,8 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @number_option("--catch-up-limit", help="Maximum number of missed ticks that run.", most=10_000, default=100)
 @span_option("--grace", help="How long after a tick its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay of a tick's task, e.g. 30s.")
-@click.option("--starts-at", type=MOMENT, help="Time of the earliest tick. Default: now.")
-@click.option("--ends-at", type=MOMENT, help="Time from which there are no more ticks.")
+@click.option("--starts-at", cls=Once, type=MOMENT, help="Time of the earliest tick. Default: now.")
+@click.option("--ends-at", cls=Once, type=MOMENT, help="Time from which there are no more ticks.")
 @with_fields(REASON)
 @database_options
 def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options: Any) -> None:
@@ -231,8 +243,8 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 
 @schedule.command()
 @click.argument("name", type=SCHEDULE)
-@click.option("--from", "start", type=MOMENT, required=True, help="Time of the first tick.")
-@click.option("--to", "end", type=MOMENT, required=True, help="Time after the last tick.")
+@click.option("--from", "start", cls=Once, type=MOMENT, required=True, help="Time of the first tick.")
+@click.option("--to", "end", cls=Once, type=MOMENT, required=True, help="Time after the last tick.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
 @with_fields(REASON)
 @yes_option
@@ -273,6 +285,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
 @schedule.command()
 @click.option(
     "--ahead",
+    cls=Once,
     type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,

@@ -23,7 +23,7 @@ from ..operating.reading import NONE, read_span
 from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
-from .parameters import QUEUE, SPAN, Read, span_option
+from .parameters import QUEUE, SPAN, Once, Read, span_option
 from .queues import number, per_key, with_plus
 from .relay_rows import (
     RECEIVER_HEAD,
@@ -73,6 +73,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
 @click.command(cls=Watching)
 @click.option(
     "--watch",
+    cls=Once,
     is_flag=False,
     flag_value=_SECONDS,
     default=None,
@@ -82,6 +83,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
 )
 @click.option(
     "--by",
+    cls=Once,
     type=click.Choice(["queue", "task"]),
     default="queue",
     help="One line for each queue, or for each task name. Default: queue.",
@@ -368,7 +370,7 @@ def _read_number(text: str) -> int:
 def _limit(read: Callable[[str], object], metavar: str, name: str, rule: str, help: str) -> Callable[[Any], Any]:
     """Return the option that sets a rule's limit; `none` switches the rule off."""
     kind = Read("text", lambda text: None if text == NONE else read(text))
-    return click.option(name, rule, type=kind, default=..., metavar=metavar, help=f"{help} `none`: no limit.")
+    return click.option(name, rule, cls=Once, type=kind, default=..., metavar=metavar, help=f"{help} `none`: no limit.")
 
 
 _span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit, _read_number, "NUMBER")
@@ -376,13 +378,13 @@ _span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit,
 
 def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[[Any], Any]:
     """Return the option that switches a rule on or off."""
-    return click.option(f"--{name}/--no-{name}", rule, default=default, help=help)
+    return click.option(f"--{name}/--no-{name}", rule, cls=Once, default=default, help=help)
 
 
 @click.command()
 @_span_limit("--max-age", "oldest", "Maximum time that a task may have been due. Default: 5m.")
 @_number_limit("--max-failed", "failed", "Maximum number of new dead letters. Default: 0.")
-@click.option("--failed-within", type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
+@click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
 @_limit(
     _read_number,
     "PERCENT",

@@ -30,7 +30,7 @@ from .console import EXIT_NOT_FOUND, fail, merged, show, table, tell, wants_json
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import QUEUE, span_option
+from .parameters import QUEUE, Once, span_option
 from .relay_rows import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def workers() -> None:
 
 
 @workers.command("list")
-@click.option("-q", "--queue", type=QUEUE, help="Only workers that serve this queue.")
+@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Only workers that serve this queue.")
 @click.option(
     "--all",
     "with_silent",

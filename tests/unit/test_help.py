@@ -11,7 +11,7 @@ import click
 from click.testing import CliRunner
 
 from outboxq.cli import main
-from outboxq.cli.examples import EXAMPLES
+from outboxq.cli.groups import EXAMPLES
 from outboxq.contrib.flask import commands as flask_commands
 
 FLASK = flask_commands()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
+from outboxq.cli.parameters import Once
+from tests.unit.test_framing import commands
 
 
 @pytest.mark.parametrize(
@@ -23,12 +26,20 @@ from outboxq.cli import main
         (("task", "list", "-q", "mail", "--queue=crm"), "--queue", "'mail'", "'crm'"),
         (("task", "list", "--limit", "3", "--limit", "4"), "--limit", "'3'", "'4'"),
         (("upgrade", "--wait", "1s", "--wait", "2s"), "--wait", "'1s'", "'2s'"),
+        (("enqueue", "work", "-q", "mail", "-q", "crm"), "--queue", "'mail'", "'crm'"),
     ],
 )
 def test_a_second_value_is_refused_and_both_are_named(words, option, first, second):
     result = CliRunner().invoke(main, list(words))
     assert result.exit_code == 2
     assert f"Option {option!r} takes one value, but got {first} and {second}; leave one of them out" in result.output
+
+
+def test_each_option_with_one_value_refuses_a_second():
+    for path, command in commands(main):
+        for option in command.params:
+            if isinstance(option, click.Option) and not (option.is_flag or option.multiple or option.count):
+                assert isinstance(option, Once), f"{' '.join(path)} {option.opts[0]}"
 
 
 def test_the_message_never_contains_a_password():

@@ -35,7 +35,7 @@ from ..database import (
     one_app,
     shown,
 )
-from ..parameters import QUEUE, number_option, span_option, stacked
+from ..parameters import QUEUE, Once, number_option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -116,6 +116,7 @@ _worker_options = stacked(
     ),
     click.option(
         "--listen-url",
+        cls=Once,
         envvar="OUTBOXQ_LISTEN_URL",
         show_envvar=True,
         help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
@@ -137,6 +138,7 @@ _worker_options = stacked(
     ),
     click.option(
         "--isolation",
+        cls=Once,
         default=DEFAULTS.isolation,
         show_default="thread",
         type=click.Choice(Isolation, case_sensitive=False),
@@ -161,6 +163,7 @@ _worker_options = stacked(
     ),
     click.option(
         "--metrics-host",
+        cls=Once,
         default=DEFAULTS.metrics_host,
         show_default=True,
         help="Address for --metrics-port. Everyone who can reach it can read the names of queues and tasks.",
@@ -169,6 +172,7 @@ _worker_options = stacked(
     click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),
     click.option(
         "--log-level",
+        cls=Once,
         default="INFO",
         show_default=True,
         type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
@@ -176,6 +180,7 @@ _worker_options = stacked(
     ),
     click.option(
         "--log-format",
+        cls=Once,
         default=LogFormat.TEXT,
         show_default="text",
         type=click.Choice(LogFormat, case_sensitive=False),
@@ -194,7 +199,9 @@ _worker_options = stacked(
         help="Store the last 200 lines that the handler logs in each attempt. They may contain personal data.",
     ),
     click.option("--live/--no-live", default=None, help="Show a line with the throughput. Default: on a terminal."),
-    click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor."),
+    click.option(
+        "--lifeline", cls=Once, type=int, hidden=True, help="File descriptor of the socket to the supervisor."
+    ),
 )
 """Adds the options of a worker. The ones that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
 

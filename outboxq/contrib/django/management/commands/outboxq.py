@@ -16,6 +16,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from .....cli import framework, main
 from .....cli.framework import Frame, FramedGroup
+from .....cli.parameters import Once
 from .....cli.serving.worker import serve
 from .....outbox import Outbox
 from ...django_outbox import outboxes
@@ -114,7 +115,7 @@ def _options(alias: str) -> list[click.Option]:
     """
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
     return [
-        click.Option(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),
+        Once(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),
         click.Option(["--settings"], **hidden),
         click.Option(["--pythonpath"], **hidden),
     ]
