@@ -483,7 +483,7 @@ MUTANTS = (
     Mutant(
         "a claim among many queues returns too few tasks although others are due",
         "outboxq/store/claims/claim.py",
-        (("            elif are_new:\n", "            elif heads:\n"),),
+        (("            elif not are_new:\n", "            elif not found and not are_new:\n"),),
         ("tests/dialects/test_heads.py::test_a_claim_that_is_not_full_has_read_all_queues",),
     ),
     Mutant(
@@ -493,15 +493,33 @@ MUTANTS = (
         ("tests/dialects/test_heads.py::test_a_better_task_is_claimed_within_the_bound_while_claims_are_full",),
     ),
     Mutant(
+        "among many queues, a task comes before one of a higher priority",
+        "outboxq/store/claims/claim.py",
+        (("least=heads.least)", "least=None)"),),
+        ("tests/dialects/test_heads.py::test_no_task_comes_before_one_of_a_higher_priority",),
+    ),
+    Mutant(
         "a claim drops the queues from which it took all that it could",
-        "outboxq/store/claims/heads.py",
-        (("        if not is_full:\n", "        if is_full:\n"),),
+        "outboxq/store/claims/claim.py",
+        (("        if len(taken) == limit:\n", "        if len(taken) != limit:\n"),),
         ("tests/dialects/test_heads.py::test_all_tasks_are_claimed_about_in_the_order_of_their_due_times",),
+    ),
+    Mutant(
+        "a claim among many queues holds tasks while it cancels all expired ones",
+        "outboxq/store/claims/claim.py",
+        (("if found and len(rows) < len(taken):", "if False:"),),
+        ("tests/dialects/test_heads.py::test_a_claim_with_a_task_does_not_go_on_through_expired_ones",),
+    ),
+    Mutant(
+        "tasks beyond the heads that are kept are never claimed",
+        "outboxq/store/claims/claim.py",
+        (("elif found or heads.are_all:", "elif True:"),),
+        ("tests/dialects/test_heads.py::test_tasks_beyond_the_heads_that_are_kept_are_claimed",),
     ),
     Mutant(
         "a statement of a claim among many queues is committed alone",
         "outboxq/store/claims/claim.py",
-        (("Begin.ASYNCHRONOUS if self._uses_heads else Begin.SINGLE_ASYNCHRONOUS", "Begin.SINGLE_ASYNCHRONOUS"),),
+        (("self._best_queues), Begin.ASYNCHRONOUS", "self._best_queues), Begin.SINGLE_ASYNCHRONOUS"),),
         ("tests/dialects/test_heads.py::test_a_claim_that_fails_after_its_first_statement_keeps_no_task",),
     ),
     Mutant(
@@ -533,11 +551,17 @@ MUTANTS = (
         "outboxq/store/claims/claim.py",
         (
             (
-                "cursor.others_first or time.monotonic() < cursor.plain_from",
-                "cursor.others_first or cursor.plain_from > 0",
+                "cursor.others_first or not cursor.plain_turns.is_due",
+                "cursor.others_first or cursor.plain_turns.left > -math.inf",
             ),
         ),
-        ("tests/dialects/test_heads.py::test_tasks_without_a_key_wait_shortly_for_those_of_many_limited_queues",),
+        ("tests/dialects/test_heads.py::test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues",),
+    ),
+    Mutant(
+        "sixteen queues with keys are read three at a time",
+        "outboxq/store/claims/claim.py",
+        (("else _OTHERS + 1, limit)", "else _OTHERS, limit)"),),
+        ("tests/contract/test_many_queues.py::test_sixteen_queues_are_not_many",),
     ),
     Mutant(
         "a claim that finds nothing behind the floors never looks before them",

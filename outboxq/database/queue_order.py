@@ -25,8 +25,8 @@ FLOORS: Columns = {"queue": sa.Text(), "priority": sa.SmallInteger(), "below": s
 """
 TOP, BOTTOM = 2**15 - 1, -(2**15)
 """A priority above all others, and one below all others."""
-MANY_PAIRS = 64
-"""Number of (queue, priority) pairs from which on a claim is to read a few of them only (`store/claims/heads.py`)."""
+MANY_QUEUES = 64
+"""A claim among more queues than this reads only a few of them (`store/claims/heads.py`)."""
 _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
@@ -34,7 +34,7 @@ def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
     """Return the columns of a claim's DELETE.
 
     They are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of claim),
-    `crowded` (true if the claim has to pass many dead rows) and `many` (true if it has read many pairs in `found`).
+    `crowded` (true if the claim has to pass many dead rows) and `many` (true if `found` has the pairs of many queues).
     """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = sa.select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
@@ -49,9 +49,9 @@ def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
 
 
 def are_many(found: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: these are more pairs than a claim should read."""
-    number = sa.select(sa.func.count()).select_from(found).scalar_subquery()
-    return number > sa.literal_column(str(MANY_PAIRS), sa.Integer)
+    """Return a condition: these are the pairs of more queues than a claim should read."""
+    number = sa.select(sa.func.count(sa.distinct(found.c.queue))).scalar_subquery()
+    return number > sa.literal_column(str(MANY_QUEUES), sa.Integer)
 
 
 def wanted(g: Grammar, topic: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from outboxq.model import NewTask
+from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import ClaimCursor
 
 MANY = 49
 
@@ -60,3 +61,24 @@ def test_queues_that_cannot_start_a_task_hide_no_other(database, kinds):
     first = database.add(database.store, queue="a", partition_key="free")
     assert [claim.id for claim in database.claim(store=database.store)] == [first.id]
     assert database.claim(store=database.store) == []
+
+
+def test_few_queues_with_keys_are_read_at_once_again_when_others_are_empty(database):
+    names, cursor = fill(database, 1, "keyed"), ClaimCursor()
+    for queue in names[:16]:
+        database.add(database.store, queue=queue, partition_key="other")
+    database.claim(store=database.store, cursor=cursor)
+    assert cursor.others_are_many
+    while len(database.store.tasks(status=TaskStatus.READY, limit=100)) > 16:
+        database.claim(store=database.store, cursor=cursor)
+    for _ in range(16):
+        assert database.claim(store=database.store, cursor=cursor)
+    assert not cursor.others_are_many
+
+
+def test_sixteen_queues_are_not_many(database):
+    cursor = ClaimCursor()
+    for queue in range(16):
+        database.add(database.store, queue=f"q{queue}", partition_key="k")
+    assert len(database.claim(store=database.store, cursor=cursor)) == 1
+    assert not cursor.others_are_many

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from outboxq.database.queue_order import MANY_PAIRS
+from outboxq.database.queue_order import MANY_QUEUES
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.claims import claim, floors
+from outboxq.store.claims import claim, floors, heads
 from tests.dialects.test_floors import PERIOD, TICK, Watch, Worker, bury, late
 
-QUEUES = [f"queue-{place:03}" for place in range(MANY_PAIRS + 20)]
+QUEUES = [f"queue-{place:03}" for place in range(MANY_QUEUES + 20)]
 LAST = QUEUES[-1]
 
 
@@ -36,21 +36,16 @@ def old_snapshot(postgresql) -> Iterator[None]:
         yield
 
 
+def new(queue: str, available_at: datetime, **fields: Any) -> NewTask:
+    return NewTask(id=uuid7(), task_name="tests.work", args="{}", queue=queue, available_at=available_at, **fields)
+
+
 def fill(database, each: int = 2, queues=QUEUES) -> list[Any]:
     """Enqueue this number of tasks in each queue, in turns, and return their ids in the order of their due times."""
     began = database.store.now() - timedelta(minutes=1)
-    new = [
-        NewTask(
-            id=uuid7(),
-            task_name="tests.work",
-            args="{}",
-            queue=queue,
-            available_at=began + timedelta(milliseconds=place),
-        )
-        for place, queue in enumerate(queues * each)
-    ]
-    database.store.enqueue_many(new)
-    return [one.id for one in new]
+    tasks = [new(queue, began + timedelta(milliseconds=place)) for place, queue in enumerate(queues * each)]
+    database.store.enqueue_many(tasks)
+    return [one.id for one in tasks]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
@@ -66,13 +61,57 @@ def test_all_tasks_are_claimed_about_in_the_order_of_their_due_times(postgresql,
     assert max(late_by) <= 2 * len(QUEUES), "no task waits for those of two more turns of all queues"
 
 
+@pytest.mark.parametrize("limit", [1, 10, 100])
+def test_no_task_comes_before_one_of_a_higher_priority(postgresql, limit):
+    began = postgresql.store.now() - timedelta(hours=1)
+    urgent = [new(queue, began + timedelta(minutes=1), priority=9) for queue in QUEUES]
+    others = [new(queue, began, priority=0) for queue in QUEUES for _ in range(5)]
+    worker = Worker(postgresql)
+    postgresql.store.enqueue_many(others + urgent)
+    found: list[Any] = []
+    while claimed := worker.claim(limit):
+        found += claimed
+    assert set(found[: len(QUEUES)]) == {one.id for one in urgent}
+    assert len(found) == len(others) + len(urgent)
+
+
+def test_a_claim_with_a_task_does_not_go_on_through_expired_ones(postgresql, monkeypatch):
+    began = postgresql.store.now() - timedelta(hours=1)
+    expired = [
+        new(queue, began + timedelta(milliseconds=place), expires_at=began + timedelta(minutes=1))
+        for place, queue in enumerate(QUEUES * 2)
+    ]
+    postgresql.store.enqueue_many([*(new(queue, began) for queue in QUEUES[:3]), *expired])
+    worker, taken = Worker(postgresql), []
+    worker.claim(), worker.claim()
+    take = claim._Call._take
+    monkeypatch.setattr(claim._Call, "_take", lambda *arguments: taken.append(1) or take(*arguments))
+    assert len(worker.claim(50)) == 1
+    assert len(taken) == 1
+
+
+def test_tasks_beyond_the_heads_that_are_kept_are_claimed(postgresql, monkeypatch):
+    monkeypatch.setattr(heads, "MOST", 10)
+    monkeypatch.setattr(claim, "MOST", 10)
+    tasks = fill(postgresql, 1)
+    worker = Worker(postgresql)
+    found = worker.claim()
+    with postgresql.host.connect() as connection, connection.begin():
+        locked = "SELECT task_execution_id FROM task_outbox ORDER BY available_at, id LIMIT 10 FOR UPDATE"
+        held = {row[0] for row in connection.exec_driver_sql(locked)}
+        while claimed := worker.claim():
+            found += claimed
+        assert len(found) == len(tasks) - 10
+        assert not held & set(found)
+
+
 def test_a_better_task_is_claimed_within_the_bound_while_claims_are_full(postgresql, watch):
     fill(postgresql, 20)
     worker = Worker(postgresql)
     worker.claim(), worker.claim()
-    new = postgresql.add(postgresql.store, queue=LAST, priority=5)
+    better = postgresql.add(postgresql.store, queue=LAST, priority=5)
     other = postgresql.add(postgresql.store, queue="a new queue", priority=4)
-    assert worker.finds(new, watch)
+    assert worker.finds(better, watch)
     assert worker.claim() == [other.id], "the heads were read"
 
 
@@ -104,16 +143,16 @@ def test_a_claim_that_fails_after_its_first_statement_keeps_no_task(postgresql, 
     tasks = fill(postgresql, 1)
     worker = Worker(postgresql, store=postgresql.own_store())
     assert len(worker.claim() + worker.claim()) == 2
-    claimed, calls = claim.Heads.claimed, []
+    take, calls = claim._Call._take, []
 
-    def fails(self, *arguments: Any, **options: Any) -> None:
-        claimed(self, *arguments, **options)
+    def fails(self, *arguments: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise RuntimeError("the second statement failed")
+        return take(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(claim.Heads, "claimed", fails)
+        patch.setattr(claim._Call, "_take", fails)
         with pytest.raises(RuntimeError, match="second statement"):
             worker.claim(1000)
     assert len(worker.claim(1000)) == len(tasks) - 2
@@ -153,8 +192,8 @@ def test_the_claimer_returns_to_reading_all_queues(postgresql, watch):
     assert worker.cursor.heads.are_of(None, None)
     assert len(worker.claim(1000)) == len(QUEUES) - 2
     assert not worker.cursor.heads.are_of(None, None)
-    new = postgresql.add(postgresql.store)
-    assert worker.claim() == [new.id]
+    last = postgresql.add(postgresql.store)
+    assert worker.claim() == [last.id]
     assert not worker.cursor.heads.are_of(None, None)
 
 
@@ -183,14 +222,16 @@ def test_a_claim_from_a_few_queues_leaves_the_other_floors(postgresql, old_snaps
     assert worker.cursor.floors._since[pair] == before
 
 
-def test_tasks_without_a_key_wait_shortly_for_those_of_many_limited_queues(postgresql, monkeypatch):
+def test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues(postgresql, monkeypatch):
     """They come last for a multiple of the time that it took to find none."""
     watch = Watch()
+    watch.step = TICK
     monkeypatch.setattr(claim, "time", watch)
+    monkeypatch.setattr(floors, "time", watch)
     take, limited = claim._Call._every_queue, QUEUES[:20]
 
     def slowly(self, *arguments: Any) -> Any:
-        watch.now += TICK
+        watch.now += watch.step
         return take(self, *arguments)
 
     monkeypatch.setattr(claim._Call, "_every_queue", slowly)
@@ -199,13 +240,18 @@ def test_tasks_without_a_key_wait_shortly_for_those_of_many_limited_queues(postg
         postgresql.store.queues.limit(queue, concurrency=10, create=True)
     worker = Worker(postgresql)
     began = watch.now
-    worker.claim()
-    for _ in range(5):
+    for _ in range(6):
         worker.claim()
     assert watch.now - began == 2 * TICK, (
         "the second claim knew that the limited queues are many, and the others did not look"
     )
     plain = postgresql.add(postgresql.store, priority=9)
     assert worker.claim() != [plain.id]
-    watch.now += claim._REST * TICK
+    watch.now += floors._REST * TICK
     assert plain.id in worker.claim()
+    monkeypatch.setattr(watch, "step", 3600.0)
+    watch.now += 3600
+    worker.claim()
+    last = postgresql.add(postgresql.store, priority=9)
+    watch.now += floors._LONGEST
+    assert last.id in worker.claim(), "a claim that was frozen for an hour does not make them wait for longer"

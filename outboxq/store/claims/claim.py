@@ -25,8 +25,8 @@ from ..transactions import Transactions
 from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .ends import A_MOMENT
-from .floors import Floors
-from .heads import MOST, Heads
+from .floors import Floors, Turns
+from .heads import MOST, Heads, Pair
 from .limits import Bucket, KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 
@@ -35,11 +35,9 @@ log = logging.getLogger("outboxq.store")
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
 _OTHERS, _OF_MANY = 16, 3
-"""Number of queues with keys or limits that a claim reads at once, at least: of up to `_OTHERS` such queues all, so that they share
-the claims exactly, and of more queues few. They take turns in the order of their names.
+"""Number of queues with keys or limits that a claim reads at once, unless it claims more tasks: all if there are up to `_OTHERS`, so
+that they share the claims exactly, or else `_OF_MANY`. They take turns in the order of their names.
 """
-_REST = 20
-"""The time for which tasks without a key come last, as a multiple of the time that it took to find none."""
 _BRIEF = 60.0
 """Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
 claimer again soon.
@@ -58,9 +56,9 @@ class ClaimCursor:
         """True if tasks without a key filled the last claim, and other tasks may be due."""
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
-        self.plain_from = -math.inf
-        """The time (`time.monotonic()`) until which tasks without a key come last. A claim among many other queues takes long
-        to find that there are none.
+        self.plain_turns = Turns()
+        """Tasks without a key come last until their turn is due. If there are none, a claim among many other queues takes long to
+        find that out.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
@@ -106,8 +104,8 @@ class Claiming(Transactions):
 
         If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
         one that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to
-        read. On PostgreSQL, if more than 64 queues have tasks without a key, a claim takes the best tasks of some of them, and a task
-        may be skipped for as long while claims are full.
+        read. The same holds on PostgreSQL, while claims are full, if more than 64 queues have tasks without a key. Tasks without
+        a key come last for up to ten seconds if there were none and more than 16 queues with keys or limits have tasks.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
@@ -175,15 +173,17 @@ class _Call:
         """Run the parts in this transaction (None: each in its own). The part that had to wait last time goes first."""
         cursor = self.cursor
         found: list[Row] = []
-        others_first = cursor.others_first or time.monotonic() < cursor.plain_from
+        others_first = cursor.others_first or not cursor.plain_turns.is_due
         cursor.others_first = False
         if others_first:
             self._part(self._others, target, found, Begin.ASYNCHRONOUS)
             if len(found) == self.limit:
                 return found
-        # A claim from the best queues may take several statements. If one fails, the tasks of the others must not stay claimed.
-        begin = Begin.ASYNCHRONOUS if self._uses_heads else Begin.SINGLE_ASYNCHRONOUS
-        besides = self._part(self._plain, target, found, begin)
+        plain, begin = partial(self._plain, self._every_queue), Begin.SINGLE_ASYNCHRONOUS
+        if cursor.heads.are_of(self.queues, self.topics):
+            # These may be several statements. If one fails, the tasks of the earlier ones must not stay claimed.
+            plain, begin = partial(self._plain, self._best_queues), Begin.ASYNCHRONOUS
+        besides = self._part(plain, target, found, begin)
         if besides and not others_first:
             if len(found) == self.limit:
                 cursor.others_first = True
@@ -233,17 +233,14 @@ class _Call:
                 if not moved:
                     raise
 
-    def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
+    def _plain(self, part: Part, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim tasks without a key from queues without limits; returns whether tasks of another kind may be due."""
         cursor, began = self.cursor, time.monotonic()
-        found, besides = (self._best_queues if self._uses_heads else self._every_queue)(target, limit)
-        now = time.monotonic()
-        cursor.plain_from = now + _REST * (now - began) if cursor.others_are_many and not found else -math.inf
+        found, besides = part(target, limit)
+        cursor.plain_turns = Turns()
+        if cursor.others_are_many and not found:
+            cursor.plain_turns.took(time.monotonic() - began, least=0.0)
         return found, besides
-
-    @property
-    def _uses_heads(self) -> bool:
-        return self.cursor.heads.are_of(self.queues, self.topics)
 
     def _every_queue(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim the best tasks of all queues."""
@@ -271,36 +268,44 @@ class _Call:
         """Claim from the queues with the best heads, and from further queues as long as these have too few tasks.
 
         When no head is left, the heads are read again. So a claim returns fewer than `limit` tasks only if it has taken all due
-        tasks.
+        tasks, or has met expired ones.
         """
         heads = self.cursor.heads
         found: list[Row] = []
         number, besides, are_new = 1 + limit, True, False
         while len(found) < limit:
-            queues = [] if heads.are_old and not are_new else heads.best(number)
-            if queues:
-                taken, rows = self._take(target, queues, limit - len(found))
+            asked = {} if heads.are_old and not are_new else heads.best(number)
+            if asked:
+                taken, rows = self._take(target, asked, limit - len(found))
                 found += rows
                 besides = bool(taken[0]["besides"]) if taken else besides
                 number *= 2
-            elif are_new:
-                break
-            else:
+                if found and len(rows) < len(taken):
+                    break  # the leases have begun, and there may be any number of expired tasks
+            elif not are_new:
                 self._read_heads(target)
                 number, are_new = 1 + limit, True
+            elif found or heads.are_all:
+                break
+            else:
+                return self._every_queue(target, limit)
         return found, besides
 
-    def _take(self, target: Target, queues: list[str], limit: int) -> tuple[list[Row], list[Row]]:
-        """Claim from the queues that `Heads.best` returned. Returns the entries, and the tasks that were started."""
-        floors = self.cursor.floors
-        given = floors.parameters(target, queues, at_front=False) | self.store.queue_values(target, queues)
+    def _take(self, target: Target, asked: dict[Pair, datetime], limit: int) -> tuple[list[Row], list[Row]]:
+        """Claim from the queues with these heads. Returns the entries, and the tasks that were started."""
+        heads, floors = self.cursor.heads, self.cursor.floors
+        queues = list(dict.fromkeys(queue for queue, _ in asked))
+        given = floors.parameters(target, queues, at_front=False, least=heads.least)
+        given |= self.store.queue_values(target, queues) | {"limit": limit}
         began = time.monotonic()
         with target.atomic():
-            taken = target.run(claim_sql.from_given, {**self._values(target), **given, "limit": limit})
+            taken = target.run(claim_sql.from_given, {**self._values(target), **given})
         # Full: these queues are not all, so the other floors must stay.
         floors.claimed(taken, at_front=False, is_full=True, seconds=time.monotonic() - began)
         rows = started(taken)
-        self.cursor.heads.claimed(rows, is_full=len(taken) == limit)
+        if len(taken) == limit:
+            with suppress(TypeError):  # a priority may be unreadable
+                heads.claimed(asked, rows)
         return taken, rows
 
     def _read_heads(self, target: Target) -> None:
@@ -317,12 +322,12 @@ class _Call:
             return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
         found: list[Row] = []
         began, rounds = cursor.others_after, 0
-        most = max(_OF_MANY if cursor.others_are_many else _OTHERS, limit)
+        most = max(_OF_MANY if cursor.others_are_many else _OTHERS + 1, limit)
         while True:
             given = {"after": cursor.others_after, "most": most}
             rows = target.run(partition_keys.other_queues, values | given)
             is_end = len(rows) < most
-            cursor.others_are_many = True
+            cursor.others_are_many = not is_end
             if is_end and not cursor.others_after:
                 cursor.others_are_many = len(rows) > _OTHERS
                 return found + self._serve(target, rows, limit - len(found)), False  # these are all

@@ -55,16 +55,24 @@ class Floors:
         """Return whether the next look reads the entries before the floors."""
         return not self._since or self._looks.is_due
 
-    def parameters(self, target: Target, queues: Collection[str] | None, *, at_front: bool) -> dict[str, Any]:
-        """Return the parameters of a statement on these queues (None: all). `at_front` makes it read the dead entries of the pairs too."""
+    def parameters(
+        self, target: Target, queues: Collection[str] | None, *, at_front: bool, least: int | None = None
+    ) -> dict[str, Any]:
+        """Return the parameters of a statement on these queues (None: all). `at_front` makes it read the dead entries of the pairs
+        too. With `least`, it reads only the priorities from this one on, of the given queues.
+        """
         of_queues: dict[str, dict[int, datetime]] = {}
+        if least is not None and queues is not None:
+            of_queues = {queue: {} for queue in queues}
         for (queue, priority), since in list(self._since.items()):
-            if queues is None or queue in queues:
+            if (queues is None or queue in queues) and (least is None or priority >= least):
                 of_queues.setdefault(queue, {})[priority] = since
         rows: list[tuple[str, int, int, datetime | None]] = []
         for queue, floors in of_queues.items():
             priorities = [TOP, *sorted(floors, reverse=True)]
-            for priority, below in zip(priorities, [*priorities[1:], BOTTOM], strict=True):
+            for priority, below in zip(
+                priorities, [*priorities[1:], BOTTOM if least is None else least - 1], strict=True
+            ):
                 rows.append((queue, priority, below, None if at_front else floors.get(priority)))
         return target.dialect.pack("floors", FLOORS, rows)
 
@@ -87,9 +95,9 @@ class Floors:
         self._is_expected = False
         self._claims.took(seconds)
         for row in heads:
-            with suppress(TypeError):
-                if (pair := (row["queue"], row["priority"])) in self._since:
-                    self._since[pair] = min(self._since[pair], row["available_at"])
+            pair = row["queue"], row["priority"]
+            if (since := self._since.get(pair)) is not None:
+                self._since[pair] = min(since, row["available_at"])
 
     def looked(self, *, found: bool, at_front: bool, seconds: float) -> float:
         """Note a look, and return the seconds after which the next one begins at the front, unless this one did."""
@@ -135,9 +143,9 @@ class Turns:
         """The seconds until the next one is due."""
         return self._due_at - time.monotonic()
 
-    def took(self, seconds: float) -> None:
-        """Note that one has ended, and how many seconds it took."""
-        self._due_at = time.monotonic() + min(max(_LEAST, _REST * seconds), _LONGEST)
+    def took(self, seconds: float, *, least: float | None = None) -> None:
+        """Note that one has ended, and how many seconds it took. `least` replaces the shortest time until the next one."""
+        self._due_at = time.monotonic() + min(max(_LEAST if least is None else least, _REST * seconds), _LONGEST)
 
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

@@ -1,42 +1,44 @@
 """The heads of many queues, so that a claim reads a few of these queues instead of all.
 
-A claim that takes the best tasks of all (queue, priority) pairs reads 13 pages for each pair: 65,000 pages with 5,000 queues
-(`nox -s bench_scale`). A claimer with more than `queue_order.MANY_PAIRS` pairs reads the head of each pair, which is the due time of
-its first task, at a bounded rate. In between, its claims read only the queues with the best heads. The last task that a claim
-took from a pair becomes the pair's head.
+A claim that takes the best tasks of all queues reads 13 pages for each: it would read 65,000 pages of 5,000 queues. A claimer of
+more than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time of the first task of a
+(queue, priority) pair. In between, claims read only the queues with the best heads. The last task that a claim took from a pair
+becomes the pair's head.
 
-Only the order depends on the heads. A claim that finds too few tasks reads the heads again, so it misses no due task. While claims
-are full, a new task waits for the next reading if its pair has no head or a later one: for one second, or up to ten seconds if a
-reading takes a long time.
+Only the order depends on the heads. No statement takes a task below the priority of a head that it leaves, and a claim that finds
+too few tasks reads the heads again. So it misses no due task. While claims are full, a new task waits for the next reading if its
+pair has no head or a later one: for at most one second, or ten seconds if a reading takes a long time.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import datetime
 
 from ...database.dialects import Row
+from ...database.queue_order import BOTTOM, MANY_QUEUES, TOP
 from .floors import Turns
 
 MOST = 10_000
-"""Number of heads that are kept, which take 2 MB."""
-_AT_ONCE = 64
-"""The largest number of queues with which a claim begins."""
+"""The largest number of heads that are kept, which take 3 MB."""
+
+Pair = tuple[str, int]
+"""A queue and a priority."""
 
 
 class Heads:
-    """The heads of one claimer's pairs."""
+    """The heads of one claimer. Threads may share them, as they share a store's cursor: only the order of claims then suffers."""
 
     def __init__(self) -> None:
         self._scope: object = None
-        """The queues and topics whose claims begin with the heads, because they have many pairs."""
-        self._due_since: dict[tuple[str, int], datetime] = {}
+        """The queues and topics whose claims begin with the heads, because they are many."""
         self._heap: list[tuple[int, datetime, str]] = []
-        """The heads, best first, with the negated priority. Those that differ from `_due_since` are obsolete."""
-        self._asked: dict[tuple[str, int], datetime] = {}
-        """The heads of the queues that `best` returned."""
+        """The heads, best first, with the negated priority."""
         self._readings = Turns()
+        self.are_all = True
+        """False if the last reading found more heads than are kept."""
 
     def are_of(self, queues: Sequence[str] | None, topics: Sequence[str] | None) -> bool:
         """Return whether claims from these queues and topics begin with the heads."""
@@ -55,39 +57,39 @@ class Heads:
         """Replace the heads by these rows, which were read within these seconds."""
         if not (rows and rows[0]["many"]):
             self._scope = None  # the next claim reads all queues
-        self._due_since = {(row["queue"], row["priority"]): _moment(row) for row in rows}
-        self._heap = [(-priority, since, queue) for (queue, priority), since in self._due_since.items()]
-        heapq.heapify(self._heap)
+        self.are_all = len(rows) < MOST
+        heap = [(-row["priority"], row["available_at"], row["queue"]) for row in rows]
+        heapq.heapify(heap)
+        self._heap = heap
         self._readings.took(seconds)
 
-    def best(self, number: int) -> list[str]:
-        """Return up to this number of queues with the best heads."""
-        queues: dict[str, None] = {}
-        self._asked = {}
-        while self._heap and len(queues) < min(number, _AT_ONCE):
-            priority, since, queue = heapq.heappop(self._heap)
-            pair = queue, -priority
-            if self._due_since.get(pair) == since:
-                self._asked[pair] = self._due_since.pop(pair)
-                queues[queue] = None
-        return list(queues)
+    def best(self, number: int) -> dict[Pair, datetime]:
+        """Remove and return the best heads, of up to this number of queues."""
+        found: dict[Pair, datetime] = {}
+        queues: set[str] = set()
+        with suppress(IndexError):  # there are no more
+            while len(queues) < min(number, MANY_QUEUES):
+                priority, since, queue = heapq.heappop(self._heap)
+                found[queue, -priority] = since
+                queues.add(queue)
+        return found
 
-    def claimed(self, taken: Sequence[Row], *, is_full: bool) -> None:
-        """Note the tasks that a claim took from the queues that `best` returned. `is_full`: these queues may have more."""
-        if not is_full:
-            return
-        for row in taken:
-            pair = row["queue"], row["priority"]
-            self._asked[pair] = max(_moment(row), self._asked.get(pair, _LONG_AGO))
-        for (queue, priority), since in self._asked.items():
-            self._due_since[queue, priority] = since
-            heapq.heappush(self._heap, (-priority, since, queue))
+    @property
+    def least(self) -> int:
+        """The priority of the best head that is left. A claim from the heads that were removed must not go below it."""
+        with suppress(IndexError):
+            return -self._heap[0][0]
+        return BOTTOM + 1
 
+    def claimed(self, asked: dict[Pair, datetime], rows: Sequence[Row]) -> None:
+        """Keep the heads that `best` returned, after a claim that took as many tasks of these queues as it might.
 
-def _moment(row: Row) -> datetime:
-    """Return the due time. One that no datetime can hold counts as long ago."""
-    moment = row["available_at"]
-    return moment if isinstance(moment, datetime) else _LONG_AGO
-
-
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+        It took the best tasks: the last of them is the first that the pairs of its priority may still have, and pairs of higher
+        priorities have none.
+        """
+        last = max(((-row["priority"], row["available_at"]) for row in rows), default=(-TOP, None))
+        pairs = {(row["queue"], row["priority"]): row["available_at"] for row in rows} | asked
+        for (queue, priority), since in pairs.items():
+            if priority <= -last[0]:
+                head = since if last[1] is None or priority < -last[0] else max(since, last[1])
+                heapq.heappush(self._heap, (-priority, head, queue))
