@@ -96,7 +96,7 @@ class Claiming(Transactions):
         cursor: ClaimCursor | None = None,
         using: object = None,
     ) -> list[Claim]:
-        """Claim up to `limit` due tasks, in the order of their priority, then of their due time, then of their entries.
+        """Claim up to `limit` due tasks, in order of priority, then due time, then entry.
 
         At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
         without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
@@ -104,8 +104,9 @@ class Claiming(Transactions):
 
         If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
         one that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to
-        read. The same holds on PostgreSQL, while claims are full, if more than 64 queues have tasks without a key. Tasks without
-        a key come last for up to ten seconds if there were none and more than 16 queues with keys or limits have tasks.
+        read. On PostgreSQL, if more than 64 queues have tasks without a key, a new task may be skipped for as long while claims
+        are full. If a claim finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may
+        come last for up to ten seconds.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
