@@ -243,7 +243,7 @@ log = logging.getLogger("outboxq.web")
 LOG_IN: Final = "log_in"
 """The name of the login page's route."""
 
-_NEEDED: Final = "log in, or send the token in the header Authorization: Bearer\n"
+_NEEDED: Final = "log in, or send the token in the Authorization: Bearer header\n"
 
 
 class Login:

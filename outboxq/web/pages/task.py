@@ -64,7 +64,7 @@ class Moment:
     tone: str
     """The name of its colour in the style sheet."""
     due_at: datetime | None
-    """The time from which the task may start. None if it was due at once, or the event does not mention the time."""
+    """The earliest time at which the task may start. None if it was due at once, or the event does not mention it."""
     progress: Progress | None
     """The progress that the handler had reported when the attempt ended."""
     reason: str
