@@ -40,7 +40,7 @@ class LoginNeeded(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
-    """The access of one request."""
+    """The access that a request has."""
 
     viewer: Viewer
     person: str = ""
@@ -269,7 +269,7 @@ class LoginTries:
 
     def fail(self, address: str) -> float | None:
         """Count a wrong token from this address. Return None if it is within the limits, otherwise the number of
-        seconds after which another one will be.
+        seconds until another one will be.
         """
         with self._lock:
             now = self._clock()

@@ -385,7 +385,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.SNOOZED if step:
             return f"Postponed by sleep {step}"
         case EventType.STEP_COMPLETED if step:
-            return f"Sleep {step} begun" if data.get("due_at") else f"Step {step} completed"
+            return f"Sleep {step} started" if data.get("due_at") else f"Step {step} completed"
     return _KINDS[kind][1] if kind in _KINDS else str(kind)
 
 
