@@ -63,8 +63,8 @@ def read_utc(text: str, name: str) -> datetime:
 
 
 def read_since(text: str, name: str, now: datetime) -> datetime:
-    """Return the point in time that the field with this name contains: a time as for `read_utc`, or a span before
-    `now`, such as 1h.
+    """Return the point in time that the field with this name contains: a time that `read_utc` accepts, or a span
+    before `now`, such as 1h.
     """
     if "-" in text or ":" in text:  # as in 2026-11-23
         return read_utc(text, name)

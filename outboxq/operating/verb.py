@@ -1,4 +1,4 @@
-"""A verb, which is something that a person can do, with its target, its right and its result."""
+"""Verbs: the actions that a person can take, with their targets, rights and results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Noun(StrEnum):
 
     @property
     def group(self) -> str:
-        """The name of its command group. For workers it is a plural, because the command `worker` runs one."""
+        """The name of its command group. That of workers is a plural, because the command `worker` runs a worker."""
         return "workers" if self is Noun.WORKER else self.value
 
     def of(self, target: Target) -> str:
@@ -49,7 +49,7 @@ class Noun(StrEnum):
 
 
 class Right(StrEnum):
-    """The right that a verb needs, which is the first word of a permission in Django."""
+    """The right that a verb needs. Its value is the first word of a permission in Django."""
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -69,7 +69,7 @@ class State:
     worker_is_live: bool = False
     """True if the worker of a running task was seen lately."""
     is_paused: bool = False
-    """True if the queue, schedule or relay is paused, or the relay waits after failures."""
+    """True if the queue, schedule or relay is paused, or the relay is waiting after failures."""
     is_declared: bool = False
     """True if code declares the schedule."""
     is_unused: bool = False
@@ -79,7 +79,7 @@ class State:
     holds_lost_tasks: bool = False
     """True if the worker has not been seen lately, but still holds running tasks."""
     asked_to: WorkerOrder | None = None
-    """The order of a worker."""
+    """The order that the worker was given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +95,7 @@ class Outcome:
     answer: str = ""
     """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
     changes: int = 1
-    """The number of changes; 0 if everything already was as the person wanted it."""
+    """The number of changes; 0 if everything was already as the person wanted it."""
     replaced: Mapping[str, Any] = field(default_factory=dict)
     """The values that the change has replaced, and that its record keeps for an undo."""
     action: UUID | None = None
@@ -134,7 +134,7 @@ class ValueMissing(InvalidArgument):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verb:
-    """Something that a person can do."""
+    """An action that a person can take."""
 
     noun: Noun
     name: str
@@ -144,7 +144,7 @@ class Verb:
     label: str
     """The words on a button."""
     help: str
-    """The help of the command."""
+    """The help text of the command."""
     right: Right
     offered: Callable[[State], bool]
     """A function that returns whether a page offers the verb in this state."""
@@ -167,12 +167,12 @@ class Verb:
 
     @property
     def recorded_as(self) -> str:
-        """The words of the command without its options, under which an action is recorded: task cancel."""
+        """The name under which an action is recorded: the command without its options, such as task cancel."""
         return " ".join(word for word in self.words if not word.startswith("--"))
 
     @property
     def key(self) -> str:
-        """The name of the verb in code: run_now."""
+        """The name of the verb in code, such as run_now."""
         return self.name.replace("-", "_")
 
     def do(

@@ -1,4 +1,4 @@
-"""Everything that a person can do to a task, queue, schedule, batch, relay or worker, declared once.
+"""The actions that a person can take on a task, queue, schedule, batch, relay or worker, declared once.
 
 The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
 command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
@@ -401,7 +401,7 @@ def CANCEL_BATCH(
 ) -> Outcome:
     """Cancel the tasks of a batch that have not ended. The tasks that would follow are not enqueued.
 
-    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch accepts no more
+    A running task is asked to stop. Dead letters that the batch is waiting for are discarded. The batch accepts no more
     tasks, and tasks that were added after the count are cancelled too.
     """
     number = store.batches.cancel(batch, reason=why, force=force, on_change=on_change, using=using)
@@ -433,7 +433,7 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
 def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Resume a paused relay to a broker.
 
-    A relay that waits after failures tries again at once.
+    A relay that is waiting after failures tries again at once.
     """
     seen = Seen()
     former = next((one.pause_reason for one in store.relays.list(using=using) if one.name == relay), None)
@@ -470,9 +470,9 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a worker claim no more tasks until it is resumed.
 
-    Tasks that it is running continue, and tasks that have not begun are released.
+    Its running tasks continue, and tasks that have not begun are released.
     """
-    return _ordered(store, worker, WorkerOrder.QUIET, "is asked to claim no more tasks, and does so", using)
+    return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to claim no more tasks, and will do so", using)
 
 
 @declare(
@@ -485,7 +485,7 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
 )
 def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a quiet worker claim tasks again."""
-    return _ordered(store, worker, None, "is asked to claim tasks again, and does so", using)
+    return _ordered(store, worker, None, "has been asked to claim tasks again, and will do so", using)
 
 
 @declare(
@@ -503,7 +503,7 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
     It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
     worker in its place.
     """
-    return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to", using)
+    return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)
 
 
 @declare(
@@ -517,10 +517,10 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
 def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Ask a worker for the stacks of its threads.
 
-    They name the functions and lines that the threads are running, without the values of arguments.
+    The stacks name the functions and lines that the threads are running, without the values of arguments.
     """
     store.worker_orders.ask_for_stacks(worker, using=using)
-    words = f"is asked for the stacks of its threads, and answers {_soon(store, worker, using)}"
+    words = f"has been asked for the stacks of its threads, and will answer {_soon(store, worker, using)}"
     return Outcome(predicate=words, record={"id": worker})
 
 
@@ -561,11 +561,13 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
-    SESSION is a PostgreSQL process and its start, as `check` prints them. The transaction is rolled back, and the
+    SESSION is a PostgreSQL process ID and its start time, as printed by `check`. The transaction is rolled back, and the
     program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
     """
     store.end_session(session, using=using)
-    return Outcome(predicate="is ended: its transaction is rolled back", record={"session": session, "ended": True})
+    return Outcome(
+        predicate="was ended, and its transaction was rolled back", record={"session": session, "ended": True}
+    )
 
 
 def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:

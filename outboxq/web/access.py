@@ -28,7 +28,7 @@ request.
 
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard is only available on its own machine, under the name localhost, because no login is configured. Give it a token "
+    "This dashboard is available only on its own machine, under the name localhost, because no login is configured. Give it a token "
     "(token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )
@@ -40,7 +40,7 @@ class LoginNeeded(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
-    """The access of one request."""
+    """The access that a request has."""
 
     viewer: Viewer
     person: str = ""
@@ -109,7 +109,7 @@ class Access:
             return
         if host_name(client.host) not in self._hosts:
             raise BadRequest(
-                f"The dashboard does not know the host {host_name(client.host)}. If the dashboard has this name, add it to trusted_hosts=[…] (in "
+                f"The dashboard does not recognize the host {host_name(client.host)}. If the dashboard has this name, add it to trusted_hosts=[…] (in "
                 "commands, --trusted-host)."
             )
 
@@ -148,7 +148,7 @@ class Access:
     def _authorized(self, found: Any) -> Grant:
         match found:
             case None:
-                raise Forbidden("You may not see this dashboard.")
+                raise Forbidden("You are not allowed to see this dashboard.")
             case "read":
                 return Grant(viewer=replace(self._most, may_act=False))
             case "write":
@@ -269,7 +269,7 @@ class LoginTries:
 
     def fail(self, address: str) -> float | None:
         """Count a wrong token from this address. Return None if it is within the limits, otherwise the number of
-        seconds after which another one will be.
+        seconds until another one will be.
         """
         with self._lock:
             now = self._clock()

@@ -243,7 +243,7 @@ log = logging.getLogger("outboxq.web")
 LOG_IN: Final = "log_in"
 """The name of the login page's route."""
 
-_NEEDED: Final = "log in, or send the token in the header Authorization: Bearer\n"
+_NEEDED: Final = "log in, or send the token in the Authorization: Bearer header\n"
 
 
 class Login:
@@ -335,7 +335,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """An error in the form in which a page shows it."""
+    """An error, as a page shows it."""
 
     status: int
     title: str
@@ -373,7 +373,7 @@ class Problems:
                 | DBAPIError(connection_invalidated=True)
             ):
                 self._outage.failed("the dashboard cannot reach the database", error)
-                return _problem(503, "The dashboard's log gives the reason. Load the page again in a moment.", soon)
+                return _problem(503, "The dashboard's log gives the reason. Reload the page in a moment.", soon)
             case errors.NotPermitted():
                 self._refusals.failed(refused, error)
                 return _problem(403, f"{error}.", title="The database does not permit that")
@@ -389,7 +389,9 @@ class Problems:
                 return _problem(503, f"The database is responding, but {error}.", soon, title="The tables are locked")
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
-                return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
+                return _problem(
+                    429, f"Too many wrong tokens were entered. Try again in {wait} s.", {"Retry-After": wait}
+                )
             case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound() | errors.RelayNotFound():
                 return _problem(404, _unfound(error))
             case errors.OutboxqError():

@@ -114,7 +114,7 @@ def check_form(request: Request, browser: Browser) -> None:
     if any("\0" in value for _, value in request.form.items(multi=True)):
         raise BadRequest("A field of the form contains NUL.")
     if not browser.accepts(request.form):
-        raise Forbidden("This form is too old, or belongs to another person. Reload its page and send the form again.")
+        raise Forbidden("This form is too old, or belongs to another person. Reload the page and send the form again.")
 
 
 def is_from_here(request: Request, client: Client) -> bool:
@@ -285,7 +285,7 @@ _YEAR: Final = 365 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comfort:
-    """Something that each person can choose for a browser. It is taken from the URL's parameter or from a cookie."""
+    """A choice that each person can make for a browser. It is taken from the URL's parameter or from a cookie."""
 
     name: str
     """The name of the parameter, and the end of the cookie's name."""
@@ -314,7 +314,7 @@ class Comforts:
     chosen: Mapping[str, str]
     """The value of each choice, by name."""
     new: AbstractSet[str]
-    """The names of those that were chosen with this request."""
+    """The names of the choices that were made with this request."""
 
     @classmethod
     def of(cls, request: Request, client: Client) -> Self:

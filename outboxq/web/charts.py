@@ -350,7 +350,7 @@ def tick_bars(runs: Sequence[TickRun]) -> TickBars | None:
         bars.append(TickBar(x=x, y=20 - height, width=_rounded(width * 0.8), height=height, kind=kind, title=title))
     ran = [one.ran for one in runs if one.ran is not None]
     counts = ", ".join(f"{number} {kind}" for kind, number in outcomes.most_common())
-    longest_words = f"; the longest ran {span(max(ran))}, the last one {span(ran[-1])}" if ran else ""
+    longest_words = f"; the longest ran for {span(max(ran))}, the last one for {span(ran[-1])}" if ran else ""
     return TickBars(bars=bars, label=f"The last {len(runs)} {plural(len(runs), 'tick')}: {counts}{longest_words}.")
 
 
@@ -428,7 +428,7 @@ def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
         return []
     first = shown.index(True)
     number = sum(not is_shown for is_shown in shown[first:-1])  # the last step may have only just begun
-    return [f"Missing: samples for {span(number * axis.step)}, because no worker took any."] if number else []
+    return [f"Samples are missing for {span(number * axis.step)}, because no worker took any."] if number else []
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:

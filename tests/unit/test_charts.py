@@ -203,7 +203,7 @@ def test_missing_samples_are_shown_as_missing_and_other_unknown_values_are_not()
     column = [None, 1, None, None, 4, None]
     chart = lines("Depth", axis(6), series(column), is_sampled=True)
     assert [step.x for step in chart.missing] == [chart.steps[index].x for index in (0, 2, 3, 5)]
-    assert chart.notes == ["Missing: samples for 2 min, because no worker took any."]
+    assert chart.notes == ["Samples are missing for 2 min, because no worker took any."]
     chart = lines("Wait", axis(6), series(column), of_time=True)
     assert (chart.missing, chart.notes) == ([], [])
 
@@ -244,7 +244,7 @@ def test_the_bars_of_ticks_are_as_high_as_their_tasks_ran_long():
     assert (found.bars[-1].x, found.bars[0].x) == (90, 60)
     assert found.bars[1].title == "2030-01-01 13:00:00 UTC: failed after 1 min"
     assert found.label == (
-        "The last 4 ticks: 1 completed, 1 failed, 1 running, 1 pruned; the longest ran 4 min, the last one 1 min."
+        "The last 4 ticks: 1 completed, 1 failed, 1 running, 1 pruned; the longest ran for 4 min, the last one for 1 min."
     )
     many = tick_bars(runs * 5)
     assert many is not None

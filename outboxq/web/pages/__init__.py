@@ -21,7 +21,7 @@ class Route:
     path: str
     answer: Callable[[PageRequest], View | Redirect]
     is_action: bool = False
-    """If True, it changes something, only accepts POST, and requires a viewer who may act."""
+    """If True, it changes something, accepts only POST, and requires a viewer who may act."""
     section: str = ""
     """The name of the route whose navigation entry is marked as current; "": this route's own."""
 

@@ -122,7 +122,9 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     is_warning = True
     try:
         if not may(request, verb, target):
-            raise Forbidden(f"You may not {verb.recorded_as} here: {verb.noun.of(target)} was not changed.")
+            raise Forbidden(
+                f"You are not allowed to use {verb.recorded_as!r} here: {verb.noun.of(target)} was not changed."
+            )
         values = verb.of_form(request.form)
         if "reason" in values:
             values["reason"] = values["reason"][:LONGEST_REASON]

@@ -111,7 +111,7 @@ def start(request: PageRequest) -> Redirect | View:
     except InvalidArgument as error:
         return _refused(error)
     if not _may(request, wanted):
-        raise Forbidden(f"You may not {_VERBS[wanted.action].recorded_as} here. Nothing was changed.")
+        raise Forbidden(f"You are not allowed to use {_VERBS[wanted.action].recorded_as!r} here. Nothing was changed.")
     store, operator, reason = request.store, operator_of(request), reason_of(request)
     details = {**wanted.filters, **({} if wanted.limit is None else {"limit": wanted.limit})}
     action = _VERBS[wanted.action].action(operator, details=details, reason=reason)

@@ -159,7 +159,7 @@ def _wanted(request: PageRequest) -> Wanted:
 
 def _refuse_unless_permitted(request: PageRequest, planned: NewTask) -> None:
     if not request.viewer.may(CommandAction.ENQUEUE, planned.queue):
-        raise Forbidden(f"You may not enqueue tasks in the queue {planned.queue!r}. Nothing was enqueued.")
+        raise Forbidden(f"You are not allowed to enqueue tasks in the queue {planned.queue!r}. Nothing was enqueued.")
 
 
 def _has_worker(request: PageRequest, planned: NewTask) -> bool:

@@ -55,7 +55,7 @@ def page(request: PageRequest) -> View:
         if order not in _ORDERS:
             raise InvalidArgument(f"cannot sort by {order!r}: choose one of {', '.join(_ORDERS)}")
         if by not in {"", _BY_EXCEPTION}:
-            raise InvalidArgument(f"cannot group by {by!r}: write {_BY_EXCEPTION}, or leave it out")
+            raise InvalidArgument(f"cannot group by {by!r}: use {_BY_EXCEPTION}, or leave `by` out")
         most = _MANY if far else _FEW
         limit = most if chosen else _GROUPS
         found = request.store.dead_letters.groups(limit=limit, most=most, **_wanted(given, now))
@@ -143,7 +143,7 @@ _ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup | GroupByException], Any]]
     "number": lambda one: (-one.count, _name_of(one)),
     "task": _name_of,
 }
-"""The orders of the groups. Only "last" changes while tasks keep failing in the same way."""
+"""The orders of the groups. Only the order by "last" changes while tasks keep failing in the same way."""
 
 
 def _wanted(given: Mapping[str, str], now: datetime) -> dict[str, Any]:

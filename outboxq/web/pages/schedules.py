@@ -81,7 +81,7 @@ def edit(request: PageRequest) -> View | Redirect:
     try:
         queue = form.get("queue", "").strip() or schedule.queue
         if not (may(request, EDIT, schedule.name) and request.viewer.may(EDIT.recorded_as, queue)):
-            raise Forbidden(f"You may not {EDIT.recorded_as} here: {schedule.name!r} was not changed.")
+            raise Forbidden(f"You are not allowed to use {EDIT.recorded_as!r} here: {schedule.name!r} was not changed.")
         if form.get("seen", digest_of(schedule)) != digest_of(schedule):
             raise InvalidArgument(
                 "it has been changed since you opened this form; compare your input with its current values"

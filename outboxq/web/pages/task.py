@@ -64,7 +64,7 @@ class Moment:
     tone: str
     """The name of its colour in the style sheet."""
     due_at: datetime | None
-    """The time from which the task may start. None if it was due at once, or the event does not mention the time."""
+    """The earliest time at which the task may start. None if it was due at once, or the event does not mention it."""
     progress: Progress | None
     """The progress that the handler had reported when the attempt ended."""
     reason: str
@@ -385,7 +385,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.SNOOZED if step:
             return f"Postponed by sleep {step}"
         case EventType.STEP_COMPLETED if step:
-            return f"Sleep {step} begun" if data.get("due_at") else f"Step {step} completed"
+            return f"Sleep {step} started" if data.get("due_at") else f"Step {step} completed"
     return _KINDS[kind][1] if kind in _KINDS else str(kind)
 
 

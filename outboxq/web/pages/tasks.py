@@ -160,7 +160,7 @@ def act(request: PageRequest) -> Redirect:
     for task in tasks:
         try:
             if not may(request, verb, task):
-                refused.append(f"you may not change task {task} in this way")
+                refused.append(f"you are not allowed to change task {task} in this way")
                 continue
             outcome = verb.do(request.store, task, operator=operator_of(request), reason=reason_of(request))
             done[outcome.predicate, outcome.of_many] += 1

@@ -172,7 +172,7 @@ def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
     stage.present(task_names=[WORK, BULK])
     mine = failed(stage, 5, queue="mail")
     stage.visitor.go("/bulk?action=discard&queue=mail")
-    assert "More than 500 tasks are changed by a task in the queue outboxq" in stage.visitor.text
+    assert "A task in the queue outboxq makes this change, 500 tasks per transaction." in stage.visitor.text
     assert "No live worker" not in stage.visitor.text
     stage.visitor.press("Discard 5", tick=True, reason="gone")
     (task,) = bulk_tasks(stage)
@@ -377,7 +377,7 @@ def test_a_limit_changes_the_oldest_alone(stage):
 def shown_parts(stage):
     """The numbers of tasks in the table of the last page, and the number of rows in the table of the oldest."""
     source = stage.visitor._client.get(stage.visitor.path).text
-    parts, _, rest = source.partition('aria-label="Numbers by task"')[2].partition("</table>")
+    parts, _, rest = source.partition('aria-label="Counts by task"')[2].partition("</table>")
     oldest = rest.partition('aria-label="Oldest tasks"')[2]
     return [int(one) for one in re.findall(r'data-label="Tasks">(\d+)<', parts)], oldest.count("<tr>") - 1
 
@@ -431,7 +431,7 @@ def test_a_task_keeps_to_the_limit_when_it_runs_again(stage, few, monkeypatch):
         on_change=stage.store.actions.adding_to(task.id),
     )
     assert first == 2
-    assert "2 were changed so far." in stage.page(task.id).text
+    assert "2 have been changed so far." in stage.page(task.id).text
     stage.work(queues=[BULK_QUEUE])
     assert [stage.status(one) for one in mine] == [TaskStatus.CANCELLED] * 5 + [TaskStatus.READY]
     assert [one.changed for one in stage.store.actions.list()] == [5]

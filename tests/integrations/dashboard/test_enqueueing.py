@@ -189,7 +189,7 @@ def test_enqueueing_needs_a_right_of_its_own_for_the_queue(stage):
         stage.visitor.send(form, {**form.fields, "form_id": f"{number:016}"})
         assert stage.visitor.status == status, permissions
     assert len(stage.tasks) == len(stage.actions) == 2
-    assert "You may not enqueue tasks here." in stage.visitor.go("/enqueue").text
+    assert "You are not allowed to enqueue tasks here." in stage.visitor.go("/enqueue").text
     assert "Enqueue a task …" not in [words for words, _ in stage.visitor.go("/tasks").page.links]
 
 

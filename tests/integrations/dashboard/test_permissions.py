@@ -72,11 +72,11 @@ def test_each_verb_needs_a_permission_for_it_and_for_its_queue(stage, verb):
     ):
         stage.permit(wrong)
         assert stage.post(address) == 403
-        assert f"You may not {verb.recorded_as} here" in stage.visitor.text
+        assert f"You are not allowed to use {verb.recorded_as!r} here" in stage.visitor.text
         assert stage.database.frozen.actions.list() == []
     stage.permit(Permission(actions=[verb.recorded_as], queues=None if queue is None else [queue, "other"]))
     assert stage.post(address) == 200
-    assert "You may not" not in stage.visitor.text
+    assert "You are not allowed" not in stage.visitor.text
 
 
 def test_a_page_offers_what_its_viewer_may_do(stage):
@@ -111,7 +111,7 @@ def test_a_bulk_change_without_a_queue_needs_a_permission_for_all_queues(stage):
     links = [words for words, _ in stage.page("/failures?queue=default").links]
     assert ("Redrive …" in links, "Discard …" in links) == (True, False)
     whole = stage.page("/bulk?action=redrive")
-    assert "You may not make this change in all queues; choose one of yours." in whole.text
+    assert "You are not allowed to make this change in all queues; choose one of yours." in whole.text
     assert "Redrive 1" not in whole.buttons()
     assert stage.post("/bulk/start?action=redrive", confirm="yes") == 400  # incomplete
     for query, status in (

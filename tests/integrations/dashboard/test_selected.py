@@ -59,11 +59,13 @@ def test_only_those_who_may_change_them(stage):
     assert [one for one in stage.page("/tasks?state=failed").forms if one.action == "/selected"] == []
     said = tick(stage, "/tasks?state=failed&queue=mail", "redrive", mine, other)
     assert (
-        f"1 task was redriven from the first attempt, due now. Not changed: you may not change task {other} in this way."
+        f"1 task was redriven from the first attempt, due now. Not changed: you are not allowed to change task {other} in this way."
         in said
     )
     assert stage.database.store.get(other).status is TaskStatus.FAILED
-    assert "you may not change task" in tick(stage, "/tasks?state=failed&queue=mail", "discard", other, confirm="yes")
+    assert "you are not allowed to change task" in tick(
+        stage, "/tasks?state=failed&queue=mail", "discard", other, confirm="yes"
+    )
 
 
 def test_each_state_has_its_verbs(stage):

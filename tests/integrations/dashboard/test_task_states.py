@@ -109,9 +109,9 @@ def test_a_page_without_tasks_has_one_link_to_older_ones_and_no_bulk_button(stag
     stage.visitor.go("/tasks?key=rare")
     assert "No task matches among those that were read." in stage.visitor.text
     words = [words for words, href in stage.visitor.page.links if "before=" in href]
-    assert words == ["Continue with older ones →"]
+    assert words == ["Continue with older tasks →"]
     assert "Cancel all that match" not in stage.visitor.text
-    stage.visitor.follow("Continue with older ones →")
+    stage.visitor.follow("Continue with older tasks →")
     assert "Cancel all that match" in stage.visitor.text  # the task is listed now
 
 

@@ -368,7 +368,7 @@ def test_a_worker_shows_its_order_and_whether_it_has_obeyed(database, reader, on
     page, orders = f"/workers/{one}", database.store.worker_orders
     assert f"{page}/quiet" in reader.get(page).text
     orders.give(one, WorkerOrder.QUIET)
-    assert "It was told to be quiet, and has not reported that it is yet" in reader.words(page)
+    assert "It was told to be quiet, but has not yet reported that it is" in reader.words(page)
     assert f"{page}/resume" in reader.page.text
     assert f"{page}/quiet" not in reader.page.text
     database.store.workers.describe(one, state=WorkerState.QUIET)
@@ -376,7 +376,7 @@ def test_a_worker_shows_its_order_and_whether_it_has_obeyed(database, reader, on
     assert f"workers resume {one}" in onlooker.words(page)
     assert f"{page}/resume" not in onlooker.page.text
     orders.give(one, WorkerOrder.STOP)
-    assert "It was told to stop, and has not begun to yet" in reader.words(page)
+    assert "It was told to stop, but has not begun to stop yet" in reader.words(page)
     database.store.workers.unregister(one)
     assert f"{page}/stop" not in reader.get(page).text
 
@@ -386,7 +386,7 @@ def test_a_worker_shows_the_stacks_that_it_answered_with(database, reader, onloo
     page = f"/workers/{one}"
     assert "Stacks of its threads" not in reader.words(page)
     database.store.worker_orders.ask_for_stacks(one)
-    assert "and answers with its next report" in reader.words(page)
+    assert "and will answer with its next report" in reader.words(page)
     database.store.worker_orders.answer(one, "in wait_for_the_file")
     assert "in wait_for_the_file" in reader.words(page)
     assert "in wait_for_the_file" not in onlooker.words(page)
@@ -549,7 +549,7 @@ def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(
     database.clock.now = now
     assert "early ahead" in reader.words("/schedules")
     words = reader.words("/schedule", name="early")
-    assert "A clock that was running fast has planted it until" in words
+    assert "Because a clock was running fast, the ticks have been planted until" in words
     database.frozen.schedules.plant()
     assert "early active" in reader.words("/schedules")
 
