@@ -55,7 +55,7 @@ trigger if the tables have been moved.
 
 Every sleeper is told the due time of a delayed task, so it needs no statement to learn that time. When the task is due,
 the sleepers look one after the other, 10 ms apart, and claim it if it is still there. They look in id order, beginning
-with another worker each time (`Place`).
+with a different worker each time (`Place`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Place:
     def turn(self, occasion: int) -> int:
         """Return the number of workers that look before this one.
 
-        On each occasion, another worker is the first. Otherwise, a worker that is frozen or does not know the task
+        On each occasion, a different worker is the first. Otherwise, a worker that is frozen or does not know the task
         might always be the first.
         """
         return (self.before + occasion) % (self.others + 1)
@@ -312,7 +312,7 @@ def forget(_: Grammar) -> sa.Delete:
 
 
 def forget_ended(g: Grammar) -> sa.Delete:
-    """Delete expired requests: each one that is left costs every enqueue a lookup.
+    """Delete expired requests: each one that remains adds a lookup to every enqueue.
 
     A live worker writes a new request when it falls asleep again. A request that is being written now is skipped.
     """

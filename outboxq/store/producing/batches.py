@@ -141,7 +141,7 @@ class Batches(Answering):
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch with one of these statuses, in id order, including the `then` tasks.
+        """Return the tasks of a batch that have one of these statuses, in id order, including the `then` tasks.
 
         Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """

@@ -112,10 +112,10 @@ class Schedules:
     ) -> None:
         """Declare all schedules of the tasks that `schedules` name, and of `tasks`.
 
-        A declared schedule of these tasks that is missing here is paused, and the reason is recorded. Only changes are
-        written, so every worker can call this when it starts. `declared_by` is the version of the code: declarations by
-        a newer version are kept. Without versions, the last declaration takes effect. Raises InvalidArgument for a name
-        that belongs to a schedule stored at run time.
+        A declared schedule of these tasks that `schedules` lacks is paused, and the reason is recorded. Only changes
+        are written, so every worker can call this when it starts. `declared_by` is the version of the code:
+        declarations by a newer version are kept. Without versions, the last declaration takes effect. Raises
+        InvalidArgument for a name that belongs to a schedule stored at run time.
         """
         wanted: dict[str, NewSchedule] = {}
         for one in schedules:
@@ -449,7 +449,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule. It is restarted from now if it was planted while the clock was running fast."""
+        """Return a locked schedule, restarted from now if it was planted while the clock was running fast."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(

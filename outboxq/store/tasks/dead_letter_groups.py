@@ -27,7 +27,7 @@ _FEWEST = 3
 _SHARE = 0.9
 """Minimum share of the dead letters that a version must have left to be blamed."""
 _BEFORE = timedelta(hours=1)
-"""A worker that was last seen up to this long before the first failure counts: a rollout may have replaced it."""
+"""A worker that was last seen up to this long before the first failure still counts: a rollout may have replaced it."""
 _NAMED = 3
 """Maximum number of other versions in the sentence."""
 

@@ -274,9 +274,9 @@ class DeadLetters(Answering):
         """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or
         task that does not exist matches no dead letters, so the number is 0; the command line refuses such names.
 
-        Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
-        of their chain was deleted. A warning states their number. With the `snapshot` of a count, tasks that have
-        failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
+        Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
+        their chain was deleted, are left out. A warning states their number. With the `snapshot` of a count, tasks that
+        have failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
         beginning. Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters
         that another session changes in the meantime are not counted. `on_progress` is called after each batch with the
         number of tasks changed so far, `stop` is called before each batch, and `on_change` in each transaction with the
