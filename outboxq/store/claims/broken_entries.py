@@ -1,6 +1,6 @@
-"""Isolate rows that cannot be claimed or used, so that only the task itself fails and other tasks run.
+"""Isolate rows that cannot be claimed or used, so that only their own tasks fail and all others run.
 
-The tables refuse such rows. This module handles rows that were written without the tables' constraints.
+The tables refuse such rows. This module handles rows that were written while the tables lacked their constraints.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Tried(Exception):
 
 
 class Search:
-    """The time (monotonic) after which the search for entries that cannot be claimed may run again."""
+    """The monotonic time after which the search for entries that cannot be claimed may run again."""
 
     def __init__(self) -> None:
         self.again_at = -math.inf
@@ -87,9 +87,10 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
     """Fail the tasks of due entries that no claim can take; returns the number of these tasks.
 
-    Entries are tried in claims that are rolled back, with half as many entries each time. An error that may have
-    another cause (a CHECK, a trigger or a listener of another owner) counts only if the claim of another entry
-    succeeds. Otherwise, every task would fail because of a fault that an administrator has to repair.
+    Entries are claimed together, and the claim is rolled back. After an error, each half of them is tried in the same
+    way. An error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's) counts only
+    if the claim of another entry succeeds. Otherwise, every task would fail because of a fault that an administrator
+    has to repair.
     """
     if time.monotonic() < search.again_at:
         return 0
@@ -109,8 +110,8 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
 
 
 def perhaps_the_row(store: Transactions, error: Exception) -> bool:
-    """Return whether a row may have caused the error. Only the claim of another row, or `is_bad_value`, proves that it
-    has.
+    """Return whether a row may have caused the error. Only a successful claim of another row, or `is_bad_value`, proves
+    that it did.
     """
     own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
     return own or store.dialect.is_bad_value(error)
@@ -129,7 +130,7 @@ def cancel_expired(store: Transactions, worker_id: UUID) -> int:
 
 
 def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worker_id: UUID) -> int:
-    """Cancel or postpone the expired tasks of these entries of one batch; returns the number of these tasks."""
+    """Cancel or postpone the expired tasks of these entries, all of one batch; returns the number of these tasks."""
 
     def cancel(target: Target) -> int:
         target.run(table_locks.limits, A_MOMENT)
@@ -229,7 +230,7 @@ _error = sa.bindparam("error", type_=sa.Text, required=True)
 
 
 def due_entries(g: Grammar) -> sa.Select[Any]:
-    """Select up to :limit due entries in all queues after :after, without locking them."""
+    """Select, without locking them, up to :limit due entries of all queues, starting after the id :after."""
     entry = task_outbox.c
     due = sa.select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(grammar.limit)
@@ -285,8 +286,8 @@ def fail_entry(g: Grammar) -> Transition:
 
 
 def expired_in_batches(g: Grammar) -> sa.Select[Any]:
-    """Select up to :limit due entries of expired tasks that belong to batches, with their batches, without locking
-    them.
+    """Select, without locking them, up to :limit due entries of expired tasks that belong to batches, with the ids of
+    the batches.
     """
     entry, execution = task_outbox.c, task_executions.c
     # A scalar subquery remains a lookup by key. A join could read all tasks.

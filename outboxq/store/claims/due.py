@@ -1,6 +1,6 @@
 """Tell a worker that finds no task whether a claim could take one, and when the next one becomes due.
 
-A wrong "yes" costs a claim that does not find anything. A "no" must be right.
+A wrong "yes" costs a claim that finds nothing. A "no" must be right.
 """
 
 from __future__ import annotations
@@ -91,13 +91,17 @@ def look_with_schedules(
 
 
 def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[str, Any]) -> Row:
-    """Return the row of the first statement, or of the second if queues limit their keys and the first found nothing due."""
+    """Return the row of the first statement, or that of the second if a queue limits its keys and the first found
+    nothing due.
+    """
     found = target.run(statements[0], values)[0]
     return target.run(statements[1], values)[0] if found["by_key"] and not found.get("due") else found
 
 
 Statements = Mapping[bool, tuple[Builder, Builder]]
-"""The statements for all queues (False) and for the given ones (True): without and with the queues that limit their keys."""
+"""Two statements for all queues (False) and two for given queues (True). Only the second of each also reads queues that
+limit their keys.
+"""
 
 
 def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
@@ -141,14 +145,14 @@ def _any_recent(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Select whether a claim may find a task that became claimable recently. The query reads few rows, however many
     keys are blocked.
 
-    A false answer does not mean that a claim would not find a task.
+    A false answer does not mean that a claim would find nothing.
     """
     plain, with_keys = asked_queues(g, given=given)
     return _answer(sa.or_(_plain_due(g, plain), partition_keys.any_recent(g, with_keys)))
 
 
 def _next_available_at(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
-    """Select the earliest future time at which a task may start; NULL if no task is waiting for a time. `by_key`: see
+    """Select the earliest future time at which a task may start; NULL if there is no such time. For `by_key`, see
     `_any_due`.
     """
     moment = outlook(g, given=given, by_key=by_key)[1]
@@ -156,7 +160,9 @@ def _next_available_at(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[An
 
 
 def _with_schedules(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
-    """Select the answers of `_any_due` and `_next_available_at`, and whether a schedule must be planted up to :until."""
+    """Select the answers of `_any_due` and `_next_available_at`, and whether a schedule has ticks to plant up to
+    :until.
+    """
     due, moment = outlook(g, given=given, by_key=by_key)
     return _answer(due).add_columns(
         moment.scalar_subquery().label("available_at"), schedules_sql.some_due(g).exists().label("is_unplanted")
@@ -172,7 +178,7 @@ ANY_RECENT: Mapping[bool, Builder] = {given: partial(_any_recent, given=given) f
 def next_moment(g: Grammar, plain: sa.FromClause, with_keys: sa.FromClause, *others: sa.Select[Any]) -> sa.Select[Any]:
     """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
 
-    NULL if there is no such time. `others` select further times.
+    NULL if there is no such time. `others` are queries for further times.
     """
     found = pairs_beyond(g, plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")

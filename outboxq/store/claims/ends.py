@@ -45,9 +45,9 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""The kind of transaction. The key says whether the transaction is durable, and whether it is one statement."""
+"""The kind of transaction, by whether it is durable and whether it is a single statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
-"""Lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
+"""A lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
 """
 _NOTHING = timedelta(0)
@@ -90,7 +90,7 @@ def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> 
 def release(
     store: Finishes, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None
 ) -> None:
-    """Release the unfinished task, due again after `delay`. No attempt is used. Raises LeaseLost."""
+    """Release the unfinished task, which is due again after `delay`. No attempt is used. Raises LeaseLost."""
     data = {"reason": reason} if reason else {}
     outcome = Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data)
     _finish_one(store, outcome, using)
@@ -132,8 +132,8 @@ def finish_unlocked(
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
     Returns the ids of the lost claims and of the locked claims, which have not ended. For any other locked row, such as
-    a batch's row, the call waits briefly. If the row is still locked then, the call raises an error that
-    `is_locked_out` recognizes, and no claim has ended.
+    a batch's row, the call waits briefly. If that row stays locked, the call raises an error that `is_locked_out`
+    recognizes, and no claim has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
@@ -149,7 +149,7 @@ def finish_unlocked(
         rest = [outcome for outcome in outcomes if outcome.claim.id in left]
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
         locked = frozenset(row["id"] for row in target.run(held, values, rows))
-        # An earlier attempt may have ended them, if its COMMIT was not answered.
+        # An earlier attempt may have ended some of them if the answer to its COMMIT was lost.
         ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
         return left - locked - ended, locked
 
@@ -171,9 +171,10 @@ def heartbeat(
     progress: Mapping[UUID, Progress] = NO_PROGRESS,
     using: object = None,
 ) -> dict[UUID, Beat]:
-    """Extend the leases of these claims of one worker to their full length, counted from now. Lost claims are missing
-    from the result. The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. The
-    call also writes `progress`, which is keyed by task id. A task without new progress keeps its last report.
+    """Extend the leases of these claims, all held by one worker, to their full length, counted from now. Lost claims
+    are missing from the result. The call never waits for a row that another session has locked: see
+    `Beat.lease_expires_at`. The call also writes `progress`, which is keyed by task id. A task without new progress
+    keeps its last report.
     """
     if not claims:
         return {}
@@ -232,7 +233,7 @@ def _check(outcomes: Sequence[Outcome]) -> None:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Batch:
-    """Return the columns of `END`. Most tasks complete, and differ only in their results."""
+    """Return the batch with the columns of `END`. Most outcomes are completions that differ only in their results."""
     if len(outcomes) == 1 or not all(map(_only_completes, outcomes)):
         return [_row(outcome) for outcome in outcomes]
     claims = [outcome.claim for outcome in outcomes]
@@ -324,7 +325,7 @@ _MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 def end(g: Grammar) -> Transition:
     """End claims of one worker, each with its own outcome. Returns the ids of the claims that the worker still held.
 
-    The statement waits for a transaction that has locked a lease or a task.
+    The statement waits for any transaction that has locked one of the leases or tasks.
     """
     return _changed(g, {"freed": lambda r: _freed(g, r, r["given"].c.id)})
 
@@ -423,7 +424,7 @@ def last_end(g: Grammar) -> sa.Select[Any]:
 
     An interruption is the release of a transactional task whose transaction was ended by an error from outside. The
     query ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. The query
-    has one part for each index.
+    has one part for each index that it reads.
     """
     event = execution_events.c
     mine = sa.select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
@@ -486,10 +487,10 @@ def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
     """Delete the leases of the tasks with these ids that the worker still holds, through the index and therefore in id
-    order. They are not locked first, because a lock and a deletion are two records in the database's log.
+    order. They are not locked first, because a lock and a deletion would each add a record to the database's log.
     """
     lease, given = task_leases.c, r["given"].c
-    # Because of IS TRUE, this is tested for each lease found. A join might not be executed in id order.
+    # IS TRUE makes the database test this for each lease that it finds. A join might not run in id order.
     held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
         sa.delete(task_leases)

@@ -1,4 +1,4 @@
-"""Claim from a queue that limits its keys, under the lock of its settings (`limits_sql.py` gives the reasons)."""
+"""Claim from a queue that limits its keys, holding the lock on its settings (`limits_sql.py` gives the reasons)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Bucket:
 
     @classmethod
     def of(cls, starts: int | None, seconds: float | None) -> Self | None:
-        """Return the bucket of a rate limit; None without a limit, or if another program's SQL has written only one of
-        the two values.
+        """Return the bucket of a rate limit; None if there is no limit, or if another program's SQL has written only
+        one of the two values.
         """
         return None if starts is None or seconds is None else cls(starts=starts, seconds=seconds)
 
@@ -93,7 +93,9 @@ class _Place:
 
 
 class KeyLimitClaims:
-    """Claims tasks with a key from queues that limit their keys, and remembers which key is next. It belongs to one claimer."""
+    """Claims tasks with a key from queues that limit their keys, and remembers which key is next. Each instance belongs
+    to one claimer.
+    """
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
@@ -177,8 +179,8 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Return the keys that may start a task among the entries that have been due longest, and whether there are no
-        other due entries.
+        """Read the entries that have been due longest. Returns those of their keys that may start a task, and whether
+        no other entries are due.
         """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
@@ -208,7 +210,9 @@ class _Claim:
         return True
 
     def _hop(self, after: str, upto: str | None, budget: int) -> tuple[list[_Place], str | None]:
-        """Return the keys of a range that may start a task, and the last key that was read; None if the range was read to its end."""
+        """Return the keys of a range that may start a task, and the last key that was read, or None if the range was
+        read to its end.
+        """
         rows = self.target.run(limits_sql.hop, self.values | {"budget": budget, "after": after, "upto": upto})
         free = [row for row in rows if row["free"]]
         last = rows[-1]["partition_key"] if rows and rows[-1]["n"] >= budget else None
@@ -233,8 +237,8 @@ class _Claim:
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 
     def _take(self, places: Sequence[_Place]) -> None:
-        """Claim the wanted number of tasks with these keys: one for each key, then a second for each, and so on; or
-        those that have been due longest first.
+        """Claim the wanted number of tasks with these keys. If `fair`, take one for each key, then a second for each,
+        and so on; otherwise, take those that have been due longest.
         """
         picks = list(_in_turns(places)) if self.fair else _by_age(places)
         picks = picks[: self._wanted]
@@ -260,8 +264,8 @@ class _Claim:
     def _spend(self, places: Iterable[_Place], found: Iterable[Row]) -> None:
         if (rate := self.key_limits.key_rate) is None:
             return
-        # The count begins at the recorded start, which is a little later than the search, so that the recorded starts
-        # keep to the rate.
+        # The rate is counted from the recorded start, which is a little later than the search, so that the recorded
+        # starts keep to the rate.
         starts: dict[str, list[datetime]] = {}
         for row in found:
             starts.setdefault(row["partition_key"], []).append(row["started_at"])
@@ -317,7 +321,9 @@ def limits_from(row: Row) -> KeyLimits | None:
 def states_of(
     store: Transactions, target: Target, keys: Iterable[tuple[str, str | None]]
 ) -> dict[tuple[str, str | None], KeyState]:
-    """Return the states of these keys, each named by its queue and its key. Keys of queues without limits per key are left out."""
+    """Return the states of these keys, each identified by its queue and key. Keys of queues without limits per key are
+    left out.
+    """
     names = sorted({(queue, key or "") for queue, key in keys})
     rows = target.run(limits_sql.of_keys, store.values(target), names) if names else []
     return {

@@ -4,12 +4,12 @@ For a queue without settings, one lookup in a small table is enough. A claim fro
 settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds
 the row locked skips the queue.
 
-A running task occupies its key as long as it has a lease. So the key is freed by an end, and by a recovery after a
+A running task occupies its key as long as it has a lease. So the key is freed by an end, or by a recovery after a
 crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
-* `oldest` reads the entries that have been due longest. If these are fewer than its budget, it has found everything.
+* `oldest` reads the entries that have been due longest. If there are fewer than its budget, it has found everything.
 * `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
 
 A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
@@ -34,7 +34,7 @@ from .claim_sql import claim
 HORIZON = 1000
 """Maximum number of entries or keys that one search reads."""
 _NEAR = sa.literal_column("1000", sa.Integer)
-"""Number of entries per key that are searched for due ones. `oldest` finds the entries behind them."""
+"""Number of entries at the front of each key that are searched for due ones. `oldest` finds due ones further back."""
 _HORIZON = sa.literal_column(str(HORIZON), sa.Integer)
 _one: Any = sa.literal_column("1", sa.Integer)
 _queue, _after, _upto = parameters(sa.Text, "queue", "after", "upto")
@@ -47,7 +47,7 @@ def of_keys(g: Grammar) -> Transition:
     """For each of these keys, select its queue's limits, the number of its running tasks, and the used part of its
     rate.
 
-    A key of a queue without limits per key has no row. An empty key asks for the limits alone.
+    A key of a queue without limits per key has no row. An empty key asks only for the limits.
     """
 
     def found(r: Relations) -> Statement:
@@ -72,11 +72,10 @@ def of_keys(g: Grammar) -> Transition:
 
 
 def oldest(g: Grammar) -> sa.Select[Any]:
-    """Select the entries of :queue that have been due longest and whose keys may start a task, among :budget due
-    entries.
+    """Select, from the :budget entries of :queue that have been due longest, those whose keys may start a task.
 
-    The keys come in order, beginning after :after. Each row has `looked_at`, the number of entries that were read.
-    There is at least one row.
+    The rows are in key order, beginning with the first key after :after. Each row has `looked_at`, the number of
+    entries that were read. There is always at least one row.
     """
     queues = _one_queue(g)
     due = _due_entries(g, queues, _budget)
@@ -111,7 +110,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
 
 
 def hop(g: Grammar) -> sa.Select[Any]:
-    """Select, among :budget keys of :queue after :after up to :upto, the keys that may start a task, and the last key.
+    """Select, from the first :budget keys of :queue after :after and up to :upto, those that may start a task, and the
+    last key.
 
     `free` does not yet mean that a concurrency key has a due entry.
     """
@@ -129,7 +129,7 @@ def hop(g: Grammar) -> sa.Select[Any]:
 
 
 def entries(g: Grammar) -> Transition:
-    """Select up to :limit due entries of each of these keys, in the order of priority and position."""
+    """Select up to :limit due entries of each of these keys, in order of priority, then position."""
 
     def found(r: Relations) -> Statement:
         rows, entry = g.each(r["given"], "candidate", _near(g, r["given"]), limit)
@@ -173,8 +173,8 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: one of these `open_queues` may start a task, or might do so beyond `HORIZON` keys that are
-    not allowed to start one.
+    """Return the condition that one of these `open_queues` may start a task, or might start one whose key lies beyond
+    `HORIZON` keys that may not.
     """
     due = _due_entries(g, queues, _HORIZON)
     of_due = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
@@ -211,8 +211,8 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
     """Select for each of these `open_queues` the next time at which a waiting key may start a task again.
 
-    The query reads the `HORIZON` keys that come first. If none of them is waiting, it selects the time of the last one
-    as the time of the next search.
+    The query reads the `HORIZON` keys that may start a task soonest. If none of them is waiting, it selects the time of
+    the last of them as the time of the next search.
     """
     entry = task_outbox.alias("entry_of_key")
     spent = (
@@ -326,10 +326,10 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: a key whose bucket is full again at `full_at` is not allowed to start a task now; NULL if
-    there is no rate limit.
+    """Return the condition that a key whose bucket is full again at `full_at` may not start a task now; NULL if there
+    is no rate limit.
 
-    A bucket that would be full only after twice its time is ignored, because the clock has been set back since then.
+    A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
     """
     return sa.and_(full_at > queues.c.blocked_after, full_at <= queues.c.blocked_until)
 

@@ -1,5 +1,5 @@
-"""Recover one task or all tasks from a worker that has not been seen lately, at a person's request, before the leases
-expire.
+"""Recover, at a person's request and before the leases expire, one task or all tasks from a worker that has not been
+seen lately.
 
 Recovery itself does not use the registry of workers, so that a mistake in the registry never costs a live worker its
 task. A person may know that a worker is dead. The registry then protects against that person's mistakes.
@@ -61,8 +61,8 @@ class RunningTask:
 
 
 def last_sign(*signs: datetime | None, extended_until: datetime, lease_seconds: float) -> datetime:
-    """Return the time of the last sign of life of a worker: of its reports, of the claim, or of a heartbeat, which
-    extended the lease by `lease_seconds`.
+    """Return the time of a worker's last sign of life: a report, the claim, or a heartbeat, which extends the lease by
+    `lease_seconds`.
     """
     found = [one for one in signs if one is not None]
     with suppress(OverflowError):  # a lease that no claim can have written
@@ -140,9 +140,9 @@ def recover_all_lost(
     """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task;
     returns the number of recovered tasks by their new status.
 
-    Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's), in which `on_change`
-    is called with the number of tasks. Tasks that another session has locked are left out. Raises WorkerNotFound;
-    InvalidTransition if the worker was seen lately.
+    Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's). If a batch recovers
+    tasks, `on_change` is called in its transaction with their number. Tasks that another session has locked are left
+    out. Raises WorkerNotFound; InvalidTransition if the worker was seen lately.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 
@@ -244,12 +244,12 @@ _lost_after = sa.bindparam("lost_after", -LIVE_WITHIN.total_seconds(), type_=sa.
 
 
 def running_task(g: Grammar) -> sa.Select[Any]:
-    """Select the lease of a running task, and what its worker last reported."""
+    """Select the lease of a running task, with the time of its worker's last report."""
     return _running(g).where(task_leases.c.task_execution_id == _task_id)
 
 
 def running_of_worker(g: Grammar) -> sa.Select[Any]:
-    """Select up to :limit running tasks of a worker after the id :after, in id order."""
+    """Select up to :limit running tasks of a worker in id order, starting after the id :after."""
     execution, lease = task_executions.c, task_leases.c
     decides = (execution.task_name, execution.queue, execution.cancel_requested_at, execution.recovery_attempts)
     return (
@@ -263,7 +263,7 @@ def running_of_worker(g: Grammar) -> sa.Select[Any]:
 
 def first_of_queue(g: Grammar) -> sa.Select[Any]:
     """Select the running task of a queue to deal with first: one whose worker was not seen lately, or else the one that
-    has run for the longest time.
+    has been running longest.
     """
     return _ordered(g).where(task_leases.c.queue == _queue)
 

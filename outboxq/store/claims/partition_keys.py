@@ -48,15 +48,15 @@ _LEAST, _MOST = 32, 1000
 
 
 class KeyTurns:
-    """Claims tasks with a partition key, and remembers which key is next. It belongs to one claimer."""
+    """Claims tasks with a partition key, and remembers which key is next. Each instance belongs to one claimer."""
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key at which the last claim from each queue ended. If two threads share it, only the order of turns
-        suffers.
+        """The key at which the last claim from each queue ended. If two threads share an instance, only the order of
+        turns suffers.
         """
         self._served: dict[str, int] = {}
-        """Rank of each queue in the order in which keys were last acquired, from `_wins`."""
+        """Rank of each queue by the time at which one of its keys was last acquired, from `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
         """Queues in which the last claim read many keys but could not acquire any."""
@@ -165,8 +165,8 @@ class KeyTurns:
 
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-    """Claim the heads of the acquired keys; also returns True if some had expired, in which case another search may
-    find more.
+    """Claim the heads of the acquired keys. Returns the claimed tasks, and whether some heads had expired, in which
+    case another search may find more.
     """
     if not won:
         return [], False
@@ -261,7 +261,7 @@ def claim_heads(g: Grammar) -> Transition:
 
 
 def release_unused(g: Grammar) -> Transition:
-    """Release the keys whose head could not be claimed (`holder` NULL), and record the task that holds each other key."""
+    """Release the keys whose head could not be claimed (`holder` NULL), and record the holders of the other keys."""
     claims = partition_claims.c
 
     def moved(r: Relations) -> Statement:
@@ -295,8 +295,8 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: a key of these queues can be acquired, or such a key might lie beyond `_HORIZON` keys that
-    cannot be acquired.
+    """Return the condition that a key of these queues can be acquired, or that such a key might lie beyond `_HORIZON`
+    keys that cannot be acquired.
 
     A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
@@ -305,7 +305,7 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition, as `any_due` does, but only for the keys of `acquire_due` and `acquire_recent`. The query
+    """Return the condition of `any_due`, but only for the keys that `acquire_due` and `acquire_recent` read. The query
     reads few rows.
     """
     return sa.or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
@@ -338,7 +338,8 @@ def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Tran
 
     def won(r: Relations) -> Statement:
         hop = r["hop"].c
-        # Only claimable keys take a turn. Otherwise a range that begins with other keys would wait for the other ranges.
+        # Only claimable keys take a turn. Otherwise a range that begins with keys that cannot be claimed would wait for
+        # the others.
         turn = sa.func.row_number().over(partition_by=hop.place, order_by=hop.n).label("turn")
         turns = sa.select(hop.queue, hop.partition_key, hop.id, hop.place, turn).where(hop.free).subquery("turns")
         # The inner limit makes the database sort before it locks, so that no more keys are locked than are acquired.
@@ -415,7 +416,7 @@ def _any_oldest(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return a condition: for one of these keys, the key can be acquired or one of `others` is true."""
+    """Return the condition that at least one of these keys can be acquired or meets one of `others`."""
     return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 
@@ -487,7 +488,7 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
-    """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
+    """Return the condition that the key's head is due, this worker runs its topic, and no task holds the key."""
     return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), claim_of(key).is_(None))
 
 
@@ -504,7 +505,7 @@ def claim_of(key: Any) -> sa.ScalarSelect[str]:
 
 
 def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:
-    """Return the due entry with this number among a queue's entries with a key; NULL if there are fewer due entries."""
+    """Return the `number`-th due entry with a key of each queue, in order of due time; NULL if there are fewer."""
     entry = task_outbox.alias("keyed_due")
     found = due_of(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:

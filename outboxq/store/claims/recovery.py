@@ -122,9 +122,9 @@ def recover(
     `max_recoveries` recoveries in a row.
 
     Every worker calls this function. It skips rows that another session has locked, and tasks that would end while the
-    row of their batch is locked. It reads only leases, never the registry of workers. `leases` restricts it to these
-    leases, if they are unchanged. If the transaction could not begin within `patience`, it recovers nothing: other
-    sessions had to wait as well, and their heartbeats come first.
+    row of their batch is locked. It reads only leases, never the registry of workers. `leases` restricts the call to
+    these leases, if they are unchanged. If the transaction could not begin within `patience`, the call recovers
+    nothing: other sessions had to wait as well, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -237,19 +237,19 @@ _reason = sa.bindparam("reason", None, type_=sa.Text)
 _until = sa.bindparam("until", type_=Instant, required=True)
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _lately = sa.bindparam("lately", -30.0, type_=sa.Double)
-"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries written since then
-keep their due times.
+"""Longest time, in negative seconds, until a worker notices that the clock was set back. Entries written within this
+time keep their due times.
 """
 
 
 def take_back(g: Grammar) -> Transition:
-    """Recover up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
+    """Recover the tasks of up to :limit expired leases, oldest first. Skips leases that others have locked."""
     oldest = _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit)
     return _recovery(g, lambda _: oldest.with_for_update(skip_locked=True))
 
 
 def recover_seen(g: Grammar) -> Transition:
-    """Recover exactly these leases if they are unchanged. Skips locked leases.
+    """Recover the tasks of exactly these leases if the leases are unchanged. Skips locked leases.
 
     The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
     """
@@ -273,7 +273,7 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
-    # A database cannot add a lease length to a time if the CHECK constraints should have refused the length.
+    # If the CHECK constraints should have refused a lease length, a database may be unable to add it to a time.
     of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
     of_claim = (
         sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
@@ -332,7 +332,7 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that an entry was written by a clock that was running fast, and that its due time follows
+    """Return the condition that an entry was written while the clock was running fast, and that its due time follows
     from that clock.
 
     The due time follows from the clock if the entry was due at once, or if an attempt wrote it. The due time of a task
@@ -352,11 +352,11 @@ def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A
-    claim whose handler had not begun does not count, because a suspect task that is waiting its turn must not reach the
-    limit because of another task's failures. A lease whose task is not Running under it was left behind by mistake: the
-    lease is deleted, and the task is not changed. A locked task keeps its lease for the next recovery, so that one
-    stuck transaction does not delay other tasks.
+    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries
+    recoveries. A claim whose handler had not begun does not count: a suspect task that is waiting its turn must not
+    reach the limit because of another task's failures. A lease whose task is not Running under it was left behind by
+    mistake: the lease is deleted, and the task is not changed. A locked task keeps its lease for the next recovery, so
+    that one stuck transaction does not delay other tasks.
     """
     return Transition(
         given=given or {},

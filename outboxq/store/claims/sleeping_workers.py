@@ -11,17 +11,17 @@ it. A worker that found no task
 
 Then it may sleep until a notification, until the next task is due, or until its row expires. No notification is lost. A
 producer whose trigger did not see the row had read the table before the row was committed, and its insert had given it
-an id before that. So its id is below the horizon, inside savepoints and prepared transactions too. While that
-transaction runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that
-reads the table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one,
-`pg_snapshot_xmax`, may belong to a transaction of a producer that is still open.)
+an id before that. So its id is below the horizon, even in savepoints and prepared transactions. While that transaction
+runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that reads the
+table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one, `pg_snapshot_xmax`, may
+belong to a producer's transaction that is still open.)
 
-If there are many dead entries, a look may read only the entries after the worker's floors (`floors.py`). It proves
-nothing about the others, so the worker sleeps only until its next look from the front, for ten seconds at most.
+If there are many dead entries, a look may read only the entries after the worker's floors (`floors.py`). Such a look
+proves nothing about the others, so the worker sleeps only until its next look from the front, ten seconds at most.
 
-The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
-dead worker expires. The row must be written only while LISTEN is in force, and again after each reconnect. If the
-server's clock is set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
+The row says when its worker wakes by itself. Tasks that become due after that time do not need a notification, and the
+row of a dead worker expires. The row must be written only while LISTEN is in force, and again after each reconnect. If
+the server's clock is set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
 
 All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
 the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never
@@ -36,8 +36,8 @@ every worker is busy:
   own call came later.
 * The deputy looks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays a
   task by 0.1 s.
-* All other sleepers look one second after the call, one after the other within another second, unless the call has been
-  answered. So the task waits for at most two seconds as long as a single sleeper reacts, however many are frozen.
+* From one second after the call, all other sleepers look, one after the other within another second, unless the call
+  has been answered. So the task waits for at most two seconds if at least one sleeper reacts, however many are frozen.
 
 The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it
 heard before the look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue.
@@ -53,9 +53,9 @@ A worker with topics may refuse a task. So it is not called by name, but tries t
 queue that is resumed, a freed key and a transaction that cannot see the sleepers call every worker, and so does the
 trigger if the tables have been moved.
 
-A delayed task is announced to every sleeper with its due time, without a statement. When it is due, the sleepers look
-one after the other, 10 ms apart, and claim the task if it is still there. They look in id order, beginning with another
-worker each time (`Place`).
+Every sleeper is told the due time of a delayed task, so it needs no statement to learn that time. When the task is due,
+the sleepers look one after the other, 10 ms apart, and claim it if it is still there. They look in id order, beginning
+with a different worker each time (`Place`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Place:
     def turn(self, occasion: int) -> int:
         """Return the number of workers that look before this one.
 
-        On each occasion, another worker is the first. Otherwise, a worker that is frozen or does not know the task
+        On each occasion, a different worker is the first. Otherwise, a worker that is frozen or does not know the task
         might always be the first.
         """
         return (self.before + occasion) % (self.others + 1)
@@ -117,7 +117,8 @@ class Place:
         """Return the share of a given time for which this worker waits before it looks, in case an earlier look makes
         its own unnecessary.
 
-        The first workers are far apart. So the answer of one of them reaches most of the others in time, even if it is late.
+        The first turns are far apart in time. So the answer of one of these workers reaches most of the others in time,
+        even if it is late.
         """
         return math.log1p(self.turn(occasion)) / math.log1p(self.others) if self.others else 0.0
 
@@ -142,7 +143,8 @@ class SleepingWorkers:
         *,
         session: int | None = None,
     ) -> Place:
-        """Ask for notifications for `longest`. Returns the worker's place among those that sleep on the queue with the fewest.
+        """Ask for notifications for `longest`. Returns the worker's place among the sleepers of the queue that has the
+        fewest.
 
         `session` is the number that the worker's listening session has locked. If it is None, the worker cannot be
         called by name.
@@ -300,7 +302,7 @@ def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
 
 
 def withdraw(g: Grammar) -> sa.Update:
-    """Delete the requests of a worker that is awake."""
+    """End the requests of a worker that is awake."""
     return sa.update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
 
 
@@ -310,7 +312,7 @@ def forget(_: Grammar) -> sa.Delete:
 
 
 def forget_ended(g: Grammar) -> sa.Delete:
-    """Delete expired requests: each one that is left costs every enqueue a lookup.
+    """Delete expired requests: each one that remains adds a lookup to every enqueue.
 
     A live worker writes a new request when it falls asleep again. A request that is being written now is skipped.
     """

@@ -53,8 +53,8 @@ class Unit:
     def flush(self) -> None:
         """Write the pending changes of the session.
 
-        Raises InvalidTarget if the handler has ended the transaction in which it began. Its earlier writes were then committed
-        or lost.
+        Raises InvalidTarget if the handler has ended the unit's transaction. Its earlier writes were then committed or
+        lost.
         """
         with self.releasing():
             for session in self._sessions:
@@ -63,7 +63,9 @@ class Unit:
 
     @contextmanager
     def releasing(self) -> Iterator[None]:
-        """Run while the session releases its savepoint. Raises InvalidTarget if the whole transaction has already ended."""
+        """Run a block in which the session releases its savepoint. Raises InvalidTarget if the whole transaction has
+        already ended.
+        """
         if not self._target.dialect.is_open(self._raw):
             self._give_up()
         try:
@@ -82,14 +84,14 @@ class Unit:
         raise ended()
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether, according to `error`, an external error ended this transaction, in which case the task did
-        not fail.
+        """Return whether `error` shows that this transaction was ended from outside, in which case the task did not
+        fail.
         """
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
-        """Roll back from another thread if there is no other way to end the claim: on SQLite, this transaction is the
-        only writer.
+        """Roll back from another thread if there is no other way to end the claim: on SQLite, this transaction prevents
+        all others from writing.
         """
         self._abandonment.abandon()
 

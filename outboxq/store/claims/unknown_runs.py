@@ -40,7 +40,7 @@ class UnknownRun:
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """Return, by task id, the series of releases as unknown that ends with each claim.
+    """Return, by task id, the series of releases as unknown that led up to each claim.
 
     The releases may have been made by any worker. Every event other than a claim ends the series.
     """
@@ -71,11 +71,12 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make due the tasks that are waiting because a worker did not know their names, so that a worker that knows them
-    can run them.
+    """Make due the tasks that are waiting because a worker did not know their names, so that a worker that knows these
+    names can run them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
-    None after the last page. If no worker has come across a name that this worker knows, the outbox is not read.
+    None after the last page. If this worker knows none of the names that workers have reported as unknown, the outbox
+    is not read.
     """
     names = frozenset(task_names)
 
@@ -149,8 +150,8 @@ def releases(g: Grammar) -> sa.Select[Any]:
 
 
 def delayed(g: Grammar) -> sa.Select[Any]:
-    """Select a page of the delayed outbox entries after the id :after, and whether each has been waiting since such a
-    release.
+    """Select a page of the delayed outbox entries after the id :after, and whether each has been waiting since a
+    release as unknown.
     """
     entry = task_outbox.c
     page = (

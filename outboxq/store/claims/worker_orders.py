@@ -116,7 +116,7 @@ class WorkerOrders:
 
 
 def _names_of(worker: Row) -> set[str]:
-    """Return the names of a worker's process: its id alone, and with its host, with and without the domain."""
+    """Return the names of a worker's process: its id alone, and its host and id, with and without the host's domain."""
     host, pid = worker["host"], worker["pid"]
     if pid is None:
         return set()
@@ -151,7 +151,7 @@ def ask(g: Grammar) -> sa.Update:
 
 
 def answer(g: Grammar) -> sa.Update:
-    """Write the stacks of a worker, which answers the request for them."""
+    """Write the stacks of a worker, and delete the request that they answer."""
     values = {"stacks_asked_at": sa.null(), "stacks": _stacks, "stacks_at": g.now}
     return sa.update(workers).where(workers.c.id == worker_id).values(values).returning(workers.c.id)
 

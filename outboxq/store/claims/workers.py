@@ -291,7 +291,7 @@ class Workers(Answering):
 
 
 def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBack:
-    """Return what `Workers.taken_back` returns, in this transaction."""
+    """Read the result of `Workers.taken_back` in this transaction."""
     rows = target.run(one, {"worker_id": worker_id})
     start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
     if not start:
@@ -376,7 +376,7 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
 
 _JSON = ("queues", "topics", "task_names", "unknown_tasks", "receivers")
 _described = [column for column in workers.c if column is not workers.c.stacks]
-"""The columns of a LiveWorker. The stacks may be long, and are read only for one worker."""
+"""The columns of a LiveWorker. The stacks may be long, so they are read only for one worker at a time."""
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
 _DESCRIBED = (
     "host",
@@ -394,7 +394,7 @@ _given = {
     name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
     for name in (*_REGISTERED, *_DESCRIBED)
 }
-"""The parameters of the columns that a worker writes about itself."""
+"""The parameters for the columns in which a worker describes itself."""
 _forgotten = sa.bindparam("forgotten", -KEPT.total_seconds(), type_=sa.Double)
 _met_unknown = sa.bindparam("met_unknown", type_=sa.Boolean, required=True)
 _event = execution_events.c
@@ -412,7 +412,9 @@ def register(g: Grammar) -> sa.Insert:
 
 
 def seen(g: Grammar) -> sa.Update:
-    """Record that a registered worker is alive, and which unknown tasks it has come across. Otherwise return no row."""
+    """Record that a registered worker is alive, and which unknown tasks it has come across. Returns no row for any
+    other worker.
+    """
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
     return touched.returning(workers.c.asked_to, workers.c.stacks_asked_at)
@@ -441,8 +443,8 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     were written.
 
     The query reads up to :most events, from the number :first on, by the primary key. No index contains the worker,
-    because such an index would slow down every event. Others recover the tasks of a dead worker soon after it was last
-    seen, when its leases have expired.
+    because such an index would slow down the insertion of every event. Others recover the tasks of a dead worker soon
+    after it was last seen, when its leases have expired.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)

@@ -61,7 +61,7 @@ class Batches(Answering):
         self._store = store
 
     def create(self, batch: NewBatch, *, using: object = None) -> None:
-        """Write an open batch. Tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
+        """Write an open batch. Tasks are added by enqueueing them with the batch's id as their `pipeline_execution_id`.
 
         The batch takes effect when `close` is called. Raises InvalidArgument before anything is written.
         """
@@ -141,7 +141,7 @@ class Batches(Answering):
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch with one of these statuses, in id order, including the `then` tasks.
+        """Return the tasks of a batch that have one of these statuses, in id order, including the `then` tasks.
 
         Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """
@@ -197,12 +197,12 @@ class Batches(Answering):
     ) -> int:
         """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
 
-        A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch is waiting for
+        A running task is asked to stop or, with `force`, Cancelled at once. Dead letters that the batch is waiting for
         are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can be
         added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the rest.
         Tasks are cancelled in transactions of 500 (with `using`, all in the caller's). `on_change` is called in each
-        transaction with the number of tasks that it cancels, which is 0 in the first one, in which the batch is closed.
-        Raises BatchNotFound, and InvalidTransition for a batch that has ended.
+        transaction with the number of tasks that it cancels: 0 in the first one, which only closes the batch. Raises
+        BatchNotFound, and InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -358,7 +358,7 @@ def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> Non
 
 
 def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int) -> None:
-    """Subtract added tasks that were not written."""
+    """Subtract tasks that were added to the count but not written."""
     target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": -number})
 
 

@@ -97,7 +97,7 @@ def known(_: Grammar) -> sa.Select[Any]:
 def unclosed(_: Grammar) -> sa.Select[Any]:
     """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
 
-    An unclosed batch never ends by itself, so it becomes one of the first.
+    An unclosed batch never ends by itself, so in time it is among the first ones.
     """
     first = _first_unfinished()
     return sa.select(first.c.id, first.c.name, first.c.kind).where(sa.not_(first.c.closed)).order_by(first.c.id)
@@ -119,7 +119,7 @@ def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
 
 
 def _ended(batch: Any) -> Any:
-    """Return the number of tasks that have ended. Forged counts do not overflow it."""
+    """Return the number of tasks that have ended. Even forged counts cannot overflow the sum."""
     return sa.cast(batch.completed, sa.BigInteger) + batch.failed + batch.cancelled
 
 
@@ -152,7 +152,7 @@ def newest_open(_: Grammar) -> sa.Select[Any]:
 
 
 def members(_: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch after the id :after, in id order."""
+    """Select the ids and statuses of up to :limit tasks of a batch in id order, starting after the id :after."""
     return (
         sa.select(_execution.id, _execution.status)
         .where(
@@ -190,7 +190,7 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting tasks, and running tasks that
+    """Select the rows of `cancelling`, with the counts of the remaining tasks: waiting tasks, and running tasks that
     were not asked to stop.
 
     It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task

@@ -73,7 +73,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
 
     If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides what happens. A key is
     free again when its task is pruned and, as requested when the key was taken, when its time is up (`unique_for`) or
-    its task has ended (`unique_until_finished`). A replacement does not restart the time. Two tasks of one call with
+    its task has ended (`unique_until_finished`). A replacement does not restart the time. Two tasks in one call with
     the same key are handled in order. If DuplicateTask is raised, the call writes nothing, and the caller's transaction
     stays usable.
 
@@ -82,10 +82,10 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
     transaction again.
 
-    A free key does not cost anything. A taken key costs a lookup of its task, unless the task is to be skipped and the
-    key never expires. Keys are locked in sorted order, so that two calls never wait for each other; the calls in one
-    transaction should also use a fixed order. If a conflict may raise an error, several tasks are written under a
-    savepoint of the caller's PostgreSQL transaction.
+    A free key costs nothing. A taken key costs a lookup of its task, unless the task is to be skipped and the key never
+    expires. Keys are locked in sorted order, so that two calls never wait for each other; the calls in one transaction
+    should also use a fixed order. If a conflict may raise an error, several tasks are written under a savepoint of the
+    caller's PostgreSQL transaction.
     """
     if not tasks:
         return []
@@ -287,7 +287,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         task.unique_for is not None or task.unique_until_finished or task.on_conflict is not OnConflict.RETURN
     ):
         raise InvalidArgument(
-            f"unique_for, unique_until_finished and on_conflict of {name} need an idempotency_key, which it lacks"
+            f"unique_for, unique_until_finished and on_conflict need an idempotency_key, but {name} has none"
         )
     if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
         raise InvalidArgument(f"{name} belongs to a batch, so it cannot replace a task outside the batch")

@@ -81,7 +81,7 @@ class Subscriptions(Answering):
     ) -> None:
         """Replace all subscriptions of the tasks that `subscriptions` name, and of `tasks`, with `subscriptions`.
 
-        Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker calls this
+        Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker can call this
         when it starts. Raises InvalidArgument.
         """
         wanted = _keyed(subscriptions)
@@ -168,7 +168,7 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
 
 
 def _relays(subscribers: Iterable[Row]) -> tuple[str, ...]:
-    """Return the names of the relays to brokers among the subscribers, which are given by their tasks."""
+    """Return the sorted names of these relays to brokers, which are given by the names of their tasks."""
     return tuple(sorted(row["task_name"].removeprefix(RELAY_PREFIX) for row in subscribers))
 
 
@@ -281,8 +281,8 @@ def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
     """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
 
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys
-    in the order of the task names, so two emits cannot wait for each other. With `messages`, also write the messages of
-    the relays that have had no event with this key.
+    in order of task name, so two emits cannot wait for each other. With `messages`, also write the messages of the
+    relays that have had no event with this key.
     """
 
     def key(r: Relations) -> Statement:
@@ -317,7 +317,7 @@ def write_keyed_messages(g: Grammar) -> Transition:
 
 
 def held_for_event(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks of the subscribers that have this key."""
+    """Select the tasks of subscribers that hold this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
     of_task = (matches(_topic, subscription.topic), subscription.parameter.is_not(None))
     names = sa.select(subscription.task_name).where(*of_task).subquery("subscriber")
@@ -353,8 +353,8 @@ def matching_relays(_: Grammar) -> sa.Select[Any]:
 
 
 def unsent(_: Grammar) -> sa.Select[Any]:
-    """Select a message of an event that no broker has confirmed yet. There is no index for this, because only a lost
-    answer needs one.
+    """Select a message of an event that no broker has confirmed yet. There is no index for this, because the query runs
+    only after a lost answer.
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     return sa.select(relay_messages.c.event_id).where(relay_messages.c.event_id == _pipeline).limit(one)
@@ -400,7 +400,7 @@ def unsubscribe(_: Grammar) -> Transition:
 def _emission(
     g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
-    """Write a task for each subscriber for which the steps of `entry` insert an entry."""
+    """Write a task for each subscriber that gets an entry from the steps of `entry`."""
     return Transition(
         steps={
             "subscriber": lambda _: _subscribers(g),
@@ -419,7 +419,7 @@ def _emission(
 
 
 def _subscribers(g: Grammar) -> Statement:
-    """Select each subscribed task once, even if several of its patterns match, numbered in the order of the task names."""
+    """Select each subscribed task once, even if several of its patterns match, numbered in order of task name."""
     subscription = task_subscriptions.c
     nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
     found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
@@ -487,7 +487,7 @@ def _is_relay(r: Relations) -> sa.ColumnElement[bool]:
 
 
 def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
-    """Insert a message for each of these relays, which are given by their tasks.
+    """Insert a message for each of these relays, which are given by the names of their tasks.
 
     The transaction gets its id before the message does, which senders rely on (`store/messages/relays.py`).
     """
@@ -508,7 +508,9 @@ def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) 
 
 
 def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
-    """Accept the event once for each relay, as a consumer accepts a message, and write the messages of these relays."""
+    """Accept the event once for each relay, as a consumer accepts a message, and write the messages of the relays that
+    accept it.
+    """
 
     def accepted(r: Relations) -> Statement:
         names = ["consumer", "source", "message_id", "expires_at"]

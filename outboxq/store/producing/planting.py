@@ -61,7 +61,8 @@ class Planting:
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
     restarted_at: datetime | None
-    """The time since which no tick has been left out, if earlier ticks were missed. None if it does not change."""
+    """The time since which no tick has been left out, if earlier ticks were missed. None if that time does not change.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +105,8 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
     """Restart, from now, a locked schedule that was planted while the clock was running fast; returns it.
 
-    Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would
-    wait for the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
+    Its future planted ticks are cancelled, because they will be planted again, and the next ticks of the same key would
+    have to wait for the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
     """
     cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")
     changed = restarted(schedule, now)
@@ -139,7 +140,7 @@ def extra_task(schedule: Schedule, by: str) -> NewTask:
 def plant_page(
     store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
 ) -> PlantedPage:
-    """Plant the next schedules, in the order of their names. Schedules that another planter has locked are skipped."""
+    """Plant the next schedules, in order of name. Schedules that another planter has locked are skipped."""
     now = tasks.now_of(store, target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
     taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]

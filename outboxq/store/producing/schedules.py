@@ -66,7 +66,7 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """The time span ahead for which a change plants ticks in its transaction. A test may set it to zero."""
+        """The length of time for which a change plants ticks ahead in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task; returns it. Nothing is written if there is no
@@ -88,7 +88,8 @@ class Schedules:
         self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
     ) -> Schedule:
         """Change some values of a schedule that was stored at run time; returns it. `on_change` is called in the
-        transaction if a value differs. Otherwise, it works like `put`. Raises ScheduleNotFound and InvalidArgument.
+        transaction if a value differs. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
+        InvalidArgument.
         """
 
         def work(target: Target) -> Schedule:
@@ -111,10 +112,10 @@ class Schedules:
     ) -> None:
         """Declare all schedules of the tasks that `schedules` name, and of `tasks`.
 
-        A declared schedule of these tasks that is missing here is paused, and the reason is recorded. Only changes are
-        written, so every worker calls this when it starts. `declared_by` is the version of the code: declarations by a
-        newer version are kept. Without versions, the last declaration takes effect. Raises InvalidArgument for a name
-        that belongs to a schedule stored at run time.
+        A declared schedule of these tasks that `schedules` lacks is paused, and the reason is recorded. Only changes
+        are written, so every worker can call this when it starts. `declared_by` is the version of the code:
+        declarations by a newer version are kept. Without versions, the last declaration takes effect. Raises
+        InvalidArgument for a name that belongs to a schedule stored at run time.
         """
         wanted: dict[str, NewSchedule] = {}
         for one in schedules:
@@ -205,14 +206,14 @@ class Schedules:
                     self._store, target, found[0], self._now(target), delayed=True, reason="removed"
                 )
                 target.run(schedules_sql.remove, {"name": name})
-            elif not was_there:  # otherwise an earlier attempt, whose COMMIT was not answered, has removed it
+            elif not was_there:  # otherwise an earlier attempt, whose COMMIT got no answer, has removed it
                 raise _not_found(target, name)
 
         self._run(work, using)
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
         """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
-        person.
+        person who triggers it.
 
         With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
         """
@@ -448,7 +449,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule. It is restarted from now if it was planted while the clock was running fast."""
+        """Return a locked schedule, restarted from now if it was planted while the clock was running fast."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(

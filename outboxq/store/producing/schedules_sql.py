@@ -1,7 +1,7 @@
 """Store schedules, and turn their ticks into tasks.
 
-Changing or planting a schedule locks its row first. Planted tasks are cancelled through their outbox entries. Entries
-are never updated, so an existing entry proves that its task is unchanged.
+A schedule's row is locked before the schedule is changed or planted. Planted tasks are cancelled through their outbox
+entries. Entries are never updated, so an existing entry proves that its task is unchanged.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def some_due(g: Grammar) -> sa.Select[Any]:
 
 
 def take_due(g: Grammar) -> sa.Select[Any]:
-    """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
+    """Lock and select up to :limit schedules that must be planted up to :until, starting after the name :after.
 
     Each row says whether the schedule was planted while the clock was running fast. Schedules that another planter has
     locked are skipped.
@@ -134,8 +134,8 @@ def remove(_: Grammar) -> sa.Delete:
 
 
 def advance(_: Grammar) -> Transition:
-    """Advance `planted_until` of locked schedules, and record since when no tick has been left out. `planted_until` is
-    never set back.
+    """Advance `planted_until` of locked schedules, and record the time since which no tick has been left out.
+    `planted_until` is never set back.
     """
 
     def advanced(r: Relations) -> Statement:
@@ -185,7 +185,7 @@ def record_skipped(g: Grammar) -> Transition:
 def undue(g: Grammar) -> sa.Select[Any]:
     """Select the ticks of a schedule after :moment whose tasks have never started, with their outbox entries.
 
-    They include ticks from :earliest on whose tasks are due after :moment.
+    They include ticks after :earliest whose tasks are due after :moment.
     """
     late = sa.select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
     recent = late.cte("recent").prefix_with("MATERIALIZED")

@@ -1,4 +1,4 @@
-"""Count the tasks that match, and cancel them in batches."""
+"""Count the matching tasks, and cancel them in batches."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Return how many of the tasks counted by `count_tasks` in this snapshot there are per status, task and queue,
-    largest number first. For each status, only `most` matching tasks are read. With `limit`, only the tasks that
-    `cancel_all` with this limit would cancel are counted.
+    """Count, by status, task and queue, the tasks that `count_tasks` counted in this snapshot, largest count first. For
+    each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this limit
+    would cancel are counted.
     """
     of = status_of(status)
     if limit is not None:
@@ -124,14 +124,14 @@ def cancel_all(
     returns their number.
 
     `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
-    running task is asked to stop, or with `force` Cancelled at once, as in `cancel`. A task that has already been asked
-    to stop is not counted again.
+    running task is asked to stop or, with `force`, Cancelled at once, as in `cancel`. A task that has already been
+    asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
     status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate
     transaction (with `using`, all are part of the caller's). Tasks that another session changes in the meantime are not
-    counted. `on_progress` is called after each batch with the number of tasks so far, `stop` is called before each
-    batch, and `on_change` in each transaction with the number of tasks that it changes. Raises InvalidArgument.
+    counted. `on_progress` is called after each batch with the number of tasks changed so far, `stop` is called before
+    each batch, and `on_change` in each transaction with the number of tasks that it changes. Raises InvalidArgument.
     """
     of = status_of(status)
     statuses = _statuses(of)
@@ -268,7 +268,7 @@ def largest_first(part: Part) -> tuple[int, str, str, str]:
 def look_up(
     store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
 ) -> tuple[list[UUID], UUID | None]:
-    """Return the next ids, and the last id that was read; None if there are no more tasks."""
+    """Return the next ids, and the last id that was read, or None if there are no more tasks."""
     source = source_of(target, status, values)
     given = store.values(target, **values)
     ended = ending(target, source, given, up=True)

@@ -1,4 +1,4 @@
-"""Find the dead letters that must not run again, because the result of the previous task in their chain was deleted."""
+"""Find the dead letters that must not run again because the result of the previous task in their chain was deleted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ...model.batches import BatchKind, link_of
 
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return an error for each of these tasks for which the previous task in the chain was deleted. The database is not
-    queried if none of the tasks is part of a chain.
+    """Return an error for each of these tasks whose previous task in the chain was deleted. The database is not queried
+    if none of the tasks is part of a chain.
     """
     links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
     if not links:
@@ -38,8 +38,8 @@ LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
 
 
 def links_without_previous(g: Grammar) -> sa.Select[Any]:
-    """Select the dead letters among these tasks for which the previous task in the chain was deleted, with the ids of
-    both.
+    """Select the dead letters among these tasks whose previous task in the chain was deleted, with the ids of both
+    tasks.
     """
     link, before = g.rows("links", LINKS), task_executions.alias("before")
     # This is not a join, because a join might read all tasks.

@@ -1,4 +1,4 @@
-"""Group dead letters by task, exception and message, and find the release of the application that is at fault."""
+"""Group dead letters by task, exception and message, and find the version of the application that is at fault."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ...model.display import group_of, message_of
 _FEWEST = 3
 """Minimum number of dead letters before a version is blamed."""
 _SHARE = 0.9
-"""Minimum share of the dead letters that a blamed version has left."""
+"""Minimum share of the dead letters that a version must have left to be blamed."""
 _BEFORE = timedelta(hours=1)
-"""A worker that was last seen up to this long before the first failure counts: a rollout may have replaced it."""
+"""A worker that was last seen up to this long before the first failure still counts: a rollout may have replaced it."""
 _NAMED = 3
 """Maximum number of other versions in the sentence."""
 
@@ -57,12 +57,12 @@ class DeadLetterGroup:
 
     @property
     def blamed_version(self) -> str | None:
-        """The version that left nearly all of them while other versions were at work; None if there is no such version."""
+        """The version that left nearly all of these dead letters while others were at work; None if there is none."""
         return blamed(self.versions, self.count)
 
     @property
     def blame(self) -> str | None:
-        """The sentence about this version, or None."""
+        """A sentence that blames this version; None if no version is blamed."""
         return blame(self.versions, self.count)
 
 
@@ -87,7 +87,9 @@ class FailuresOfVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtWork:
-    """A version of the application at work: a task that its workers know, and when one of them was last seen."""
+    """A version of the application that has workers, with the tasks that they know, and the time at which one of them
+    was last seen.
+    """
 
     version: str
     task_names: frozenset[str]
@@ -142,7 +144,7 @@ def _joined(group: str, rows: Sequence[Row], at_work: Iterable[AtWork]) -> DeadL
 
 
 def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
-    """Return the versions of the workers of the last week. If none of the rows of dead letters contains a version, no
+    """Return the versions of the workers seen in the last week. If no dead letter's row contains a version, no
     statement is sent.
     """
     if all(row["version"] is None for row in rows):
@@ -172,7 +174,7 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
 
 
 def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that left nearly all of these dead letters while others were at work. None if there is no such
+    """Return the version that left nearly all of these dead letters while others were at work; None if there is no such
     version.
     """
     if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
@@ -197,7 +199,7 @@ def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
-    """Return the version of the worker that claimed this dead letter last. NULL if the worker had none or has been
+    """Return the version of the worker that claimed this dead letter last; NULL if the worker had none or has been
     forgotten.
     """
     event, execution = execution_events.c, task_executions.c
@@ -213,8 +215,8 @@ def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
 
 
 def at_work(_: Grammar) -> sa.Select[Any]:
-    """Select the versions of all workers that are kept, with their tasks and the time at which one of their workers was
-    last seen.
+    """Select the versions of all workers in the registry, with their tasks and the time at which one of their workers
+    was last seen.
     """
     worker = workers.c
     last = sa.func.max(worker.last_seen_at, type_=Instant).label("last_seen_at")

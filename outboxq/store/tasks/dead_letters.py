@@ -123,7 +123,7 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[DeadLetter]:
-        """Return up to `limit` matching dead letters (see Wanted), newest first, after the `place` of the last one
+        """Return up to `limit` matching dead letters (see Wanted), newest first. `after` is the `place` of the last one
         seen.
 
         Raises InvalidArgument.
@@ -234,9 +234,9 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[Part]:
-        """Return how many of the dead letters counted by `count` in this snapshot there are per task, queue and
-        exception, largest number first. With `group`, the newest `most` are read, otherwise `most` of them. With
-        `limit`, the oldest `most` are read, and only the `limit` oldest that match are counted.
+        """Count, by task, queue and exception, the dead letters that `count` counted in this snapshot, largest count
+        first. With `group`, the newest `most` are read, otherwise any `most` of them. With `limit`, the oldest `most`
+        are read, and only the `limit` oldest that match are counted.
         """
         group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
         if limit is not None:
@@ -274,13 +274,13 @@ class DeadLetters(Answering):
         """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or
         task that does not exist matches no dead letters, so the number is 0; the command line refuses such names.
 
-        Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
-        of their chain was deleted. A warning states their number. With the `snapshot` of a count, tasks that have
-        failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
+        Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
+        their chain was deleted, are left out. A warning states their number. With the `snapshot` of a count, tasks that
+        have failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
         beginning. Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters
         that another session changes in the meantime are not counted. `on_progress` is called after each batch with the
-        number of tasks so far, `stop` is called before each batch, and `on_change` in each transaction with the number
-        of tasks that it changes.
+        number of tasks changed so far, `stop` is called before each batch, and `on_change` in each transaction with the
+        number of tasks that it changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
@@ -297,7 +297,7 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Discard the matching dead letters in the same way; returns their number."""
+        """Discard the matching dead letters as `redrive_all` redrives them; returns their number."""
         change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
 
@@ -372,7 +372,9 @@ def _from_the_newest(limit: int) -> dict[str, Any]:
 
 def _filters(wanted: Wanted) -> dict[str, Any]:
     if unknown := wanted.keys() - Wanted.__annotations__.keys():
-        raise InvalidArgument(f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}")
+        raise InvalidArgument(
+            f"unknown filter {', '.join(sorted(unknown))}; the filters are {', '.join(Wanted.__annotations__)}"
+        )
     exception = storable(wanted.get("exception"), "exception")
     since, until = wanted.get("since"), wanted.get("until")
     return {
@@ -388,7 +390,7 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
 
 
 def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
-    """Return what `DeadLetters.groups` returns, in this transaction."""
+    """Read the result of `DeadLetters.groups` in this transaction."""
     group = group_id(wanted.get("group"))
     rows = target.run(newest_with_versions, _filters(wanted) | _from_the_newest(most + 1))
     found = [one for one in grouped(rows[:most], read_at_work(target, rows)) if group in {None, one.id}]
@@ -542,7 +544,7 @@ def _counted(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _matches() -> sa.ColumnElement[bool]:
-    """Return the filter conditions. There are few dead letters, so all conditions except the times are compared row by
+    """Return the filter conditions. There are few dead letters, so all conditions except the times are checked row by
     row.
     """
     same = [sa.or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]

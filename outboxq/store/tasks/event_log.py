@@ -1,17 +1,17 @@
 """Replay the log: read the past states of a task, and follow all events.
 
-A reader follows the log in the order of its sequence numbers, and does not miss transactions that commit late.
+A reader follows the log in order of sequence number, and does not miss transactions that commit late.
 
 On PostgreSQL, a number is drawn before its transaction commits, so a higher number may become visible first. The log up
 to a reader's position is complete if one of these holds:
 
-* There are no gaps in the numbers.
-* They are at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the next
-  transaction will get, read after it. Numbers are drawn one by one, so every number up to the mark was drawn before the
-  mark was made. Every number is drawn after its transaction has got its id, because the transaction has written an
-  entry, lease, task or key before the event, or has requested its id. So the ids of all those transactions are below
-  the mark. When no open transaction has a smaller id, each of them has ended. Either its events are visible, or it was
-  rolled back and its gaps remain.
+* The numbers up to that position have no gaps.
+* The position is at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the
+  next transaction will get, read after it. Numbers are drawn one by one, so every number up to the mark was drawn
+  before the mark was made. Every number is drawn after its transaction has got its id, because the transaction has
+  written an entry, lease, task or key before the event, or has requested its id. So the ids of all those transactions
+  are below the mark. When no open transaction has a smaller id, each of them has ended. Either its events are visible,
+  or it was rolled back and its gaps remain.
 
 A reader keeps a mark until it has passed, and then makes the next one. So it can continue as soon as the transactions
 that were open at the mark have ended, and it never reads more than its limit from its position. A gap delays it only
@@ -31,7 +31,7 @@ transactions below the highest id that has ended. All ids above that, up to the 
 too. An id beyond these comes from another server: the events in a restored dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
-higher ids, and their tasks count as seen when they are committed.
+higher ids, and once these are committed, their tasks count as seen.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _highest() -> sa.ScalarSelect[Any]:
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
 
-    With :only_ready or :only_running, it also had that status. This is inferred from later events.
+    With :only_ready or :only_running, the task must also have had that status. This is inferred from later events.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
@@ -282,7 +282,7 @@ _is_end = sa.and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.le
 
 
 def following(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit events after the number :after, in the order of their numbers."""
+    """Select up to :limit events after the number :after, in order of number."""
     event = execution_events.c
     columns = (column for column in event if column.key != "xact_id")
     return sa.select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
@@ -330,9 +330,9 @@ class Snapshot:
     head: int
     """Sequence number of the newest event that was committed."""
     open: frozenset[int] = frozenset()
-    """Ids of the open transactions with smaller numbers. SQLite does not have any."""
+    """Ids of the transactions below `begun` that were open; empty on SQLite."""
     begun: range = range(0)
-    """Range of the newest ids, above those of the ended transactions."""
+    """Range of the newest ids, above those of all transactions that had ended."""
 
     @classmethod
     def take(cls, target: Target) -> Self:

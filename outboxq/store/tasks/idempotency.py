@@ -1,8 +1,8 @@
 """Write tasks with idempotency keys, take over keys, and return keys to redriven tasks.
 
-Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before
-the key or its task changes, and keys are inserted and locked in a fixed order. So two batches cannot wait for each
-other, and a key is not taken over while its task is being redriven.
+Locks are taken in a fixed order: keys by scope and key, then outbox entries, then executions. A key's row is locked
+before the key or its task changes, and keys are inserted and locked in a fixed order. So two batches cannot wait for
+each other, and a key is not taken over while its task is being redriven.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
 
 
 def keyed_row(task: NewTask) -> tuple[object, ...]:
-    """Return the columns of `KEYED`."""
+    """Return the task's values for the columns of `KEYED`."""
     unique_for = None if task.unique_for is None else task.unique_for.total_seconds()
     return *row(task), task.idempotency_key, unique_for, task.unique_until_finished
 
@@ -319,7 +319,7 @@ def key_holders(g: Grammar) -> Transition:
     """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
 
     def found(r: Relations) -> Statement:
-        """Look up each key by index, regardless of what the planner estimates for the table."""
+        """Look up each key by index, whatever the planner estimates for the table."""
         given = r["given"].c
         mine = sa.select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
         return sa.select(mine.scalar_subquery().label("id")).select_from(r["given"])

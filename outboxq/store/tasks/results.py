@@ -36,7 +36,7 @@ _READS = frozenset({Feature.RESULTS})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The status of a task, and how it ended if it has."""
+    """The status of a task and, if the task has ended, its outcome."""
 
     id: UUID
     task_name: str
@@ -57,7 +57,7 @@ class Standing:
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of each of these tasks that has ended; with `everything`, including unfinished tasks.
+    """Return the standing of each of these tasks that has ended; with `everything`, that of unfinished tasks too.
 
     A task that is missing from the result does not exist or has not been committed. The transaction is not retried
     after an error, because the caller decides when to query again. Raises NotPermitted if the database role is not
@@ -129,7 +129,7 @@ _READS_OF_BATCHES = frozenset({Feature.RESULTS, Feature.BATCHES})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchStanding:
-    """The progress of a batch or a chain, seen from one of its `then` tasks."""
+    """The progress of a batch or a chain, as seen from one of its `then` tasks."""
 
     link: BatchLink
     kind: BatchKind
@@ -283,8 +283,8 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 def ended(g: Grammar) -> sa.Select[Any]:
     """Select those of the given tasks that have ended or, with :everything, all of them.
 
-    Each is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly reading a
-    thousand of them would cause most of the traffic.
+    Each task is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly
+    reading a thousand of them would cause most of the traffic.
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
@@ -306,7 +306,8 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
     """Select the batch for each given place if the task at that place has been enqueued or may never be enqueued; with
     :everything, for all places.
 
-    Each is looked up by its id. The `then` tasks themselves are not read, because a producer is not permitted to read them.
+    Each batch is looked up by its id. The `then` tasks themselves are not read, because a producer is not permitted to
+    read them.
     """
     place = g.rows("places", PLACES)
     has_come = sa.and_(place.c.number > _zero, _batch.stage >= place.c.number)

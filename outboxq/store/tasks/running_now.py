@@ -52,9 +52,9 @@ def later_parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Return how many of the tasks counted by `count_later` in this snapshot there are per state, task and queue,
-    largest number first. Only `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this
-    limit would make due are counted.
+    """Count, by state, task and queue, the tasks that `count_later` counted in this snapshot, largest count first. Only
+    `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would make due are
+    counted.
     """
     up_to = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))
     values = {**_values(wanted, waiting), **bound_to(snapshot, TaskStatus.READY)}
@@ -74,7 +74,7 @@ def run_all_now(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Make due now the matching tasks that are not yet due (see `TaskFilters`), oldest first, at most `limit` of them;
+    """Make the matching tasks that are not yet due (see `TaskFilters`) due now, oldest first, at most `limit` of them;
     returns their number.
 
     `waiting` DELAYED or RETRYING restricts this to tasks in that state. The tasks keep their positions among the tasks
@@ -82,8 +82,9 @@ def run_all_now(
 
     With the `snapshot` of a count, tasks that have since been enqueued or become Ready are left alone. Without
     `snapshot`, one is taken at the beginning. Each batch of 500 is a separate transaction (with `using`, all are part
-    of the caller's). `on_progress` is called after each batch with the number of tasks so far, `stop` is called before
-    each batch, and `on_change` in each transaction with the number of tasks that it changes. Raises InvalidArgument.
+    of the caller's). `on_progress` is called after each batch with the number of tasks changed so far, `stop` is called
+    before each batch, and `on_change` in each transaction with the number of tasks that it changes. Raises
+    InvalidArgument.
     """
     bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), TaskStatus.READY)
     values = {**_values(wanted, waiting), **bound}

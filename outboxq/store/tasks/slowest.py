@@ -35,7 +35,7 @@ class Slow(StrEnum):
     """The time by which tasks are compared."""
 
     DURATION = "duration"
-    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out, because a discarded
+    """The run time of the last attempt, which may still be running. Cancelled tasks are left out, because a discarded
     dead letter ends only when it is discarded.
     """
     WAIT = "wait"
@@ -66,8 +66,8 @@ def slowest(
     **wanted: Unpack[PageFilters],
 ) -> SlowTasks:
     """Return up to `limit` tasks that ran or waited for the longest time, slowest first, among the newest 10,000 with
-    this status (None means any status), or all that are running. They are filtered as in `task_page`. A waiting task
-    has not been started, and is not returned. Raises InvalidArgument.
+    this status (None means any status), or among all running tasks. They are filtered as in `task_page`. A waiting task
+    has not started, so it is not returned. Raises InvalidArgument.
     """
     compared, of = choice(Slow, by, "by"), status_of(status)
     if of is TaskStatus.READY or wanted.get("waiting") is not None:

@@ -42,7 +42,7 @@ class NewStep:
     result: str | None = None
     """The result as JSON."""
     milliseconds: int = 0
-    """The run time of its function, in milliseconds."""
+    """The run time of the step's function, in milliseconds."""
     delay: timedelta | None = None
     """The length of the sleep; None for other steps."""
 

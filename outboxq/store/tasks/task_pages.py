@@ -43,7 +43,7 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The same maximum for a search for an argument, because arguments can be long."""
+"""The lower maximum for a search for an argument, because arguments can be long."""
 LATER = "later"
 """A value of :waiting: not due, whether delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -158,7 +158,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the filters. Raises InvalidArgument."""
     if unknown := wanted.keys() - PageFilters.__annotations__.keys():
         raise InvalidArgument(
-            f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(PageFilters.__annotations__)}"
+            f"unknown filter {', '.join(sorted(unknown))}; the filters are {', '.join(PageFilters.__annotations__)}"
         )
     since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
     exception = storable(wanted.get("exception"), "exception")
@@ -333,8 +333,8 @@ def _entries(*, keyed: bool) -> sa.Select[Any]:
 
 
 def _members() -> sa.Select[Any]:
-    """Select the tasks of :batch by their index. All of them are read, because that index is not ordered by id.
-    Otherwise, the primary key would have to be searched.
+    """Select the tasks of :batch by their index. All of them are read, because that index is not ordered by id: to read
+    fewer, the primary key would have to be searched.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return sa.select(*columns).where(
@@ -441,8 +441,8 @@ def page_of_ids(g: Grammar, *, source: str, up: bool) -> Any:
 
 
 def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a Ready task is in the state :waiting; NULL matches any state, and LATER all that are
-    not due. Only the executions of entries that are not due are looked up.
+    """Return the condition that a Ready task is in the state :waiting; NULL matches any state, and LATER matches all
+    tasks that are not due. Only the executions of entries that are not due are looked up.
     """
     if source not in {"entries", "queue", "batch"}:
         return sa.true()

@@ -103,7 +103,7 @@ def attempts(store: Transactions, task_id: AnyId, *, using: object = None) -> li
 
 
 def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
-    """Return the attempts in these events of a task. The events come oldest first."""
+    """Return the attempts in these events of a task. The events must be sorted oldest first."""
     found: dict[int, Attempt] = {}
     for event in events:
         token, data = event.lease_token, event.event_data
@@ -220,8 +220,8 @@ def select_history(_: Grammar) -> sa.Select[Any]:
 
 
 def select_recent_history(_: Grammar) -> sa.Select[Any]:
-    """Select the newest :limit events of one task, newest first. Each index is read only up to the limit, because
-    tokens grow with events.
+    """Select the newest :limit events of one task, newest first. Each index is read only up to the limit, because lease
+    tokens increase in the order of the events.
     """
     event = execution_events.c
     claims, ends, others = _parts_of_history()
@@ -262,7 +262,7 @@ def ended_by(_: Grammar) -> sa.Select[Any]:
 
 
 def ready_for_retry(g: Grammar) -> sa.Select[Any]:
-    """Select the Ready tasks that are due for a retry, oldest first. A task that is due exactly now counts."""
+    """Select the Ready tasks that may run now, oldest first. A task that is due exactly now counts."""
     return (
         with_lease()
         .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
