@@ -85,7 +85,7 @@ def reserve(engine: Engine) -> Engine:
 def close(engine: Engine) -> None:
     """Close the connections of an engine that only we use. A connection in use is closed when its thread returns it.
 
-    `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
+    `Engine.dispose()` alone would leave that connection open until the garbage collector finds it.
     """
     # A second close would add the listener while another thread calls the listeners.
     if _invalidate not in engine.pool.dispatch.checkin:

@@ -41,7 +41,7 @@ class FailureLog:
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
 
-        `fields` are the fields of the record if a single task caused the failure.
+        `fields` are the fields of the log record if a single task caused the failure.
         """
         kind, now = _kind(error), self._clock()
         with self._lock:
@@ -78,8 +78,8 @@ class FailureLog:
 def say(
     log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Log `what` and the error in one line. `fields` are the fields of a record about a task, to which the exception is
-    added.
+    """Log `what` and the error in one line. `fields` are the fields of a log record about a task; the exception is
+    added to them.
 
     The traceback, with the whole SQL, is logged at DEBUG. The traceback of an error that comes neither from the
     database nor from outboxq is logged with the line, because such an error is a bug.

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 Cells = Sequence[Any]
 """A row in the driver's types."""
 Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
-"""Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
+"""Runs one statement on one connection, and returns the driver's rows. A statement without a result has none."""
 Encoder = Callable[[Any], Any]
 """Converts a Python value, or None, into the driver's."""
 
@@ -150,10 +150,10 @@ def _uuid(stored: object) -> UUID | UnreadableId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alike:
-    """A batch whose rows differ in a few columns. It is neither taken apart into rows nor compared row by row."""
+    """A batch whose rows differ in only a few columns. It is neither taken apart into rows nor compared row by row."""
 
     cells: Mapping[str, Any]
-    """Each column of the batch: the value of all rows or, for `several`, the values in the order of the rows."""
+    """Each column of the batch: the value of all rows or, for a column in `several`, the values in row order."""
     several: frozenset[str]
     """The columns in which rows may differ. None of them is a constant column of the transition."""
 

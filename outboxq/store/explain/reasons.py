@@ -143,7 +143,7 @@ def of_other(task_id: UUID) -> tuple[Cure, ...]:
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
-    """Return a single command."""
+    """Return a command and its purpose, as the only cure in a tuple."""
     return (Cure(purpose, tuple(str(word) for word in words)),)
 
 
