@@ -66,8 +66,8 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool, so that callers that occupy every connection of
-    `engine` do not occupy its connections.
+    """Return an engine for the same database with its own pool, whose connections are free even while callers occupy
+    every connection of `engine`.
 
     Its connections are opened with the engine's arguments and creator. Raises ConfigurationError for an engine that has
     one connection for all threads.

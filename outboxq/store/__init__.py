@@ -148,8 +148,8 @@ FOR_APPLICATIONS = frozenset(
         "workers",
     ]
 )
-"""The attributes of a Store that are for applications. Tab completion lists only these; the others are for workers and
-front ends.
+"""The attributes of a Store that are meant for applications. Tab completion lists only these; the others are for
+workers and front ends.
 """
 
 

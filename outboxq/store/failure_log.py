@@ -30,9 +30,9 @@ class FailureLog:
         self._logged_at: dict[str, float] = {}
         """Time at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
-        """For each kind, the number of failures before the current series that have not been logged."""
+        """For each kind, the number of unlogged failures before the current series."""
         self._unsaid_now: Counter[str] = Counter()
-        """For each kind, the number of failures in the current series that have not been logged."""
+        """For each kind, the number of unlogged failures in the current series."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False

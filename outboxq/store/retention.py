@@ -78,18 +78,18 @@ def prune(
     about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
     the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
     skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task of a batch or a chain is
-    kept until the batch has ended before that time and the tasks after it have completed or were cancelled; a Failed
-    task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped
-    ticks) are deleted at the same age, and so are records of what people changed (`actions`), but not those of the last
-    90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
-    `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the number
-    of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
+    deleted only if the batch also ended before that time and the tasks after it have completed or were cancelled; a
+    Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers,
+    skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those of
+    the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is.
+    With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the
+    number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
     during a drop, which takes about as long as reading the partition's tasks once. Therefore partitions are not dropped
     if `using` is given. Then the rows of the other partitions are deleted. With `whole_partitions`, these rows are left
-    to later drops, so tasks may be kept for the length of one more partition.
+    to later drops, so tasks may be kept longer, by up to the period of one partition.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)

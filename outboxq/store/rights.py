@@ -37,7 +37,9 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The privileges of the store's database role, as far as they are known, and methods that grant them to other roles."""
+    """The privileges of the store's database role, as far as they are known, and methods that grant privileges to other
+    roles.
+    """
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
         """`works` is True if the store belongs to a worker."""

@@ -1,5 +1,5 @@
-"""Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener is receiving
-(PostgreSQL).
+"""Name the channel of the trigger that wakes workers, notify workers without the trigger, and prove that a listener is
+receiving (PostgreSQL).
 
 The channel is named after the schema in which the outbox table is now. So the name is the same for programs that find
 the table by a search path, for programs that name the schema, and for the trigger itself.

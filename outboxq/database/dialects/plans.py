@@ -91,8 +91,8 @@ class Prepared:
         return self.read(self.fetch(execute, self.bind(values)))
 
     def fetch(self, execute: Execute, parameters: Mapping[str, Any]) -> Iterable[Cells]:
-        """Return the driver's rows. An error from the driver gets this statement's text as its attribute
-        `outboxq_sql`.
+        """Return the driver's rows. An error from the driver gets the attribute `outboxq_sql`, which is this
+        statement's text.
         """
         try:
             return execute(self.sql, parameters)

@@ -188,8 +188,8 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A driver that begins transactions by itself, as with Django, counts as
-    having one open.
+    """Return True if a transaction is open. A driver that begins transactions by itself, as it does under Django,
+    counts as having one open.
     """
     return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 

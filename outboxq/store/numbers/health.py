@@ -1,7 +1,7 @@
 """Find what needs attention: one evaluation for the command line, the dashboard and Prometheus.
 
-Each rule yields one problem for each cause, no matter how many queues have it. A problem that results from another one
-is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
+Each rule yields one problem for each cause, no matter how many queues it affects. A problem that results from another
+one is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
 
 
 def failed_lately(facts: Facts, limits: HealthLimits) -> dict[str, int]:
-    """Return the number of recent dead letters in each queue; empty if there are few enough."""
+    """Return the number of recent dead letters in each queue; empty if their total is within the limit."""
     found = {row["name"]: row["number"] for row in facts.rows("failed_lately")}
     return found if limits.failed is not None and sum(found.values()) > limits.failed else {}
 
@@ -182,7 +182,7 @@ def _when(facts: Facts, group: DeadLetterGroup) -> str:
 
 
 def _period(value: timedelta) -> str:
-    """Return the words after "in the last": hour, 10 min."""
+    """Return the words after "in the last", such as "hour" or "10 min"."""
     return "hour" if value == timedelta(hours=1) else span_of(value)
 
 

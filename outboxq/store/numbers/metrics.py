@@ -2,7 +2,7 @@
 after 90 days.
 
 A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
-sums in one transition, so each row is rolled up once, even if two workers attempt it.
+sums in one transition, so each row is rolled up only once, even if two workers attempt it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TaskMetric:
     """The attempts at one task in one queue that ended on one worker within a span of ten seconds."""
 
     id: UUID
-    """The id of the row, by which a row that is sent twice is written only once."""
+    """The id of the row. It ensures that a row that is sent twice is written only once."""
     queue: str
     task_name: str
     counts: AttemptCounts
@@ -202,8 +202,8 @@ class Metrics:
         """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of
         spans.
 
-        Each span is a separate transaction, and is rolled up once, however many workers attempt it. The call returns
-        early if the owner of the store has no time left.
+        Each span is a separate transaction, and is rolled up only once, however many workers attempt it. The call
+        returns early if the owner of the store has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -252,8 +252,8 @@ def first_counted(target: Target) -> datetime | None:
 def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
     """Return the duration that `percent` of the values do not exceed, by nearest rank, interpolated within its bucket.
 
-    The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration
-    above one hour counts as one hour.
+    The bounds of the buckets double, so the error is less than a factor of two. Returns None for an empty histogram. A
+    duration above one hour counts as one hour.
     """
     upto = [*accumulate(histogram)]
     if not upto or not upto[-1]:

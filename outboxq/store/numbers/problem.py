@@ -140,7 +140,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A broken rule, with one cause. If several queues, schedules or batches have it, they share one problem."""
+    """A broken rule, with one cause. If the cause affects several queues, schedules or batches, they share one problem."""
 
     rule: Rule
     subjects: tuple[str, ...]

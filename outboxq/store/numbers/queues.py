@@ -119,8 +119,8 @@ class Queues(Answering):
     ) -> QueueSettings:
         """Limit how many tasks in a queue run at once, or how many start per period: `rate=(100,
         timedelta(minutes=1))`. The limits per key apply to the running tasks with the same concurrency key, and to the
-        starts per period with the same key. An omitted limit is not changed, and None removes a limit. Running tasks
-        continue. `create` works as in `pause`. Raises InvalidArgument and QueueNotFound.
+        starts per period of tasks with the same key. An omitted limit is not changed, and None removes a limit. Running
+        tasks continue. `create` works as in `pause`. Raises InvalidArgument and QueueNotFound.
         """
         counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
         rates = {"rate": rate, "rate_per_key": rate_per_key}
@@ -446,7 +446,7 @@ def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def forget_key_rates(_: Grammar) -> sa.Delete:
-    """Delete the rows that record how much the keys in :queue have used of their rates."""
+    """Delete the rows that record how much of their rates the keys in :queue have used."""
     return sa.delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 
