@@ -48,7 +48,7 @@ class Prepared:
         self._required: list[str] = []
         self._optional: list[str] = []
         self._defaults: dict[str, Any] = {}
-        """The parameters that are not required: the optional ones, and the constants of the text."""
+        """The parameters that are not required: optional parameters, and the constants of the text."""
         self.encoders: dict[str, Encoder] = {}
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)

@@ -83,7 +83,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A command that helps."""
+    """A command that helps to solve a problem."""
 
     purpose: str
     """Purpose of the command in words: ``resume it``."""

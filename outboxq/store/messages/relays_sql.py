@@ -309,7 +309,7 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
         .correlate(relays)
         .subquery("refused")
     )
-    # A relay's queue contains only its refused events, of which only redriven ones are waiting or running.
+    # A relay's queue contains only its refused events. Of these, only redriven ones are waiting or running.
     waiting, running = (
         sa.select(one).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
     )

@@ -164,7 +164,9 @@ def held_snapshots(_: Grammar) -> sa.Select[Any]:
 
 
 def hot_tables(g: Grammar) -> sa.Select[Any]:
-    """Select the row counts of the tables whose rows live only briefly, and whether and when they are vacuumed."""
+    """Select, for each table whose rows live only briefly, the row counts, the last vacuum, and whether autovacuum is
+    on.
+    """
     oids = [g.oid(name) for name in HOT]
     return (
         sa.select(

@@ -338,7 +338,7 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         rule=Rule.WORKER_LOST,
         subjects=tuple(one.label for one in found),
         sentence=f"{who}; {then}",
-        cures=tuple(Cure("see which tasks", ("workers", "show", one.worker_id)) for one in found[:1]),
+        cures=tuple(Cure("see its tasks", ("workers", "show", one.worker_id)) for one in found[:1]),
         tasks=tasks,
         age=max(facts.age(one.since) for one in found),
     )

@@ -134,7 +134,7 @@ def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stuck:
-    """The numbers of keys and batches that wait for a person."""
+    """The numbers of keys and batches that are waiting for a person to act."""
 
     held_keys: Mapping[str, int]
     """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
@@ -143,7 +143,7 @@ class Stuck:
 
 
 def stuck(store: Transactions, *, using: object = None) -> Stuck:
-    """Return the numbers of held keys and of batches that wait for a person, in one statement."""
+    """Return the numbers of held keys and of batches that are waiting for a person to act, in one statement."""
 
     def work(target: Target) -> Stuck:
         rows = target.run(stuck_signs, store.values(target, most=BOUND))
