@@ -66,8 +66,8 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool, so that callers that occupy every connection of
-    `engine` do not occupy its connections.
+    """Return an engine for the same database with its own pool, whose connections are free even while callers occupy
+    every connection of `engine`.
 
     Its connections are opened with the engine's arguments and creator. Raises ConfigurationError for an engine that has
     one connection for all threads.
@@ -85,7 +85,7 @@ def reserve(engine: Engine) -> Engine:
 def close(engine: Engine) -> None:
     """Close the connections of an engine that only we use. A connection in use is closed when its thread returns it.
 
-    `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
+    `Engine.dispose()` alone would leave that connection open until the garbage collector finds it.
     """
     # A second close would add the listener while another thread calls the listeners.
     if _invalidate not in engine.pool.dispatch.checkin:

@@ -74,7 +74,7 @@ class Grammar(Protocol):
     schema: str | None
     """The schema of our tables; None if the connection's search path finds them."""
     one_statement: bool
-    """True if a transition is one statement, in which a step reads what an earlier step returned at no cost."""
+    """True if a transition is one statement, in which reading the rows that an earlier step returned costs nothing."""
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
@@ -96,7 +96,7 @@ class Grammar(Protocol):
         """Return the time that is `seconds` after `moment`."""
 
     def due(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
-        """Return the due time of a new task: `moment`; if that is NULL, `seconds` from now.
+        """Return the due time of a new task: `moment` or, if that is NULL, `seconds` from now.
 
         With Python's clock, `moment` is not NULL.
         """
@@ -130,7 +130,8 @@ class Grammar(Protocol):
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return a JSON object with one pair, whose value is not NULL. This is a third of the work that `json` does.
+        """Return a JSON object with one pair, whose value is not NULL. This takes a third of the work that `json`
+        takes.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """
@@ -172,7 +173,7 @@ class Grammar(Protocol):
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
         """Return the next position for each row in the batch. Positions increase in the order of the batch.
 
-        `given` None: there is only one row.
+        If `given` is None, there is only one row.
         """
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
@@ -236,7 +237,9 @@ class Grammar(Protocol):
         """
 
     def set_back(self) -> sa.Select[Any]:
-        """Select one row, `id`, if the counter of positions is lower than the largest position of a task."""
+        """Select one row, with the column `id`, if the counter of positions is lower than the largest position of a
+        task.
+        """
 
     def set_forward(self) -> Transition:
         """Raise the counter of positions to the largest position if it is lower than that."""
@@ -285,7 +288,7 @@ def insert_values(
 ) -> _Insert:
     """Complete the INSERT `new`, so that it writes `values` for each of `rows` for which all of `where` are true.
 
-    `rows` None: it writes them once.
+    If `rows` is None, it writes them once.
     """
     row = sa.select(*values.values()).where(*where)
     return new.from_select(list(values), row if rows is None else row.select_from(rows))

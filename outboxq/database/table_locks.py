@@ -158,8 +158,8 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     """Lock these tables, if they exist, against all other use, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
-    too. All of them are locked here, in one order, so that no later statement has to wait while it makes other sessions
-    wait. Raises Busy.
+    too. All of the tables are locked here, in one order, so that no later statement has to wait while it makes other
+    sessions wait. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names
@@ -180,7 +180,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
 
 
 def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeout: str | None = None) -> Row:
-    """Set these timeouts of the transaction from now on; None leaves one as it is. Returns the previous ones."""
+    """Set these timeouts of the transaction from now on; None leaves a timeout unchanged. Returns the previous ones."""
     values = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
     return dialect.compiled[limits].run(execute, values)[0]
 
@@ -256,7 +256,7 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
 def limits(_: Grammar) -> sa.Select[Any]:
     """Set the transaction's timeouts from now on, and return the previous ones: strings with their units.
 
-    A statement timeout of NULL leaves it as it is.
+    A :statement_timeout of NULL leaves that timeout unchanged.
     """
     locking: sa.ColumnElement[str]
     running: sa.ColumnElement[str]

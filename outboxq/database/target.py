@@ -53,8 +53,8 @@ class Target(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise InvalidTarget if the connection's next write would not commit and roll back together with the caller's
-        rows.
+        """Raise InvalidTarget if the connection's next write would not be committed or rolled back together with the
+        caller's rows.
         """
 
     @abstractmethod
@@ -75,13 +75,15 @@ class Target(ABC):
         return compiled.run(execute, values, rows)
 
     def ensure_readable(self) -> None:
-        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. It does
+        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. This does
         not need a round trip.
         """
         self.dialect.ensure_readable(self._raw())
 
     def is_aborted(self) -> bool:
-        """Return True if the transaction refuses further statements because of an error. It does not need a round trip."""
+        """Return True if the transaction refuses further statements because of an error. This does not need a round
+        trip.
+        """
         return self.dialect.is_aborted(self._raw())
 
     def explain(self, error: Exception) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 else:
 
     class TypedColumns:
-        """Columns as attributes of a class. SQLAlchemy has had such a class since 2.1, and type checkers see that
-        class.
+        """Columns as attributes of a class. SQLAlchemy has had such a class since version 2.1, and type checkers see
+        that class.
         """
 
 

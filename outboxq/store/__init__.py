@@ -148,16 +148,16 @@ FOR_APPLICATIONS = frozenset(
         "workers",
     ]
 )
-"""The attributes of a Store that are for applications. Tab completion lists only these; the others are for workers and
-front ends.
+"""The attributes of a Store that are meant for applications. Tab completion lists only these; the others are for
+workers and front ends.
 """
 
 
 class Store(Answering, Claiming):
     """All operations on outboxq's tables, for any synchronous code.
 
-    Operations on tasks, and those for maintenance, are methods. The others are grouped by noun, as in
-    ``queues.pause()`` and ``dead_letters.list()``.
+    Task and maintenance operations are methods. The others are grouped by noun, as in ``queues.pause()`` and
+    ``dead_letters.list()``.
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
     error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start. With
@@ -194,7 +194,7 @@ class Store(Answering, Claiming):
     outlasting_leases = recovery.outlasting_leases
     due_again = recovery.due_again
 
-    # Operations on a task by people
+    # Operations that people perform on a task
     schedule_retry = operations.schedule_retry
     reschedule = operations.reschedule
     cancel = operations.cancel

@@ -49,12 +49,11 @@ class Actions:
         replaced: Callable[[T], Mapping[str, Any]] = lambda _: _NOTHING,
         using: object = None,
     ) -> T:
-        """Make a change and record it, in one transaction; returns what `change` returns.
+        """Make a change and record it in one transaction, and return what `change` returns.
 
         `change` is called with the open transaction, which it passes on as `using` to the methods of the store.
-        `number` returns the number of changes that the record states. If it is 0, nothing is recorded. `replaced`
-        returns the former values, which are added to the record's details. If `change` raises an error, nothing is
-        written.
+        `number` returns the number of changes to record. If that is 0, nothing is recorded. `replaced` returns the
+        former values, which are added to the record's details. If `change` raises an error, nothing is written.
         """
         made: builtins.list[T] = []
 
@@ -71,13 +70,13 @@ class Actions:
         return self._store.run(work, using=using, done=done)
 
     def adding(self, action: NewAction) -> Callable[[Target, int], None]:
-        """Return the `on_change` of a bulk change: in each of its transactions, the number of tasks is added to the
+        """Return the `on_change` callback of a bulk change, which adds the number of tasks in each transaction to the
         record.
         """
         return partial(self._add, action)
 
     def adding_to(self, action_id: UUID) -> Callable[[Target, int], None]:
-        """Return the `on_change` of a bulk change that another process has recorded; see `begin`."""
+        """Return the `on_change` callback of a bulk change that another process has recorded; see `begin`."""
 
         def add(target: Target, number: int) -> None:
             target.run(count_up, {"id": action_id, "changed": number})
@@ -85,8 +84,8 @@ class Actions:
         return add
 
     def begin(self, action: NewAction, *, using: object = None) -> None:
-        """Record a bulk change that another process makes. That process adds the numbers of its transactions to this
-        record.
+        """Record a bulk change that another process will make. That process adds the number of tasks in each of its
+        transactions to this record.
         """
         self._store.run(partial(self._add, action, number=0), using=using)
 
@@ -178,7 +177,7 @@ def count_up(_: Grammar) -> sa.Update:
 
 
 def is_written(_: Grammar) -> sa.Select[Any]:
-    """Select one row if the record is written."""
+    """Select one row if the record exists."""
     return sa.select(_action.id).where(_action.id == _written["id"])
 
 

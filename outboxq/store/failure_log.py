@@ -30,9 +30,9 @@ class FailureLog:
         self._logged_at: dict[str, float] = {}
         """Time at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
-        """For each kind, the number of failures before the current series that have not been logged."""
+        """For each kind, the number of unlogged failures before the current series."""
         self._unsaid_now: Counter[str] = Counter()
-        """For each kind, the number of failures in the current series that have not been logged."""
+        """For each kind, the number of unlogged failures in the current series."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False
@@ -41,7 +41,7 @@ class FailureLog:
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
 
-        `fields` are the fields of the record if a single task caused the failure.
+        `fields` are the fields of the log record if a single task caused the failure.
         """
         kind, now = _kind(error), self._clock()
         with self._lock:
@@ -78,8 +78,8 @@ class FailureLog:
 def say(
     log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Log `what` and the error in one line. `fields` are the fields of a record about a task, to which the exception is
-    added.
+    """Log `what` and the error in one line. `fields` are the fields of a log record about a task; the exception is
+    added to them.
 
     The traceback, with the whole SQL, is logged at DEBUG. The traceback of an error that comes neither from the
     database nor from outboxq is logged with the line, because such an error is a bug.

@@ -1,4 +1,4 @@
-"""Delete old finished tasks, one by one or in whole partitions, and create future partitions."""
+"""Delete old finished tasks, in batches or in whole partitions, and create future partitions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ compared with 1,991 in batches of 50 with pauses, and the p99 of a claim was 1.1
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""The time per task, relative to the fastest batch, above which a pause follows a batch."""
+"""The ratio of a batch's time per task to that of the fastest batch, above which a pause follows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -78,18 +78,18 @@ def prune(
     about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
     the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
     skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task of a batch or a chain is
-    kept until the batch has ended before that time and the tasks after it have completed or were cancelled; a Failed
-    task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped
-    ticks) are deleted at the same age, and so are records of what people changed (`actions`), but not those of the last
-    90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
-    `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the number
-    of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
+    deleted only if the batch also ended before that time and the tasks after it have completed or were cancelled; a
+    Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers,
+    skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those of
+    the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is.
+    With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the
+    number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
     during a drop, which takes about as long as reading the partition's tasks once. Therefore partitions are not dropped
     if `using` is given. Then the rows of the other partitions are deleted. With `whole_partitions`, these rows are left
-    to later drops, so tasks may be kept for the length of one more partition.
+    to later drops, so tasks may be kept longer, by up to the period of one partition.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
@@ -154,7 +154,7 @@ class Pace:
             self.batch = max(self.batch // 2, _FEWEST)
         if self._pause is not None:
             return self._pause
-        # On SQLite, a waiting writer only tries again now and then. On PostgreSQL, other sessions are held up only if
+        # On SQLite, a waiting writer tries again only now and then. On PostgreSQL, other sessions are held up only if
         # the server is overloaded.
         share = _SHARE if self._one_writer else min(each / self._shortest - _USUAL, _SHARE)
         return max(0.0, share * seconds)
@@ -171,7 +171,7 @@ def _delete(
     on_progress: Progress,
     on_change: OnChange | None,
 ) -> int:
-    """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones
+    """Delete the rows between two ids in batches, and return the number of deleted tasks, including the earlier ones
     (`deleted`).
     """
 
@@ -233,12 +233,12 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions for the current period and the next `ahead` periods; returns the number of
+        """Create the missing partitions for the current period and the next `ahead` periods, and return the number of
         pairs created.
 
         This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one
-        query. Only the owner of the tables can create partitions; for any other role, a warning is logged. The call
-        tries briefly and repeatedly to lock a busy table, and then raises LockNotAvailable.
+        query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If a table
+        is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
@@ -265,7 +265,7 @@ class TimePartitions:
     def drop_before(
         self, before: datetime, values: Mapping[str, Any], stop: Stop, on_change: OnChange | None = None
     ) -> int:
-        """Drop the partitions that ended before this time, oldest first; returns the number of deleted tasks."""
+        """Drop the partitions that ended before this time, oldest first, and return the number of deleted tasks."""
         layout = self.layout()
         if layout is None or not layout.owned:
             return 0
@@ -348,7 +348,7 @@ class TimePartitions:
         return self._briefly(work, done=lambda target: None if _has(target, one) else went)
 
     def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
-        """Run work that locks whole tables. All other sessions queue behind such a lock, so the attempt is given up
+        """Run work that locks whole tables. All other sessions queue behind such a lock, so an attempt is given up
         quickly, and repeated after a pause.
         """
         stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self._store.gone)
@@ -440,8 +440,8 @@ def prune_unrouted(g: Grammar) -> Transition:
     """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than
     :before.
 
-    They are selected without an order, because the planner would otherwise scan the whole log in number order instead
-    of only the events without a task.
+    They are selected without an order, because the planner would otherwise scan the whole log in `sequence_num` order
+    instead of only the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 

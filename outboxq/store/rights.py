@@ -37,10 +37,12 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The privileges of the store's database role, as far as they are known, and methods that grant them to other roles."""
+    """The privileges of the store's database role, as far as they are known, and methods that grant privileges to other
+    roles.
+    """
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
-        """`works`: the store belongs to a worker."""
+        """`works` is True if the store belongs to a worker."""
         self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
@@ -69,7 +71,8 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up which one it is.
+        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up which one is
+        missing.
 
         `begin` is the kind of transaction that failed.
         """
@@ -82,17 +85,17 @@ class Rights:
             raise complaint(lacking, role, enqueues or ()) from error
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
-        """Return the GRANT statements that the database role `name` needs for this role, in the schema of the tables.
-        They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given for a
-        role other than a producer, and UnsupportedDatabase on SQLite.
+        """Return the GRANT statements that give the database role `name` the privileges of `role` in the schema of the
+        tables. They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given
+        for a role other than a producer, and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
-        """Run the `grants` in one transaction; returns them.
+        """Run the `grants` in one transaction, and return them.
 
-        Raises NotPermitted, and grants nothing, if the role still lacks a privilege: PostgreSQL merely warns
-        about a privilege that it cannot grant.
+        Raises NotPermitted, and grants nothing, if the role still lacks a privilege: PostgreSQL merely warns if a
+        privilege cannot be granted.
         """
 
         def work(target: Target) -> list[str]:
@@ -104,7 +107,7 @@ class Rights:
             if lacking := lacks(target, wanted, grantee=name):
                 owned = "schema" if any(row["kind"] == Kind.SCHEMA for row in lacking) else "tables"
                 raise NotPermitted(
-                    f"nothing was granted: the current role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
+                    f"nothing was granted: the current role cannot grant {listed(lacking)} to {name!r}; run this as the owner "
                     f"of the {owned}"
                 )
             return statements
@@ -143,7 +146,7 @@ class Rights:
 
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
-    """Return a row for each of these privileges that the role of the transaction, or `grantee`, lacks. It never
+    """Return a row for each of these privileges that the role of the transaction, or `grantee`, lacks. This never
     raises an error.
     """
     if not target.dialect.has_roles:
@@ -177,7 +180,7 @@ def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()
     options = "".join(f" --with {feature}" for feature in sorted(features))
     needer = f"{'an' if role is Role.OPERATOR else 'a'} {role}"
     return NotPermitted(
-        f"the database role {who!r} lacks {listed(lacking)} in the schema {schema!r}, which {needer} needs; let the owner of the "
+        f"the database role {who!r} lacks {listed(lacking)} in the schema {schema!r}, which {needer} needs; have the owner of the "
         f"tables run: outboxq grants --role {role}{options} {shlex.quote(who)} --apply"
     )
 

@@ -28,7 +28,8 @@ def check_fit(target: Target, url: sa.URL | None) -> None:
 
 
 def explain_undefined(target: Target, error: Exception, check: Callable[[Target], None]) -> None:
-    """Raise SchemaOutOfDate if the database does not know a name in a statement because of the state of our tables.
+    """Raise SchemaOutOfDate if the database does not recognize a name in a statement because of the state of our
+    tables.
 
     `error` has ended the transaction of `target`, which is our own and is rolled back. `check` raises SchemaOutOfDate
     unless the tables fit. It is called only after such an error, so that successful transactions do not need an extra
@@ -47,7 +48,7 @@ def explain_undefined(target: Target, error: Exception, check: Callable[[Target]
 
 @contextmanager
 def in_a_transaction_that_goes_on() -> Iterator[None]:
-    """Add a note to a SchemaOutOfDate: the caller's transaction is still usable."""
+    """Add a note to a SchemaOutOfDate error: the caller's transaction is still usable."""
     try:
         yield
     except SchemaOutOfDate as error:
@@ -62,7 +63,7 @@ def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], st
     SchemaOutOfDate for the tables of an unreleased version. `place` returns the name of the database for the error.
     """
     columns = {row["name"] for row in run(version_columns)}
-    if version_table.c.oldest_code.name not in columns:  # Alembic has only created the table
+    if version_table.c.oldest_code.name not in columns:  # so far, Alembic has created only the table
         return None, None
     if version_table.c.fingerprint.name not in columns:
         ensure_released(None, place)

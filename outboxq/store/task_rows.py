@@ -38,9 +38,7 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns of the rows given to an enqueue that are not columns of the execution: they determine the times in its
-entry.
-"""
+"""Columns given to an enqueue that are not columns of the execution. They determine the times in its outbox entry."""
 _GIVEN = """
     id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
     partition_key on_dead_letter topic expires_at expires_seconds
@@ -77,7 +75,7 @@ _cells = attrgetter(*_PATHS)
 
 _OF_SOME = ("pipeline_execution_id", "partition_key", "topic", "expires_at", "expires_seconds")
 PLAIN_TASK: Columns = {name: kind for name, kind in NEW_TASK.items() if name not in _OF_SOME}
-"""The columns of a new task that is alone: it has no key, topic, expiry, pipeline or idempotency key."""
+"""The columns of a plain new task, which has no key, topic, expiry, pipeline or idempotency key."""
 OWN = ("id", "args", "headers")
 """The columns in which tasks with the same options differ."""
 _is_of_some = attrgetter(
@@ -132,7 +130,7 @@ def plain_columns(task: NewTask) -> dict[str, Any]:
 
 
 def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK`, of which `columns` are already known, with the values of every statement."""
+    """Return the columns of `PLAIN_TASK` and the values of every statement. `columns` are the columns already known."""
     row = {**columns, **values, "id": task.id, "args": task.args, "headers": task.headers}
     if (now := values["now"]) is not None and task.available_at is None:
         row["available_at"] = now + task.delay  # the clock is Python's
@@ -167,7 +165,9 @@ def new_entry(
 def new_execution(
     g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause | None
 ) -> Statement:
-    """Insert an execution for each of `rows` (None: only one): Ready, with the `given` values and the values of its entry."""
+    """Insert a Ready execution for each of `rows` (None: only one), with the `given` values and the values of its
+    entry.
+    """
     values = {
         **given,
         "position": entry.position,
@@ -191,8 +191,7 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
 
 
 def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
-    """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and
-    `asked`.
+    """Insert the Created events of the tasks that have an entry. Each contains the due time, the position, and `asked`.
 
     `asked` contains the members that name an idempotency key; they are NULL for a task without a key. `verify` reads
     the position and the key to check that they are not lost. Most tasks have neither, and so do not cost anything
@@ -225,7 +224,9 @@ def event(
     worker_id: sa.ColumnElement[Any] = _NO_WORKER,
     lease_token: sa.ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
-    """Insert one event for each of `rows` (None: only one). `task` has the columns that name the task; the last two name a claim."""
+    """Insert one event for each of `rows` (None: only one). `task` has the columns that name the task; the last two
+    arguments name a claim.
+    """
     values = {
         "pipeline_execution_id": task.pipeline_execution_id,
         "task_execution_id": task.id,
@@ -289,7 +290,7 @@ def key_held(g: Grammar, execution: Any) -> Statement:
 
 
 def key_freed(g: Grammar, execution: Any) -> Statement:
-    """Free the partition keys of the other tasks for the next task with the key."""
+    """Free the partition keys of the other tasks, each for the next task with that key."""
     free = (
         sa.select(execution.id)
         .where(execution.partition_key.is_not(None), sa.not_(_holds(execution)))
@@ -305,10 +306,10 @@ def _holds(execution: Any) -> sa.ColumnElement[bool]:
 def rescheduled(
     g: Grammar, found: Step, *, due: sa.ColumnElement[Any], reason: str, given: Columns | None = None
 ) -> Transition:
-    """Replace the entries that `found` selects and locks with entries that are `due` at the given time, which may
-    depend on the old ones.
+    """Delete the entries that `found` selects and locks, and insert new ones, `due` at the given time, which may depend
+    on the old entries.
 
-    Returns the old ones.
+    Returns the old entries.
     """
     outbox, execution = task_outbox.c, task_executions.c
 

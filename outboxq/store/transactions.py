@@ -41,10 +41,10 @@ see the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""The wait between attempts, which is short enough for a database to be used as soon as it is back."""
+"""The wait between attempts: short, so that a database is used again as soon as it is back."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
-"""Seconds after which a transaction is not retried."""
+"""Seconds after which a transaction is no longer retried."""
 _patience: ContextVar[float | None] = ContextVar("patience", default=None)
 """The value for this thread; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
@@ -191,10 +191,10 @@ class Transactions:
         """Run `work` in the caller's transaction or in a separate one. It is retried after temporary errors, unless
         `gives_up` returns True.
 
-        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` reads from the
-        tables what `work` returned, if it was committed; otherwise it returns None. `enqueues` marks the transaction of
-        a producer that uses these features. Raises NotPermitted if a privilege is missing, either before `work` or, in
-        our own transaction, after it.
+        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` is called: if
+        the work was committed, it reads from the tables what `work` returned; otherwise it returns None. `enqueues`
+        marks the transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing,
+        either before `work` or, in our own transaction, after it.
         """
         if using is not None:
             # A target is the transaction of an enclosing call, which has checked it.
@@ -254,8 +254,8 @@ class Transactions:
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it is in another
-        database, lacks our tables, or (with `enqueues`) if its role lacks a privilege.
+        """Return the caller's transaction. Raises an error, while the transaction is still usable, if its database is
+        another one or lacks our tables, or if (with `enqueues`) its role lacks a privilege.
         """
         dialect = None if self.engine is None else self.dialect
         target = target_of(using, schema=self.schema, dialect=dialect)

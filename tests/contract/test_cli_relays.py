@@ -163,7 +163,7 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     [problem] = late(database)
     assert problem.subjects == ("orders",)
     assert problem.sentence.startswith("2 events of the relay 'orders' are not published, the oldest for ")
-    assert problem.sentence.endswith("no worker serves all of its shards")
+    assert problem.sentence.endswith("not every shard has a worker")
     assert problem.cures[0].command == ("relay", "run")
     assert late(database, relay_late=None) == []
 

@@ -117,7 +117,7 @@ def test_a_role_that_may_not_end_the_session_learns_which_right_it_lacks(postgre
 
 @pytest.mark.parametrize("text", ["4711", "4711@", "x@2026-11-23T02:30:00Z", "4711@2026-11-23T02:30:00", "@"])
 def test_a_session_needs_its_process_and_its_start(postgresql, text):
-    with pytest.raises(InvalidArgument, match="is not a session: write the process and its start"):
+    with pytest.raises(InvalidArgument, match="is not a session: give the process ID and start time"):
         postgresql.store.end_session(text)
 
 

@@ -165,7 +165,7 @@ def test_a_migrators_rights_are_granted_by_the_owner_of_the_schema(made):
     weak, name = made.role(), made.role()
     done = outboxq("grants", "--role", "migrator", "--apply", name, "--url", made.url_of(weak))
     assert done.exit_code == 77
-    assert done.stderr.endswith("run it as the owner of the schema\n")
+    assert done.stderr.endswith("run this as the owner of the schema\n")
 
 
 def test_what_a_producer_does_besides_is_granted_to_a_worker_as_a_producer(made):

@@ -41,7 +41,7 @@ SQLITE_MINIMUM = (3, 35)
 
 def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None = None) -> Dialect:
     """Return the dialect of a database. Its statements are compiled once for each schema and parameter style
-    (PostgreSQL has one).
+    (PostgreSQL has only one style).
 
     Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, and ConfigurationError without
     psycopg.

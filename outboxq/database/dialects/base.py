@@ -87,8 +87,8 @@ class Dialect(ABC):
     no server.
     """
     reads_before_writing: ClassVar[bool]
-    """True if a claim or a recovery must read before it begins to write, so that idle workers do not queue for the only
-    writer's lock.
+    """True if a claim or a recovery must read before it begins to write, so that idle workers do not queue for the
+    single writer's lock.
     """
     connection_options: ClassVar[Mapping[str, Any]]
     """Execution options for connections of an application's engine on which we begin transactions ourselves."""
@@ -99,7 +99,7 @@ class Dialect(ABC):
     notifies: ClassVar[bool]
     """True if the database notifies sleeping workers of new tasks (`dialects/channel.py`)."""
     stops_midway: ClassVar[bool]
-    """True if a signal may raise an exception in the middle of a statement, after which its connection is unusable."""
+    """True if a signal may raise an exception in the middle of a statement, which leaves the connection unusable."""
     has_roles: ClassVar[bool]
     """True if a connection's role determines its privileges."""
     has_partitions: ClassVar[bool]
@@ -192,11 +192,11 @@ class Dialect(ABC):
         return False
 
     def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether no connection could be made because the server is starting, or does not listen yet."""
+        """Return whether no connection could be made because the server is starting, or is not listening yet."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the statement that locks whole tables failed because of a timeout or a deadlock."""
+        """Return whether a statement that locks whole tables failed because of a timeout or a deadlock."""
         return False
 
     @abstractmethod
@@ -244,7 +244,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_undefined(self, error: BaseException) -> bool:
-        """Return whether the database does not know a table, a column or a function that a statement names."""
+        """Return whether the database does not recognize a table, a column or a function that a statement names."""
 
     @abstractmethod
     def normalize_url(self, url: URL) -> URL:
@@ -264,7 +264,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
-        """Send such a message over a driver's connection, to which `execute` belongs."""
+        """Send a message from `begin_statements` over a driver's connection, to which `execute` belongs."""
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
@@ -294,7 +294,7 @@ class Dialect(ABC):
         """Configure an engine's connections for outboxq."""
 
     def ensure_readable(self, raw: Any) -> None:  # noqa: B027
-        """Raise UnsupportedDatabase if strings would not be read back as they were written. It does not need a round
+        """Raise UnsupportedDatabase if strings would not be read back as they were written. This does not need a round
         trip.
         """
 
@@ -307,7 +307,7 @@ class Dialect(ABC):
         """Apply the settings with which our transactions begin to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use stop waiting for a lock early, and then request the lock
+        """Make the connections of an engine that only we use give up waiting for a lock early, and then request it
         again.
         """
 
@@ -360,7 +360,7 @@ class Dialect(ABC):
         return self.plan(built) if isinstance(built, Transition) else self.prepare(built)
 
     def prepare(self, statement: Statement) -> Prepared:
-        """Compile a statement whose text differs from call to call, without keeping it."""
+        """Compile a statement whose text differs from call to call, without caching it."""
         return Prepared(statement, self.compiler, self.schema)
 
     @abstractmethod
@@ -382,8 +382,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return the exception that `error` replaced if that was not an Exception, such as KeyboardInterrupt; otherwise
-    None.
+    """Return the exception that `error` replaced if, like KeyboardInterrupt, it is not an Exception; otherwise None.
 
     `before` is the exception that was already being handled when the work began.
     """

@@ -300,7 +300,7 @@ def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
 
 
 def writing_transactions(_: Any) -> sa.Select[Any]:
-    """Select the transactions of the server that have written rows, oldest first: those of sessions and prepared ones.
+    """Select the server's transactions that have written rows, oldest first, including prepared transactions.
 
     A role that is not permitted to see the transactions of other roles finds only its own.
     """

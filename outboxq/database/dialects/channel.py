@@ -1,5 +1,5 @@
-"""Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener is receiving
-(PostgreSQL).
+"""Name the channel of the trigger that wakes workers, notify workers without the trigger, and prove that a listener is
+receiving (PostgreSQL).
 
 The channel is named after the schema in which the outbox table is now. So the name is the same for programs that find
 the table by a search path, for programs that name the schema, and for the trigger itself.
@@ -28,10 +28,10 @@ ALL = sa.literal_column("''", sa.Text)
 """The queue name that stands for all queues, because no queue has an empty name."""
 
 EVERYBODY, ANSWERED, AT = "*", "-", "@"
-"""The beginning of a notification to every worker, of one that reports an answered call, and of a time."""
+"""The beginnings of a notification to every worker, of a notification that reports an answered call, and of a time."""
 
 RELAYED = ">"
-"""The beginning of a notification to the senders of a relay, which its name follows."""
+"""The beginning of a notification to the senders of a relay. The relay's name follows it."""
 
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
@@ -144,13 +144,15 @@ def answer(g: Grammar) -> sa.Select[Any]:
     start at :moment.
     """
     answers, at = g.rows("answers", ANSWERS), sa.literal_column(f"'{AT}'", sa.Text)
-    moment = at.concat(sa.cast(_moment, sa.Text))  # NULL without a moment, and left out
+    moment = at.concat(sa.cast(_moment, sa.Text))  # NULL, and so left out, if there is no moment
     head = sa.func.concat(sa.literal_column(f"'{ANSWERED}'"), answers.c.call, moment, type_=sa.Text)
     return sa.select(_told(g, head, answers)).where(_notify.is_distinct_from(sa.literal_column("'off'")))
 
 
 def open_session(_: Grammar) -> sa.Select[Any]:
-    """Lock the number of a listening session until its connection ends. The trigger calls only workers that hold this lock."""
+    """Lock the number of a listening session until its connection ends. The trigger calls only workers that hold such a
+    lock.
+    """
     return sa.select(sa.func.pg_advisory_lock(_session).label("locked"))
 
 

@@ -173,8 +173,8 @@ class Partitioning:
         return [_called(table, name) for name in made for table in PARTITIONED]
 
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
-        """Turn the two ordinary tables into partitioned ones. They become `first`: everything older than the second
-        period.
+        """Turn the two ordinary tables into partitioned ones. They become the partition `first`, which holds everything
+        older than the second period.
 
         Their rows stay where they are. PostgreSQL reads both tables once to check that the rows fit, and all other
         sessions wait for it.
@@ -237,7 +237,7 @@ class Partitioning:
 
     def _settle(self, execute: Execute, table: Table, leaf: _Name, owner: str) -> None:
         """Set the properties that a partition does not inherit. (Unique numbers would need an index over all
-        partitions, which PostgreSQL does not have.)
+        partitions, which PostgreSQL does not support.)
         """
         if table is execution_events:
             self._do(execute, "ALTER TABLE ", leaf, " ADD PRIMARY KEY (sequence_num)")

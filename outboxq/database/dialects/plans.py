@@ -29,7 +29,7 @@ Row = dict[str, Any]
 Cells = Sequence[Any]
 """A row in the driver's types."""
 Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
-"""Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
+"""Runs one statement on one connection, and returns the driver's rows. A statement without a result has none."""
 Encoder = Callable[[Any], Any]
 """Converts a Python value, or None, into the driver's."""
 
@@ -48,7 +48,7 @@ class Prepared:
         self._required: list[str] = []
         self._optional: list[str] = []
         self._defaults: dict[str, Any] = {}
-        """The parameters that are not required: the optional ones, and the constants of the text."""
+        """The parameters that are not required: optional parameters, and the constants of the text."""
         self.encoders: dict[str, Encoder] = {}
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
@@ -91,8 +91,8 @@ class Prepared:
         return self.read(self.fetch(execute, self.bind(values)))
 
     def fetch(self, execute: Execute, parameters: Mapping[str, Any]) -> Iterable[Cells]:
-        """Return the driver's rows. An error from the driver gets this statement's text as its attribute
-        `outboxq_sql`.
+        """Return the driver's rows. An error from the driver gets the attribute `outboxq_sql`, which is this
+        statement's text.
         """
         try:
             return execute(self.sql, parameters)
@@ -150,10 +150,10 @@ def _uuid(stored: object) -> UUID | UnreadableId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alike:
-    """A batch whose rows differ in a few columns. It is neither taken apart into rows nor compared row by row."""
+    """A batch whose rows differ in only a few columns. It is neither taken apart into rows nor compared row by row."""
 
     cells: Mapping[str, Any]
-    """Each column of the batch: the value of all rows or, for `several`, the values in the order of the rows."""
+    """Each column of the batch: the value of all rows or, for a column in `several`, the values in row order."""
     several: frozenset[str]
     """The columns in which rows may differ. None of them is a constant column of the transition."""
 

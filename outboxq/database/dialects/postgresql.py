@@ -157,7 +157,7 @@ def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 def read_again(cursor: psycopg.Cursor[Any], result: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each such time.
+    """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each unreadable time.
 
     Only rows that violate the columns' types are read in this way. All other rows are read at full speed.
     """

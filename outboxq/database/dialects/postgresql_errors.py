@@ -60,7 +60,7 @@ def is_cut_off(error: BaseException) -> bool:
 
 
 def is_starting(error: BaseException) -> bool:
-    """Return True if no connection could be made because the server is starting, or does not listen yet.
+    """Return True if no connection could be made because the server is starting, or is not listening yet.
 
     A failed connection has no SQLSTATE, so the text decides. If the server's messages are in another language, the
     server does not count as starting.
@@ -81,7 +81,7 @@ def is_denied(error: BaseException) -> bool:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if the server does not know a table, a column or a function named in a statement."""
+    """Return True if the server does not recognize a table, a column or a function named in a statement."""
     return _state(error) in _UNDEFINED
 
 

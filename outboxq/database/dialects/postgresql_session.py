@@ -1,5 +1,5 @@
-"""The session on PostgreSQL: its encoding, and the beginning of its transactions, with settings that are sent each time, or
-once per connection of our own.
+"""The session on PostgreSQL: its encoding, and the messages that begin its transactions, with settings that are sent
+each time or, on our own connections, once.
 
 BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the
 second. So a worker's own connections get the settings when they are opened, and a transaction of one statement consists
@@ -33,7 +33,7 @@ _TCP_TIMEOUTS: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-# It is sent while connecting, so it overrides the settings of a role, a database or PGCLIENTENCODING without a round
+# This is sent while connecting, so it overrides the settings of a role, a database or PGCLIENTENCODING without a round
 # trip.
 _UNICODE: Final = {"client_encoding": "utf8"}
 _UTF8: Final = "UTF8"
@@ -188,8 +188,8 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A driver that begins transactions by itself, as with Django, counts as
-    having one open.
+    """Return True if a transaction is open. A driver that begins transactions by itself, as it does under Django,
+    counts as having one open.
     """
     return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 

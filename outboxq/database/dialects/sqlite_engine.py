@@ -67,7 +67,8 @@ def hurry(engine: Engine) -> None:
 
 
 def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:  # noqa: ARG001
-    """Return the statements that begin a transaction, on our own connection as durably as `begin` asks for.
+    """Return the statements that begin a transaction. On our own connections, the transaction commits as
+    durably as `begin` requires.
 
     An asynchronous commit is in the log but not yet on disk, so a crash of the machine may undo it and everything after
     it. A later flush by any connection includes this commit, because the log is a single file, which is read up to its

@@ -67,8 +67,8 @@ class OpenFile:
         if self.has_left_its_log:
             raise replaced(self.path)
         raise FileUnusable(
-            f"the SQLite file {self.path} was replaced while it was open; before you restore a copy, stop every process that uses the file; "
-            "now start this process again"
+            f"the SQLite file {self.path} was replaced while it was open; start this process again; before restoring a copy, stop every "
+            "process that uses the file"
         )
 
 
@@ -105,9 +105,9 @@ def open_file(raw: sqlite3.Connection) -> OpenFile | None:
 def follow(engine: Engine) -> None:
     """Make an engine drop connections to a file that was replaced: the next transaction uses the new file.
 
-    The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was
-    deleted, because a new one must not be created, and if the old file's log is next to the new file. Disposing of the
-    engine makes it forget the file.
+    The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was deleted
+    (a new one must not be created), or if the old file's log is next to the new file. Disposing of the engine makes it
+    forget the file.
     """
     last: dict[str, OpenFile] = {}
     """Maps each path to the file that this engine last opened there. A file can vanish between two connections, so
@@ -246,8 +246,8 @@ def code(error: BaseException) -> int | None:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if SQLite does not know a table or a column that a statement names. The error's code does not show
-    this.
+    """Return True if SQLite does not recognize a table or a column that a statement names. The error's code does not
+    show this.
     """
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)

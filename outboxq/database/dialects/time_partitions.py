@@ -92,8 +92,8 @@ def scanning(_: Grammar) -> sa.Select[Any]:
 
 
 def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
-    """Select, for a partition, the number of tasks that may be dropped, the Failed ones among them, the tasks to keep,
-    and the number of the last event.
+    """Select, for a partition, the number of tasks that may be dropped, the Failed tasks among them, the tasks to keep,
+    and the `sequence_num` of the last event.
     """
     done, task = history.done(g, executions.c), executions.c
     columns: list[sa.ColumnElement[Any]] = [

@@ -360,7 +360,8 @@ class WorkersColumns(TypedColumns):
 
 
 workers = typed_table("workers", metadata, WorkersColumns)
-# Finds the live workers among those that have ended. It does not contain what changes while a worker lives (HOT).
+# Finds the live workers without reading the workers that have ended. It does not contain what changes while a worker
+# lives (HOT).
 _partial_index("ix_workers_present", workers.c.id, where=workers.c.ended_at.is_(None))
 
 

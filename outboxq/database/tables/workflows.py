@@ -44,7 +44,7 @@ Index("ix_task_batches_open", task_batches.c.id, postgresql_where=_open, sqlite_
 
 
 class TaskBatchChangesColumns(TypedColumns):
-    """A row for each change of a batch in an open transaction. A trigger counts and deletes the rows when the
+    """A row for each change to a batch in an open transaction. A trigger counts and deletes the rows when the
     transaction commits.
 
     On SQLite, which has one writer, each row is counted at once.

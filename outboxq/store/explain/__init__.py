@@ -1,3 +1,3 @@
 """Explain why a task is not running: `sentences` has the rules, `explain` reads the facts for them, and `reasons` has
-the words and the commands that help.
+the reasons, their descriptions and their cures.
 """

@@ -108,9 +108,9 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
-    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. For the id of an event,
-    which is `Emitted.pipeline_execution_id`, the answer is why its relays have not published it. The answer is read from
-    one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. For the id of an
+    event, which is `Emitted.pipeline_execution_id`, the answer says why its relays have not published it. The answer is
+    read from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     task_id = identifier(task_id)
 
@@ -192,7 +192,7 @@ def explain_due(
 
 
 def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = None) -> Mapping[UUID, Progress]:
-    """Return the progress that the running tasks among these have reported, as of their last heartbeats."""
+    """Return the progress that the running tasks among these had reported at their last heartbeats."""
     wanted = {identifier(one) for one in task_ids}
     if not wanted:
         return {}
@@ -528,7 +528,7 @@ def progress_of(g: Grammar) -> sa.Select[Any]:
 
 
 BEHIND_A_RUNNING_TASK: Final = frozenset({Reason.KEY_RUNNING, Reason.KEY_LIMIT, Reason.CONCURRENCY_LIMIT})
-"""The reasons for which a task waits until a running task ends."""
+"""The reasons that make a task wait until a running task ends."""
 
 
 def with_running_task(target: Target, task: TaskExecution, found: Explanation, now: datetime) -> Explanation:

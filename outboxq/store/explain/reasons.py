@@ -83,7 +83,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A command that helps."""
+    """A command that helps to solve a problem."""
 
     purpose: str
     """Purpose of the command in words: ``resume it``."""
@@ -143,7 +143,7 @@ def of_other(task_id: UUID) -> tuple[Cure, ...]:
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
-    """Return a single command."""
+    """Return a command and its purpose, as the only cure in a tuple."""
     return (Cure(purpose, tuple(str(word) for word in words)),)
 
 

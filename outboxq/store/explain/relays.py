@@ -36,14 +36,14 @@ from .reasons import Explanation, Reason, cure_of, of_dead_letter, of_other, spa
 MOST = 1000
 """Maximum number of earlier events that are counted."""
 _OPEN_LONG = 1.0
-"""Seconds after which an open transaction is given as the reason. Shorter ones are usual."""
+"""Seconds after which an open transaction is given as the reason. Shorter transactions are common."""
 
 
 def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explanation | None:
     """Return why the relays have not published this event; None if it is not the id of an event.
 
     With several relays, the sentence names each of them, and the reason is the one to deal with first. Published events
-    leave no row in `relay_messages`. The whole table is read, because it has no index of events, which only this
+    leave no row in `relay_messages`. The whole table is read, because it has no index on event ids, which only this
     function would need.
     """
     values = store.values(target, event_id=event_id)
@@ -100,7 +100,7 @@ _ORDER = (
     Reason.RELAY_DISCARDED,
     Reason.RELAY_PUBLISHED,
 )
-"""The reasons in the order in which a person deals with them."""
+"""The reasons in the order in which a person should deal with them."""
 
 
 def _of_message(store: Transactions, target: Target, message: Row) -> Explanation:
@@ -115,7 +115,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:
-        sentence = f"no worker sends shard {message['shard']} of {relay}; start a worker, or only the relay"
+        sentence = f"no worker sends shard {message['shard']} of {relay}; start a worker, or run only the relay"
         return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("start it", "relay", "run", "--name", name))
     if (since := message["failing_since"]) is not None:
         due = message["next_try_at"]

@@ -67,7 +67,7 @@ class Facts:
 def why(task: TaskExecution, facts: Facts, progress: Progress | None = None) -> Explanation:
     """Return the explanation of a Ready or Running task, from the first rule that applies.
 
-    `progress` is the last report of the handler, for the sentence.
+    `progress` is the handler's last report, which the sentence mentions.
     """
     if task.status is TaskStatus.RUNNING:
         return _running(task, facts, progress)
@@ -107,7 +107,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         unseen = f"its {name} has not been seen for {span_of(now - seen_at)}: it was killed, cut off, or frozen"
         return Explanation(Reason.WORKER_SILENT, f"{unseen}; {recovered}", lost)
     if silent := _silence(task, ends, now):
-        overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
+        overdue = f"its {name} has not extended its lease for {span_of(silent)}, although it should have"
         cures = cure_of("see the worker", "workers", "show", worker_id)
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {recovered}", cures)
     done = "" if progress is None else f"; its handler reported {progress}"
@@ -229,7 +229,7 @@ def _times(rate: Bucket) -> str:
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if no live worker would run the task and knows it."""
+    """Return the reason if there is no live worker that would run the task and knows it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker serves its queue {task.queue!r}"
@@ -259,8 +259,8 @@ def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
-    """Return the explanation that nothing prevents the start or, if they have been silent, that the workers may be
-    dead.
+    """Return the explanation that nothing prevents the start or, if the workers have been silent or failing, that they
+    may be dead or cannot claim the task.
     """
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:

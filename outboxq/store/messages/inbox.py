@@ -78,11 +78,11 @@ class InboxMessages:
         )
 
     def receive(self, arrivals: Sequence[Arrival], *, using: object = None) -> int:
-        """Enqueue the task of each message that its consumer does not have yet, and record that it has the message, in
-        one transaction. Returns the number of these tasks, which are enqueued in the order of the messages.
+        """In one transaction, enqueue the task of each message that its consumer does not have yet, and record that the
+        consumer has the message. Returns the number of these tasks, which are enqueued in the order of the messages.
 
-        Messages are accepted in the order of their keys, so that two calls never deadlock. A message that
-        occurs twice is accepted once, at its first position.
+        Messages are accepted in key order, so that two calls never deadlock. A message that occurs twice is accepted
+        once, at its first position.
         """
         first = {one.key: one for one in reversed(arrivals)}
 
@@ -125,8 +125,8 @@ MESSAGES: Columns = {"consumer": sa.Text(), "source": sa.Text(), "message_id": s
 def accept(g: Grammar) -> Transition:
     """Write the message unless the consumer has it. Returns a row if it was written.
 
-    ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The answer does not read a column,
-    so that a consumer does not need the privilege to read other consumers' messages.
+    ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The statement does not return a
+    column, so that a consumer does not need the privilege to read other consumers' messages.
     """
 
     def accepted(_: Relations) -> Statement:

@@ -1,12 +1,13 @@
 """Keep relays to brokers: their declarations, the leases of their shards, and the messages that they have to publish.
 
 **Order.** A message gets its id when it is emitted, and a sender publishes the messages in its shard in id order. On
-PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to a number
-below which no transaction is open, which it finds as readers of the log do (`store/tasks/event_log.py`): a mark is the
-highest id seen and the id that the next transaction will get, and it has passed when all transactions with smaller ids
-have ended. Ids are drawn one by one, after their transactions have their own ids (`Grammar.identified`). So the
-messages up to a mark that has passed are all visible, or their transactions were rolled back. A sender never remembers
-up to which id it has published, because published messages are deleted.
+PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to an id
+below which no open transaction can still add a message. It finds this id as readers of the log do
+(`store/tasks/event_log.py`): a mark consists of the highest id seen and the id that the next transaction will get, and
+it has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
+transactions have their own ids (`Grammar.identified`). So the messages up to a mark that has passed are all visible, or
+their transactions were rolled back. A sender never remembers up to which id it has published, because published
+messages are deleted.
 
 **One sender.** A shard has one lease. The messages of a partition key are always in one slot, and shard S of N sends
 the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker gets one
@@ -160,7 +161,7 @@ class Relays(Answering):
     def pause(
         self, name: str, *, reason: str | None = None, on_change: OnChange | None = None, using: object = None
     ) -> None:
-        """Publish nothing until `resume`. Events are still written. A batch that is being published is finished.
+        """Stop publishing until `resume`. Events are still written. A batch that is being published is finished.
 
         Pausing a paused relay keeps the original time and reason. `on_change` is called in the transaction if the relay
         was not paused. Raises RelayNotFound.
@@ -168,9 +169,9 @@ class Relays(Answering):
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """Publish again, even if a pause after failures is not over.
+        """End the pause of a relay, and also a pause after failures.
 
-        `on_change` is called in the transaction if there was such a pause. Raises RelayNotFound.
+        `on_change` is called in the transaction if the relay was paused in either way. Raises RelayNotFound.
         """
         self._change(sql.resume, name, using, on_change)
 
@@ -191,7 +192,7 @@ class Relays(Answering):
         return self._store.run(work, using=using)
 
     def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
-        """Lease a shard that no worker sends; None if there is none."""
+        """Lease a shard that no worker sends, and return the lease; None if there is no such shard."""
         values = {"relay": relay, "worker_id": worker_id, "lease_seconds": LEASE.total_seconds()}
         for found in self._store.run_one(sql.take_shard, begin=Begin.SINGLE, **values):
             return ShardLease(relay=relay, shard=found["shard"], token=found["lease_token"], worker_id=worker_id)
@@ -222,7 +223,7 @@ class Relays(Answering):
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
     def wake(self, relay: str, worker_id: UUID) -> None:
-        """End that request, because a worker that always finds messages to publish need not be notified."""
+        """End the request of `sleep`, because a worker that always finds messages to publish need not be notified."""
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
@@ -282,7 +283,7 @@ class Relays(Answering):
                     target.run(sql.work_again, values)
             return True
 
-        # A server crash may undo it. The broker then gets the messages again, as after any other fault.
+        # A server crash may undo this transaction. The broker then gets the messages again, as after any other fault.
         return self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def _change(self, builder: Any, name: str, using: object, on_change: OnChange | None, **values: Any) -> None:
@@ -297,8 +298,8 @@ class Relays(Answering):
 
 
 def read_relays(store: Transactions, target: Target, *, topics: bool = True) -> list[Relay]:
-    """Return all relays with their backlog, sorted by name, with or without their topics. Without relays, this is one
-    statement.
+    """Return all relays with their backlog, sorted by name, with or without their topics. If there are no relays, this
+    takes one statement.
     """
     values = store.values(target, limit=COUNTED)
     if not (found := target.run(sql.select_backlogs, values)):

@@ -57,7 +57,7 @@ _r, _s, _m = relays.c, relay_shards.c, relay_messages.c
 _NOTHING = sa.null()
 _prefix = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text)
 TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
-"""The name of the task and of the queue of the relay in a row of `relays`."""
+"""The name that the task and the queue of a relay have, for a row of `relays`."""
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
 """The exception that the dead letter of a refused event names."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
@@ -108,7 +108,7 @@ def add_shards(_: Grammar) -> Transition:
 
 
 def take_shard(g: Grammar) -> sa.Update:
-    """Lease the first shard of :relay that is free to this worker for :lease_seconds. Returns no row if there is none."""
+    """Lease the first free shard of :relay to this worker for :lease_seconds. Returns no row if no shard is free."""
     shard = relay_shards.alias("free")
     is_free = sa.or_(shard.c.lease_expires_at.is_(None), shard.c.lease_expires_at <= g.now)
     free = sa.select(shard.c.shard).where(shard.c.relay == _relay, is_free).order_by(shard.c.shard)
@@ -158,13 +158,13 @@ def sleep(g: Grammar) -> sa.Update:
 
 
 def wake(_: Grammar) -> sa.Update:
-    """End that request."""
+    """End the request of `sleep`."""
     return sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id).values(sleeps_until=_NOTHING)
 
 
 def look(g: Grammar) -> sa.Select[Any]:
     """Select the state of :relay, its highest message id, and the transactions that may still write lower ones. Selects
-    no row without the relay, or if the lease is lost.
+    no row if the relay does not exist or the lease is lost.
     """
     highest = sa.select(sa.func.max(_m.id)).where(_m.relay == _relay).scalar_subquery()
     micros = g.between(g.now, _r.next_try_at)
@@ -180,7 +180,8 @@ def look(g: Grammar) -> sa.Select[Any]:
 
 
 def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
-    """Select up to :limit messages of a shard with ids up to :settled, in id order, while this worker has its lease.
+    """Select up to :limit messages of a shard with ids up to :settled, in id order, while this worker has the shard's
+    lease.
 
     With `holds`, messages whose key waits for an event that the broker refused are left out. The key is held by a Failed
     task or, when that has been redriven, by the running task; in between, the task has an outbox entry.
@@ -263,7 +264,8 @@ def bury(g: Grammar) -> Transition:
 
 
 def back_off(g: Grammar) -> sa.Update:
-    """Publish nothing of :relay for :pause_seconds because of :error. With :restarts, count the failures from one again.
+    """Stop publishing events of :relay for :pause_seconds because of :error. With :restarts, count the failures from
+    one again.
 
     A pause that another sender of the relay has begun in the meantime is not changed.
     """
@@ -307,7 +309,7 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
         .correlate(relays)
         .subquery("refused")
     )
-    # A relay's queue contains only its refused events, of which only redriven ones are waiting or running.
+    # A relay's queue contains only its refused events. Of these, only redriven ones are waiting or running.
     waiting, running = (
         sa.select(one).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
     )
@@ -346,7 +348,9 @@ def select_shards(g: Grammar) -> sa.Select[Any]:
 
 
 def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
-    """Select the number and the time of the oldest of the first :most messages of :relay, by shard."""
+    """Select, for each shard, the number of its messages among the first :most of :relay, and the time of the oldest of
+    them.
+    """
     some = sa.select(_m.slot, _m.created_at).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")
     shards = sa.select(_r.shards).where(_r.name == _relay).scalar_subquery()
     sharded = sa.select((some.c.slot % shards).label("shard"), some.c.created_at).subquery("sharded")
@@ -382,7 +386,7 @@ def select_held_keys(_: Grammar) -> sa.Select[Any]:
 
 
 def pause(g: Grammar) -> sa.Update:
-    """Pause :relay. Returns no row if it does not exist or is paused already."""
+    """Pause :relay. Returns no row if it does not exist or is already paused."""
     paused = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_(None))
     return paused.values(paused_at=g.now, pause_reason=_reason).returning(_r.name)
 

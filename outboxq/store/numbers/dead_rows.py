@@ -31,7 +31,7 @@ HOT = tuple(
 
 
 class SnapshotKind(StrEnum):
-    """The owner of a snapshot."""
+    """The kinds of snapshot owners."""
 
     SESSION = "session"
     PREPARED = "prepared"
@@ -50,7 +50,7 @@ class HeldSnapshot:
     name: str
     """The session's application_name, the id of the prepared transaction, or the name of the slot or of the standby."""
     pid: int | None
-    """The server's process; None for a prepared transaction and for a slot."""
+    """The id of the server's process; None for a prepared transaction and for a slot."""
     state: str | None
     """The session's state, such as "idle in transaction"."""
     query: str | None
@@ -93,7 +93,7 @@ class HeldSnapshot:
 
     @property
     def remedy(self) -> str:
-        """The way to end it, in words."""
+        """The instructions for ending the snapshot."""
         match self.kind:
             case SnapshotKind.SESSION:
                 return f"end it: SELECT pg_terminate_backend({self.pid})"
@@ -124,7 +124,7 @@ class DeadRows:
     """The causes and the numbers of dead rows."""
 
     snapshots: Sequence[HeldSnapshot] = ()
-    """The oldest ones, oldest first; those of unknown age come last."""
+    """The oldest snapshots, oldest first; those of unknown age come last."""
     tables: Sequence[HotTable] = ()
     log: Log | None = None
     """The log next to an SQLite file."""
@@ -164,7 +164,9 @@ def held_snapshots(_: Grammar) -> sa.Select[Any]:
 
 
 def hot_tables(g: Grammar) -> sa.Select[Any]:
-    """Select the row counts of the tables whose rows live only briefly, and whether and when they are vacuumed."""
+    """Select, for each table whose rows live only briefly, the row counts, the last vacuum, and whether autovacuum is
+    on.
+    """
     oids = [g.oid(name) for name in HOT]
     return (
         sa.select(

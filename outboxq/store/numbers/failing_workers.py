@@ -1,5 +1,5 @@
-"""The rule about live workers that an error, such as a full disk, keeps from their work. For a full disk, the
-problem names its location, as far as the server reveals it, and says how to make room.
+"""The rule about live workers that cannot work because of an error, such as a full disk. For a full disk, the problem
+names its location, as far as the server reveals it, and says how to make room.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NAMED = 3
 def failing_workers(
     workers: Sequence[LiveWorker], queues: Sequence[Statistics], now: datetime, disks: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Yield a problem for each error. An error holds up the tasks that are due in the queues of the workers that have
-    it. `disks` has a sentence for each error that is due to a full disk.
+    """Yield a problem for each error. An error holds up the tasks that are due in the queues of the workers that it
+    affects. `disks` has a sentence for each error that is due to a full disk.
     """
     found: dict[str, list[LiveWorker]] = {}
     for one in workers:
@@ -59,8 +59,8 @@ _CURE = "delete other files there, or enlarge it; `outboxq prune` needs free spa
 
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
-    """Return a sentence about the disk and its cure for each of these failures that is due to a full disk. On
-    PostgreSQL, this takes a statement for each of them.
+    """Return a sentence about the disk and the cure for each of these failures that is due to a full disk. On
+    PostgreSQL, this takes one statement for each of them.
     """
     return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
 

@@ -1,7 +1,7 @@
 """Find what needs attention: one evaluation for the command line, the dashboard and Prometheus.
 
-Each rule yields one problem for each cause, no matter how many queues have it. A problem that results from another one
-is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
+Each rule yields one problem for each cause, no matter how many queues it affects. A problem that results from another
+one is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ STORM = 50
 """Minimum number of a task's attempts in this period that failed and will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
-"""The time after the last failed attempt after which a storm without delayed tasks is over."""
+"""The time since the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
-"""The age at which the snapshot of a slot or a standby counts as old. The server knows it only as a number of
+"""The age at which the snapshot of a slot or a standby counts as old. The server knows this age only as a number of
 transactions.
 """
 _LONG_AGO = timedelta(minutes=10)
-"""The time after which the last automatic vacuum is considered to be long ago. PostgreSQL looks for work once a
-minute.
-"""
+"""The age from which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _NAMED = 3
 """Maximum number of queues, schedules, batches or keys that a sentence names."""
@@ -47,13 +45,15 @@ _PRUNED_WITHIN = timedelta(days=32)
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency. If only some queues are wanted, the other rules are left out."""
+    """Return the broken rules, sorted by urgency. If only some queues are wanted, the rules that are not about queues
+    are left out.
+    """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])
 
 
 def failed_lately(facts: Facts, limits: HealthLimits) -> dict[str, int]:
-    """Return the number of recent dead letters in each queue; empty if there are few enough."""
+    """Return the number of recent dead letters in each queue; empty if their total is within the limit."""
     found = {row["name"]: row["number"] for row in facts.rows("failed_lately")}
     return found if limits.failed is not None and sum(found.values()) > limits.failed else {}
 
@@ -82,7 +82,7 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 def _is_unserved(one: Statistics) -> bool:
     """Return whether tasks wait in a queue without workers. A task that was released because no worker knew its name is
-    delayed, and would wait unnoticed.
+    delayed, and would otherwise wait unnoticed.
     """
     return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 
@@ -182,7 +182,7 @@ def _when(facts: Facts, group: DeadLetterGroup) -> str:
 
 
 def _period(value: timedelta) -> str:
-    """Return the words after "in the last": hour, 10 min."""
+    """Return the words after "in the last", such as "hour" or "10 min"."""
     return "hour" if value == timedelta(hours=1) else span_of(value)
 
 
@@ -338,7 +338,7 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         rule=Rule.WORKER_LOST,
         subjects=tuple(one.label for one in found),
         sentence=f"{who}; {then}",
-        cures=tuple(Cure("see which tasks", ("workers", "show", one.worker_id)) for one in found[:1]),
+        cures=tuple(Cure("see its tasks", ("workers", "show", one.worker_id)) for one in found[:1]),
         tasks=tasks,
         age=max(facts.age(one.since) for one in found),
     )
@@ -390,7 +390,7 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         elif one.failing_since is not None:
             why = f"the broker has confirmed none for {span_of(facts.age(one.failing_since))}: {one.last_error}"
         elif not one.is_sent:
-            why = "no worker serves all of its shards"
+            why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
             why = "their keys wait for events that the broker refused, or they are sent too slowly"

@@ -27,8 +27,8 @@ from ..claims.due import asked_queues
 from ..transactions import Transactions
 
 BOUND = 10_000
-"""Maximum number of entries counted for each queue and priority, and of dead letters counted. Samples contain larger
-counts.
+"""Maximum number of entries counted for each queue and priority; also the maximum number of dead letters counted.
+Samples contain larger counts.
 """
 BOUND_BY_TASK = 1_000
 """Maximum number of entries of each queue and priority whose task names are looked up. Each lookup reads a large

@@ -2,7 +2,7 @@
 after 90 days.
 
 A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
-sums in one transition, so each row is rolled up once, even if two workers attempt it.
+sums in one transition, so each row is rolled up only once, even if two workers attempt it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TaskMetric:
     """The attempts at one task in one queue that ended on one worker within a span of ten seconds."""
 
     id: UUID
-    """The id of the row, so that a row that is sent twice is written only once."""
+    """The id of the row. It ensures that a row that is sent twice is written only once."""
     queue: str
     task_name: str
     counts: AttemptCounts
@@ -95,9 +95,9 @@ class MetricPoint:
     """Number of attempts that failed and were followed by another attempt."""
     cancelled: int = 0
     wait: Percentiles | None = None
-    """Time from when a task was due to its start; None if no attempt began."""
+    """Time from a task's due time to its start; None if no attempt began."""
     run: Percentiles | None = None
-    """Time that handlers ran; None if no handler finished."""
+    """Time for which handlers ran; None if no handler finished."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,9 +115,9 @@ class TaskCounts:
     throughput: float = 0.0
     """Tasks completed or failed, per second of the window."""
     wait: Percentiles | None = None
-    """Time from when a task was due to its start; None if no attempt began."""
+    """Time from a task's due time to its start; None if no attempt began."""
     run: Percentiles | None = None
-    """Time that handlers ran; None if no handler finished."""
+    """Time for which handlers ran; None if no handler finished."""
 
 
 BY_WORKER: Final = LEVELS[0][0]
@@ -174,14 +174,14 @@ class Metrics:
         """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
-        The call reads the counts of the window by their index.
+        The call finds the counts of the window through an index.
         """
         length = duration(window, "window")
         return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
 
     def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
         """Return the counts of each task that one worker has run in the last two minutes (`BY_WORKER`), in the same
-        way. Older counts are stored for all workers together.
+        order. Older counts are stored for all workers together.
         """
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
@@ -202,8 +202,8 @@ class Metrics:
         """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of
         spans.
 
-        Each span is a separate transaction, and is rolled up once, however many workers attempt it. The call returns
-        early if the owner of the store has no time left.
+        Each span is a separate transaction, and is rolled up only once, however many workers attempt it. The call
+        returns early if the owner of the store has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -252,8 +252,8 @@ def first_counted(target: Target) -> datetime | None:
 def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
     """Return the duration that `percent` of the values do not exceed, by nearest rank, interpolated within its bucket.
 
-    The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration
-    above one hour counts as one hour.
+    The bounds of the buckets double, so the error is less than a factor of two. Returns None for an empty histogram. A
+    duration above one hour counts as one hour.
     """
     upto = [*accumulate(histogram)]
     if not upto or not upto[-1]:

@@ -134,7 +134,7 @@ def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stuck:
-    """The numbers of keys and batches that wait for a person."""
+    """The numbers of keys and batches that are waiting for a person to act."""
 
     held_keys: Mapping[str, int]
     """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
@@ -143,7 +143,7 @@ class Stuck:
 
 
 def stuck(store: Transactions, *, using: object = None) -> Stuck:
-    """Return the numbers of held keys and of batches that wait for a person, in one statement."""
+    """Return the numbers of held keys and of batches that are waiting for a person to act, in one statement."""
 
     def work(target: Target) -> Stuck:
         rows = target.run(stuck_signs, store.values(target, most=BOUND))
@@ -277,7 +277,7 @@ def _storms(target: Target, rows: Sequence[Row]) -> list[Row]:
 
 
 def _groups(target: Target, facts: Facts, limits: HealthLimits) -> list[DeadLetterGroup]:
-    """Return the largest groups of the recent dead letters in the queues that are asked for."""
+    """Return the largest groups of the recent dead letters in the requested queues."""
     queues = [None] if facts.wanted is None else sorted(filter(facts.is_wanted, failed_lately(facts, limits)))
     since = facts.now - limits.failed_within
     return dead_letters.newest_groups(target, queues, limit=_GROUPS, most=_GROUPED, since=since)
@@ -300,7 +300,7 @@ _LOST = 3
 _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""
 _GROUPED, _GROUPS = 2_000, 3
-"""Maximum number of recent dead letters that are grouped, which takes 20 ms, and of groups that a problem lists."""
+"""Maximum number of recent dead letters that are grouped (this takes 20 ms), and of groups in a problem."""
 _EXPLAINED = 3
 """Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
@@ -372,8 +372,8 @@ def retention(g: Grammar) -> sa.Select[Any]:
 
 
 def _deletions() -> list[sa.Select[Any]]:
-    """Select a row without a time for each schedule that deletes old tasks, and the time at which they were last
-    deleted.
+    """Select a row without a time for each schedule that deletes old tasks, and a row with the time of the last
+    deletion.
     """
     job = tables.maintenance_jobs.c
     stored = signal("retention", name=_schedule.name).where(

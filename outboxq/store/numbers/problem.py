@@ -18,7 +18,7 @@ from .statistics import Present, Statistics
 
 
 class Rule(StrEnum):
-    """A rule that can be broken. The order decides between problems of equal weight."""
+    """A rule that can be broken. The order of the rules decides between problems of equal weight."""
 
     NO_WORKER = "no_worker"
     """Tasks are waiting, and no live worker is serving their queue."""
@@ -140,7 +140,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A broken rule, with one cause. If several queues, schedules or batches have it, they share one problem."""
+    """A broken rule, with one cause. If the cause affects several queues, schedules or batches, they share one problem."""
 
     rule: Rule
     subjects: tuple[str, ...]
@@ -184,7 +184,7 @@ class Lost:
 
     @property
     def is_dealt_with(self) -> bool:
-        """True if nothing is left of its tasks, and a person recovered at least one of them."""
+        """True if it holds no more tasks, and a person recovered at least one of them."""
         return not self.held and self.by_person is not None
 
     @property
@@ -254,7 +254,7 @@ _CAUSES: Mapping[Rule, frozenset[Rule]] = {
         }
     ),
 }
-"""The rules whose problems cause a problem of a rule. No rule causes itself, not even through others."""
+"""For each rule, the rules whose problems can cause its problems. No rule causes itself, not even indirectly."""
 
 
 def ranked(found: list[Problem]) -> list[Problem]:

@@ -89,14 +89,13 @@ class Queues(Answering):
         on_change: OnChange | None = None,
         using: object = None,
     ) -> QueueSettings:
-        """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and tasks can be
+        """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and new tasks can be
         enqueued.
 
-        Pausing a paused queue keeps its `paused_at` and its reason. Returns the settings of the queue, like the next three methods.
-        These methods call `on_change` in the transaction if a setting changes.
-        They raise QueueNotFound for a name that may be mistyped, because it is not used by any task, setting,
-        subscription, schedule, live worker or declared task. With `create`, such a queue is set up before its first
-        task.
+        Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this returns the
+        settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
+        QueueNotFound for a name that may be mistyped, because it is not used by any task, setting, subscription,
+        schedule, live worker or declared task. With `create`, such a queue is set up before its first task.
         """
         why = sanitize(reason) or None
         return self._say(queue, using, on_change, create=create, paused=True, pause_reason=why)
@@ -120,8 +119,8 @@ class Queues(Answering):
     ) -> QueueSettings:
         """Limit how many tasks in a queue run at once, or how many start per period: `rate=(100,
         timedelta(minutes=1))`. The limits per key apply to the running tasks with the same concurrency key, and to the
-        starts per period with the same key. An omitted limit is not changed, and None removes a limit. Running tasks
-        continue. `create` works as in `pause`. Raises InvalidArgument and QueueNotFound.
+        starts per period of tasks with the same key. An omitted limit is not changed, and None removes a limit. Running
+        tasks continue. `create` works as in `pause`. Raises InvalidArgument and QueueNotFound.
         """
         counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
         rates = {"rate": rate, "rate_per_key": rate_per_key}
@@ -146,7 +145,7 @@ class Queues(Answering):
         on_change: OnChange | None = None,
         using: object = None,
     ) -> QueueSettings:
-        """Let keys take turns (the default), or take next the key whose task has been due the longest.
+        """Let keys take turns (the default), or let the key whose task has been due the longest come next.
 
         `create` works as in `pause`. Raises QueueNotFound.
         """
@@ -203,8 +202,8 @@ class Queues(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def unused(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
-        """Return a sentence for each of these queues of a worker that no task, setting or declaration uses, because its
-        name may be mistyped.
+        """Return a sentence for each of these queues of a worker that is not used by any task, setting or declaration:
+        its name may be mistyped.
         """
 
         def read(target: Target) -> builtins.list[str]:
@@ -251,7 +250,7 @@ class Queues(Answering):
     def _say(
         self, queue: str, using: object, on_change: OnChange | None, *, create: bool | None, **settings: Any
     ) -> QueueSettings:
-        """Change settings. `create` None means that the change cannot create a queue."""
+        """Change settings. If `create` is None, the change cannot create a queue."""
         if not queue:
             raise InvalidArgument("the name of a queue must not be empty")
         storable(queue, "queue")
@@ -271,8 +270,8 @@ class Queues(Answering):
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
-        """Change the settings; returns the row, and whether a setting differs from before. If the rate per key changes,
-        all buckets are full again.
+        """Change the settings, and return the row and whether a setting differs from before. If the rate per key
+        changes, all buckets are full again.
         """
         # The row is locked before it is compared, so that no other change comes in between, and no claim uses a start
         # of the old rate in the meantime.
@@ -329,7 +328,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
     number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
         raise InvalidArgument(
-            f"the time of a {name.replace('_', ' ')} must be positive and at most {_LONGEST.days} days"
+            f"the period of a {name.replace('_', ' ')} must be positive and at most {_LONGEST.days} days"
         )
     return number, span.total_seconds()
 
@@ -447,7 +446,7 @@ def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def forget_key_rates(_: Grammar) -> sa.Delete:
-    """Delete the rows that record how much the keys in :queue have used of their rates."""
+    """Delete the rows that record how much of their rates the keys in :queue have used."""
     return sa.delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 

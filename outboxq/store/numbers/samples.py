@@ -64,7 +64,7 @@ class Samples:
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._thinned_before = EARLIEST
-        """This process knows that all samples before this time have been thinned out."""
+        """The time before which all samples are known to have been thinned out."""
 
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
         """Return the last sample of each queue that had tasks at that time."""

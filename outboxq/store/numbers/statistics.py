@@ -115,9 +115,9 @@ class Statistics:
     throughput: float = 0.0
     """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
     failure_rate: float | None = None
-    """Fraction of `failures` among the completed and failed tasks, from 0 to 1; None if there are none."""
+    """`failures` as a fraction of the completed and failed tasks, from 0 to 1; None if there are no such tasks."""
     wait: Percentiles | None = None
-    """Time from when a task was due to the start of its handler, over all attempts. Values are interpolated within
+    """Time from a task's due time to the start of its handler, over all attempts. Values are interpolated within
     buckets whose bounds double, from 1 ms to an hour.
     """
     run: Percentiles | None = None

@@ -1,5 +1,5 @@
 """Describe the database to its operators: its version, its sizes, and the sessions that keep tables locked or dead rows
-from being vacuumed. End such a session.
+from being vacuumed. It can also end such a session.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PartitionSize:
 
     name: str
     size: int
-    """Bytes, with indexes."""
+    """Size in bytes, including indexes."""
     rows: int
     """Number of rows, as PostgreSQL estimates it."""
 
@@ -71,7 +71,7 @@ class System:
     size: int | None
     """Size of the whole database in bytes."""
     tables: list[TableSize]
-    """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
+    """The size of each of outboxq's tables; empty on SQLite."""
     snapshots: list[HeldSnapshot]
     """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role is not permitted to see them,
     and on SQLite.
@@ -81,12 +81,12 @@ class System:
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return the description of the database, in at most four statements that do not read any row of the task tables."""
+    """Return a description of the database, in at most four statements that do not read any row of the task tables."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 
 def table_sizes(store: Transactions) -> list[TableSize]:
-    """Return the size of each of our tables, keyed by name; empty on SQLite, which does not measure single tables."""
+    """Return the size of each of our tables; empty on SQLite, which does not measure single tables."""
     if not store.dialect.measures_tables:
         return []
     return store.run(_sizes_of, begin=Begin.READ)
@@ -96,7 +96,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
     """Return an error that names the sessions holding the lock that a statement waited too long for; None for any other
     `error`.
 
-    It uses another connection to ask the database who currently holds locks.
+    This uses another connection to ask the database who currently holds locks.
     """
     if store.dialect.one_writer:
         if not store.dialect.is_transient(error):
@@ -147,7 +147,7 @@ def _sizes_of(target: Target) -> list[TableSize]:
 
 def server(g: Grammar) -> sa.Select[Any]:
     """Select the database's name, version and size, and the revision of our schema with the oldest code that it
-    allows.
+    supports.
     """
     found, schema = g.server().subquery("server"), version_table.c
     revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
@@ -191,7 +191,7 @@ def sizes(g: Grammar) -> sa.Select[Any]:
 
 def end_session(store: Transactions, session: str, *, using: object = None) -> None:
     """End a session that holds a snapshot or a transaction in this database. `session` is `HeldSnapshot.session`, which
-    contains the start of the session: the server may have reused the number of its process for another session.
+    contains the start of the session, because the server may have reused its process ID for another session.
 
     Raises InvalidArgument for any other text and on SQLite, InvalidTransition if the session holds nothing, and
     NotPermitted.
@@ -230,7 +230,7 @@ def _parts_of(session: str) -> tuple[int, datetime]:
     except ValueError:
         pass
     raise InvalidArgument(
-        f"{session!r} is not a session: write the process and its start, as `check` prints them, such as "
+        f"{session!r} is not a session: give the process ID and start time, as `check` prints them, such as "
         "4711@2026-11-23T02:30:00.123456Z"
     )
 

@@ -172,7 +172,7 @@ def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
 
 
 def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
-    """Return the condition that this function builds for the numbers of a batch's tasks."""
+    """Return the condition that the counts of a batch's tasks meet `wrong`."""
     counted = _counted(g)
     ids = sa.select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
     return _batch.id.in_(ids)

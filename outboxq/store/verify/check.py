@@ -87,7 +87,7 @@ def last(
 ) -> Any:
     """Select a value from the last such event of EXECUTION's task, among the events of these indexes.
 
-    Each index has the events of a task together. The rows are ordered by a sum, because a planner might otherwise
+    Each index stores the events of a task together. The rows are ordered by a sum, because a planner might otherwise
     follow the primary key and read the whole log backwards for each task. With 752,000 events, checking 20 dead letters
     took 3.5 s without the sum, and takes 6 ms with it.
     """

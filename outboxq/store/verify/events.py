@@ -77,7 +77,7 @@ def position_differs(recorded: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
 
 
 def last_due(g: Grammar) -> Any:
-    """Select the time at which EXECUTION's task is due."""
+    """Select the time at which EXECUTION's task is due according to its last event."""
     return last(_recorded_due(g), TRANSITION, among=_ALL)
 
 
@@ -222,7 +222,7 @@ def log_checks() -> Mapping[str, Check]:
 
 
 def asked_since_claim() -> Any:
-    """Select the time at which the current claim of EXECUTION's task was asked to stop; NULL if it was not."""
+    """Select the time at which EXECUTION's task was asked to stop under its current claim; NULL if it was not."""
     claim = execution_events.alias("claim").c
     begun = of_claim(claim.sequence_num, EXECUTION.id, EXECUTION.lease_token, claim)
     asked = sa.select(sa.func.max(EVENT.created_at)).where(

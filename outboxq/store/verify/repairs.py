@@ -194,7 +194,7 @@ def _lost_key(g: Grammar) -> Transition:
 
 
 def _missing_entry(g: Grammar) -> Transition:
-    """Insert the missing entry, due at the time of the last event."""
+    """Insert the missing entry, due at the time that the task's last event gives."""
     due = sa.func.coalesce(events.last_due(g), g.now, type_=Instant)
     found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
         READY, ~rows.ENTRY_OF_TASK.exists()

@@ -350,8 +350,8 @@ def _events_differ(g: Grammar) -> sa.Select[Any]:
 def _completions(g: Grammar) -> sa.FromClause:
     """Select each event of a completed step, in one pass over the events of the tasks that have steps.
 
-    It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event of a claim before it
-    is the beginning of a claim. `latest` is the last completion of the same step.
+    It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event before it
+    that begins or ends a claim begins one. `latest` is the last completion of the same step.
     """
     completes, rewinds = (
         sa.and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
@@ -462,8 +462,8 @@ def _unrecorded(g: Grammar) -> sa.Select[Any]:
 
 
 def _beyond(_: Grammar) -> sa.Select[Any]:
-    """Select schedules. Tasks that have started do not count, because their start was requested. Paused schedules do
-    not count, because they resume from where they were paused.
+    """Select the schedules with unstarted tasks for ticks after `planted_until`. A started task does not count, because
+    a person may have started it early. Paused schedules do not count, because they resume from where they were paused.
     """
     is_planted = sa.and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
@@ -476,7 +476,7 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select schedules. A paused one is planted by the current clock when it is resumed."""
+    """Select the schedules that are not paused. A paused one is planted by the current clock when it is resumed."""
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
@@ -519,7 +519,7 @@ def relay_checks() -> Mapping[str, Check]:
             broken=_shard_missing,
         ),
         "shard_lease_without_worker": Check(
-            meaning="a shard has a worker without a time at which its lease ends, so no other worker takes over",
+            meaning="the lease of a shard has a worker but no end, so no other worker takes over",
             broken=lambda _: sa.select(_s.relay.label("id")).where(
                 _s.worker_id.is_not(None), _s.lease_expires_at.is_(None)
             ),
