@@ -71,8 +71,7 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are not a JSON object. No attempt could ever read them, so the task
-    becomes Failed at once.
+    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed at once.
     """
 
 
@@ -181,7 +180,7 @@ class AmbiguousTask(OutboxqError, LookupError):
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
         super().__init__(message)  # pickle passes only the message, and restores the attributes afterwards
         self.task_ids = tuple(task_ids)
-        """Up to five of these ids, oldest first."""
+        """Up to five of the matching ids, oldest first."""
 
 
 class DuplicateTask(OutboxqError):
@@ -197,7 +196,8 @@ class DuplicateTask(OutboxqError):
 
 
 class InvalidTransition(OutboxqError):
-    """The status of the task or batch does not allow the operation, such as cancelling a completed task."""
+    """The status of the task or batch does not allow the operation. For example, a completed task cannot be cancelled.
+    """
 
 
 class ReadOnly(OutboxqError):
@@ -235,7 +235,7 @@ class EndpointRefused(WebhookFailed):
 
 
 class PublishFailed(OutboxqError):
-    """A broker did not confirm a redriven event, so the broker might not have it."""
+    """A broker did not confirm a redriven event, so it might not have received the event."""
 
 
 class EventRefused(PublishFailed):
@@ -246,7 +246,7 @@ class WebhookInvalid(OutboxqError, ValueError):
     """A received webhook has an invalid signature, was signed too long ago, or is too large."""
 
     status: int = 401
-    """The status with which to answer; 413 for a body that is too large."""
+    """The HTTP status to answer with: 401, or 413 for a body that is too large."""
 
 
 class MessageUnreadable(OutboxqError, ValueError):

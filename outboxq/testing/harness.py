@@ -497,7 +497,7 @@ class Harness(Answering):
         its, tested = (getattr(one.integration, "alias", None) for one in (task.outbox, self.app))
         if its is None or tested is None:
             raise ConfigurationError(
-                f"the task {task.name} belongs to another Outbox; pass that Outbox to the harness, or return it from the fixture outboxq_app"
+                f"the task {task.name} belongs to another Outbox; pass that Outbox to the harness, or return it from the outboxq_app fixture"
             )
         raise ConfigurationError(
             f"the task {task.name} belongs to the outbox of {its!r}; this harness tests {tested!r}; set outboxq_app, which is a "
