@@ -71,8 +71,7 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed at once.
-    """
+    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed at once."""
 
 
 class UnknownTask(OutboxqError, LookupError):
@@ -196,8 +195,7 @@ class DuplicateTask(OutboxqError):
 
 
 class InvalidTransition(OutboxqError):
-    """The status of the task or batch does not allow the operation. For example, a completed task cannot be cancelled.
-    """
+    """The status of the task or batch does not allow the operation. For example, a completed task cannot be cancelled."""
 
 
 class ReadOnly(OutboxqError):

@@ -269,9 +269,9 @@ def verify_webhook(
 ) -> ReceivedWebhook:
     """Return the webhook if it is signed with one of the secrets and its signature is not older than `tolerance`.
 
-    `headers` are the headers of the request, with names in any case, and `body` is its body, byte for byte as it
-    arrived. `now` replaces the current time in tests. A second delivery within the tolerance is also valid, so pass the
-    id to `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and
+    `headers` are the headers of the request, with names in upper or lower case, and `body` is its body, byte for byte
+    as it arrived. `now` replaces the current time in tests. A second delivery within the tolerance is also valid, so
+    pass the id to `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and
     InvalidArgument for a malformed secret.
     """
     keys = keys_of(secret)

@@ -213,9 +213,9 @@ class Outboxq(Outbox):
 def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
     """Return a view that receives the webhooks of the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
-    The endpoint is called ``webhooks_`` followed by the name of the source. It answers 204 when the tasks are
+    The endpoint is called ``webhooks_`` followed by the name of the source. It returns 204 when the tasks are
     committed, 401 for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method
-    except POST. A database error is raised, and Flask answers with 500.
+    except POST. A database error is raised, and Flask returns 500.
     """
 
     def receive_webhook() -> Response:

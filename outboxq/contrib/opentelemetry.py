@@ -63,7 +63,7 @@ class OpenTelemetryHook(Hook):
         Args:
             tracer_provider: The tracer provider. None means the program's, even if it is set later.
             meter_provider: The meter provider. None means the program's, even if it is set later.
-            same_trace_for: How long after its enqueue a task may start and still continue the same trace.
+            same_trace_for: The time after its enqueue within which a task may start and still continue the same trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """

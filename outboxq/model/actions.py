@@ -50,7 +50,7 @@ class Operator:
         return " ".join(filter(None, (f"by {self.name}" if self.name else "", _WHERE[self.interface])))
 
     def because(self, reason: str) -> str:
-        """Return the reason that histories record: the person's words, and who they are."""
+        """Return the reason to record in histories: the person's own words, followed by the person and the front end."""
         return f"{reason} ({self.words})" if reason else self.words
 
 
@@ -70,7 +70,8 @@ class NewAction:
     action: str
     """The words of the command that does the same, such as "queue pause"."""
     target: str | None = None
-    """The id of the task or batch, or the name of the queue or schedule; None for everything that matches filters."""
+    """The id of the task or batch, or the name of the queue or schedule; None for everything that matches the filters.
+    """
     details: Mapping[str, Any] = field(default_factory=dict)
     """The values or the filters that the person gave, as they are shown to people."""
     reason: str = ""

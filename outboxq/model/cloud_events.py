@@ -1,4 +1,4 @@
-"""An emitted event in the form of CloudEvents 1.0, which other programs receive. No I/O."""
+"""Events as other programs send and receive them, in the form of CloudEvents 1.0. No I/O."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CloudEvent:
     """An event that leaves the application."""
 
     id: UUID
-    """The id of the emit. It is the same at every delivery."""
+    """The id of the emit. It is the same in every delivery."""
     source: str
     """The program that emitted the event. The source and the id together identify the event."""
     type: str
@@ -47,8 +47,8 @@ class CloudEvent:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of the event by their names in CloudEvents. A header is also an attribute if its name,
-        converted to lower case, is a valid attribute name.
+        """The attributes of the event, by their CloudEvents names. A header is also an attribute if its name, converted
+        to lower case, is a valid attribute name.
         """
         own = {
             "specversion": "1.0",

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 class Answering:
-    """A class whose objects answer a request for a missing attribute with the way to write it here. Completion leaves
-    out the attributes that only outboxq itself uses.
+    """A class whose objects name the replacement for a missing attribute in the error. Completion leaves out the
+    attributes that only outboxq itself uses.
     """
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class Answering:
             raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; write {cure}'}", name=name, obj=self)
 
     def _cure(self, name: str) -> str:
-        """Return the way to write `name` here; "" if it is not known."""
+        """Return the replacement for `name`; "" if none is known."""
         return CURES.get(self._noun, {}).get(name, "")
 
 
@@ -135,9 +135,7 @@ def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> s
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return "; did you mean 'mail'?" for the known name that is most similar to this one, or "" if
-    no name is similar.
-    """
+    """Return "; did you mean 'mail'?" for the known name that is most similar to this one, or "" if no name is similar."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)

@@ -92,15 +92,17 @@ class Wait:
         return self.transaction is not None and self.transaction.is_open
 
     def take_nothing(self, *, everything: bool) -> None:
-        """Note that a poll has found nothing new. With `everything`, it would have found the task if there was one."""
+        """Record that a poll has found nothing new. With `everything`, the poll would have found the task if it
+        existed.
+        """
         if everything:
             self.miss()
         else:
             self.trouble = None
 
     def miss(self) -> None:
-        """Note that a poll did not find the task. This ends the wait, unless the task may still be committed or follows
-        other tasks.
+        """Record that a poll did not find the task. This ends the wait, unless the task may still be committed or
+        follows other tasks.
 
         The transaction may have been committed between the poll and this call, so there is one more poll after it has
         ended.
@@ -186,7 +188,7 @@ class Poller:
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Check whether the tasks have ended, if anything has been committed since the last poll. Returns whether one
-        of them has.
+        of them has ended.
 
         From time to time it also checks whether the other tasks still exist. A task that has not been found yet is
         looked up in each poll until it is committed.
@@ -387,9 +389,7 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if finding it takes too long, because the caller's time is
-        already up.
-        """
+        """Return the reason that `find` returns, or None if finding it takes too long. The caller's time is already up."""
         if not self._explaining.acquire(blocking=False):  # many calls may time out at once
             return None
         found: list[str] = []

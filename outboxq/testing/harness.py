@@ -546,11 +546,11 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 
 class EndlessDrain(AssertionError):
-    """`drain()` ran `Harness.max_runs` tasks, and there were still tasks due."""
+    """`drain()` ran `Harness.max_runs` tasks, and tasks were still due."""
 
 
 def _raise(failed: Sequence[TaskRun]) -> None:
-    """Raise the error of the last attempt of the only task that failed, or a group with one error for each task."""
+    """Raise the error of the last attempt at the task that failed, or, if several tasks failed, a group of such errors."""
     __tracebackhide__ = True
     last = {one.id: one for one in failed}
     distinct = list({id(error): error for error in (one.failure() for one in last.values())}.values())

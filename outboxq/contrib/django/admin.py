@@ -51,7 +51,7 @@ _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
 _ERROR = 2_000
-"""The maximum number of characters of an error that are read for the list of dead letters."""
+"""The maximum number of characters that are read of an error for the list of dead letters."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
@@ -148,7 +148,7 @@ class ReasonedAction(ActionForm):
 
 
 class OutboxAdmin(admin.ModelAdmin):
-    """The admin for one kind of row. Users need the view permission, and for each action a permission of its own.
+    """The admin for one kind of row. Users need the view permission, and a separate permission for each action.
 
     The history of a task or schedule records which user changed it. Each change is also written to Django's own log.
     """

@@ -277,7 +277,9 @@ def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
     """
     connection = connections[alias]
     if connection.vendor not in _ENGINES:
-        raise UnsupportedDatabase(f"outboxq does not support {connection.display_name}, the database {alias!r}")
+        raise UnsupportedDatabase(
+            f"the database {alias!r} is {connection.display_name}, which outboxq does not support"
+        )
     return _ENGINES[connection.vendor](connection, poolclass)
 
 

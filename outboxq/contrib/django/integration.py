@@ -342,7 +342,7 @@ def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) 
 
 @contextmanager
 def _autocommit(connection: Any) -> Iterator[None]:
-    """Turn autocommit on during the block, because `atomic()` commits nothing if the settings contain AUTOCOMMIT False."""
+    """Turn autocommit on during the block, because `atomic()` commits nothing if AUTOCOMMIT is False in the settings."""
     if connection.in_atomic_block or connection.get_autocommit():
         yield
         return
