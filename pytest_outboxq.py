@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("outboxq_app", "The application's Outbox, written module:outbox, e.g. shop.tasks:outbox")
+    parser.addini("outboxq_app", "The application's Outbox as module:outbox, e.g. shop.tasks:outbox")
     parser.addini("outboxq_test_database", "The name of a database that tests may commit to; * stands for any text")
 
 

@@ -185,7 +185,7 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
                 if error.name != f"{__name__}.{name}":
                     raise
         cure = None if name.startswith("_") else _instead_of(name)
-        # With a `name`, Python does not add a guess of its own, such as Chain for chain.
+        # With a `name`, Python does not add its own guess, such as Chain for chain.
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{'' if cure is None else f'; write {cure}'}",
             name=None if cure is None else name,

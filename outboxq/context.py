@@ -258,8 +258,8 @@ class TaskContext(Answering):
 
     @property
     def tick(self) -> datetime | None:
-        """The time of the schedule's tick that this task is for, in the schedule's time zone, however late the task
-        runs.
+        """The scheduled time of the tick that this task is for, in the schedule's time zone, no matter how late the
+        task runs.
 
         For a triggered task, this is the time at which it was triggered. None if the task does not belong to a
         schedule.

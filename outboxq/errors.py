@@ -53,7 +53,7 @@ class NotPermitted(ConfigurationError):
 
 
 class InvalidTarget(ConfigurationError, TypeError):
-    """The argument of ``using()`` has no open transaction that a task could join."""
+    """The argument of ``using()`` has no open transaction that a task can join."""
 
 
 class InvalidArgument(OutboxqError, ValueError):
@@ -119,8 +119,8 @@ class TaskCancelled(OutboxqError):
 
 
 class WaitRefused(OutboxqError, RuntimeError):
-    """A wait for a task was refused, because it could never end (in a handler, before the commit, for an unclosed
-    batch) or would block an event loop.
+    """A wait for a task was refused, because the wait could never end (in a handler, before the commit, or for an
+    unclosed batch) or would block an event loop.
     """
 
 
@@ -221,7 +221,7 @@ class WebhookFailed(OutboxqError):
     """An endpoint did not accept a webhook. The message names the host and the status, but not the path of the URL."""
 
     retry_after: timedelta | None = None
-    """The time to wait before another attempt, as the endpoint asked; None if it did not ask."""
+    """The time to wait before another attempt, as the endpoint requested; None if it did not request any."""
 
 
 class EndpointGone(WebhookFailed):
@@ -248,7 +248,7 @@ class WebhookInvalid(OutboxqError, ValueError):
 
 
 class MessageUnreadable(OutboxqError, ValueError):
-    """A message from another program cannot become a task. It is kept as a dead letter, which a redrive reads again."""
+    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive reads it again."""
 
 
 class SourceUnavailable(OutboxqError):

@@ -107,7 +107,7 @@ def upgrade(
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
     (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
     left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
-    InvalidTarget for a Connection whose transaction could not roll the tables back.
+    InvalidTarget for a Connection whose transaction cannot roll the tables back.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
     longer than `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs
@@ -386,7 +386,7 @@ def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Raise InvalidTarget if the migration cannot run on the connection, or could not be rolled back there."""
+    """Raise InvalidTarget if the migration cannot run on the connection or cannot be rolled back there."""
     if connection.dialect.driver == "asyncpg":
         raise InvalidTarget(
             "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass the URL, an "

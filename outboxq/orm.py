@@ -100,7 +100,7 @@ class TaskExecution(_Row):
     outbox_entry: Mapped[OutboxEntry | None]
     """The entry that makes a Ready task claimable; None for a task in any other status."""
     pipeline: Mapped[list[TaskExecution]]
-    """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued by itself."""
+    """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued alone."""
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -243,7 +243,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
-                event of such a topic; the event's payload is its only argument.
+                event with such a topic; the event's payload is the task's only argument.
             on_dead_letter: The effect on a partition key when its task is Failed. "release": its next task runs.
                 "hold": the key waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |

@@ -70,7 +70,7 @@ class Webhook:
     """The TLS settings, for example for a private certificate authority. None: Python's defaults."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument or ConfigurationError for a webhook that could never be sent."""
+        """Raise InvalidArgument or ConfigurationError for a webhook that can never be sent."""
         if not _is_url(self.url):
             raise ConfigurationError(
                 "a webhook needs a URL such as https://crm.example/hooks, in ASCII and without spaces; encode other characters"
@@ -215,7 +215,7 @@ class WebhookSource:
     """The size in bytes of the largest body that is read."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for a source from which nothing could be received."""
+        """Raise InvalidArgument for a source from which nothing can be received."""
         for key, value in (("name", self.name), ("topic", self.name if self.topic is None else self.topic)):
             if not is_name(value):
                 raise bad_name(key, "WebhookSource()")

@@ -1,8 +1,7 @@
 """The OpenTelemetry hook: traces that lead from each enqueue to its attempts, and metrics for both.
 
-Names and attributes follow OpenTelemetry's conventions for messaging. Only the API is imported: the package
-opentelemetry-api, from the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK, the API does
-nothing.
+Names and attributes follow OpenTelemetry's conventions for messaging. Only the API is imported: the opentelemetry-api
+package, from the `outboxq[opentelemetry]` extra. In a program without OpenTelemetry's SDK, the API does nothing.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class FrontEnd:
     """
 
     def typed(self, command: Sequence[str]) -> str:
-        """Return the command line for the words of a command, which do not include the program: ``("queue", "resume",
+        """Return the command line for the words of a command, given without the program: ``("queue", "resume",
         "mail")``.
         """
         options = [self.options] if self.options else []

@@ -41,7 +41,7 @@ class Sending:
     key is taken.
     """
     pipeline_execution_id: UUID | None
-    """The id shared by the tasks of an emit or an enqueue_many. None if the task is enqueued by itself."""
+    """The id shared by the tasks of an emit or an enqueue_many. None if the task is enqueued alone."""
     size: int
     """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)

@@ -93,8 +93,8 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 
 def _is_asynchronous(session: Session) -> bool:
-    """Return whether an AsyncSession owns this session. It closes the session in a task of its own, where the exception
-    that has ended the `async with` block is not visible.
+    """Return whether an AsyncSession owns this session. It closes the session in a separate asyncio task, where the
+    exception that has ended the `async with` block is not visible.
     """
     asyncio: Any = sys.modules.get("sqlalchemy.ext.asyncio")
     return asyncio is not None and asyncio.async_session(session) is not None

@@ -13,7 +13,7 @@ from .uuid7 import uuid7
 
 
 class Interface(StrEnum):
-    """The front end with which a person makes a change, stored as these strings."""
+    """The front end with which a person makes a change. It is stored as one of these strings."""
 
     COMMAND_LINE = "command line"
     DASHBOARD = "dashboard"
@@ -93,7 +93,9 @@ class OperatorAction:
     target: str | None
     """The id or the name of what was changed; None for everything that matched the filters in `details`."""
     details: Mapping[str, Any]
-    """The values or the filters that the person gave. A resume keeps the reason of the pause as `pause_reason`."""
+    """The values or the filters that the person gave. The record of a resume keeps the reason for the pause as
+    `pause_reason`.
+    """
     reason: str | None
     changed: int
     """The number of changes. While a bulk change is running, only the changes committed so far are counted."""

@@ -25,7 +25,7 @@ else:
 
 
 class TaskStatus(StrEnum):
-    """The status of a task execution, stored as these strings."""
+    """The status of a task execution. It is stored as one of these strings."""
 
     READY = "Ready"
     """The task is in the outbox. It is due now, delayed, or waiting for a retry."""
@@ -39,7 +39,7 @@ class TaskStatus(StrEnum):
 
 
 class Waiting(StrEnum):
-    """The state of a Ready task, as people think of it."""
+    """The state of a Ready task, in the terms that people use."""
 
     DUE = "due"
     """The task may start now."""

@@ -154,8 +154,8 @@ def task_of(relay: str) -> str:
 
 
 def slot_of(key: str | None, event_id: UUID) -> int:
-    """Return the slot of an event, which decides its shard. The slot is derived from the partition key or, without one,
-    from the id.
+    """Return the slot of an event, which determines the event's shard. The slot is derived from the partition key or,
+    without one, from the id.
 
     The events of a key are therefore in one shard, and those without a key are spread over all shards.
     """

@@ -33,7 +33,7 @@ class Orders:
 
     asked_to: WorkerOrder | None = None
     stacks: bool = False
-    """True if a person is waiting for the stacks of its threads."""
+    """True if a person is waiting for the stacks of the worker's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

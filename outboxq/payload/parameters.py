@@ -319,9 +319,7 @@ name='x').check()"`).
 
 
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:
-    """Return the signature without the context. Raises ConfigurationError if some arguments could not be stored by
-    name.
-    """
+    """Return the signature without the context. Raises ConfigurationError if some arguments cannot be stored by name."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
             f"{name}: async functions cannot be tasks: write a plain function that calls asyncio.run()"

@@ -239,7 +239,7 @@ def _plain(value: Any) -> str:
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100
-"""The priority, which lets all other tasks start first."""
+"""The lowest priority, which lets all other tasks start first."""
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:

@@ -86,8 +86,8 @@ class Wait:
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the batch's `with` block may still close it, because its transaction, which sees its own rows,
-        is open.
+        """Return whether the batch's `with` block may still close the batch: the block's transaction, which sees its
+        own rows, is open.
         """
         return self.transaction is not None and self.transaction.is_open
 
@@ -135,7 +135,7 @@ class Wait:
     def absence(self) -> TaskNotFound | BatchNotFound:
         """Return the error for a task or batch that does not exist and that an open transaction can no longer commit.
 
-        It is not known how a caller's transaction ended. Knowing it would not settle the question either, because a
+        It is not known how a caller's transaction ended. Knowing this would not settle the question either, because a
         savepoint may have been rolled back.
         """
         if self.transaction is None:

@@ -167,9 +167,9 @@ class Harness(Answering):
         raise AssertionError(f"{expected} was {but}{expected.hint(found)}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
-        """Assert that no enqueued task matches the description, which `enqueued()` explains. Without a description,
-        assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a subscription in the
-        database knows, because it may be misspelt.
+        """Assert that no enqueued task matches the description; `enqueued()` explains how to describe a task. Without a
+        description, assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a
+        subscription in the database knows, because it may be misspelt.
         """
         __tracebackhide__ = True
         expected = self._expected(task, args, described)

@@ -135,7 +135,7 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def series(self) -> Iterator[None]:
-        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has one that
+        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has a savepoint that
         SQLAlchemy does not know about, which takes half the time.
         """
         target = self.target()

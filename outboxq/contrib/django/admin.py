@@ -349,7 +349,7 @@ class TaskExecutionAdmin(NewestAdmin):
         return [name for name in super().get_fields(request, obj) if name not in hidden]
 
     def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
-        """Return the listed rows that are among the newest tasks. If the chosen status has a table of its own, look
+        """Return the listed rows that are among the newest tasks. If the chosen status has a separate table, look
         there.
         """
         source = _SOURCES.get(chosen["status"] or "")

@@ -67,7 +67,7 @@ def dashboard_urls(
         Permission,
         Viewer,
         application,
-    )  # the admin imports this module even if the extra `web` is missing
+    )  # the admin imports this module even if the `web` extra is missing
 
     def authorize(environ: Mapping[str, Any]) -> Viewer:
         viewer: Viewer | None = environ[_VIEWER]
@@ -84,7 +84,7 @@ def dashboard_urls(
         title=title if title is not None else "" if using == DEFAULT_DB_ALIAS else using,
     )
 
-    @csrf_exempt  # the dashboard checks a token of its own
+    @csrf_exempt  # the dashboard checks its own token
     def view(request: HttpRequest, page: str = "", **_prefix: object) -> HttpResponse:
         user = request.user
         if not user.is_authenticated:

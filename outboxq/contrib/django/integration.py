@@ -324,7 +324,7 @@ def _drop(connection: Any) -> None:
 @contextmanager
 def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) -> Iterator[None]:
     """Open `transaction.atomic()`. On SQLite it begins as a writer unless `mode` says otherwise, because a write after
-    a read could be refused.
+    a read might be refused.
     """
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:

@@ -104,7 +104,7 @@ _NEWER = "Install the outboxq release that created these tables, or a later one.
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """Check the settings, and the databases of all tasks, which are imported as a worker imports them. No database
+    """Check the settings, and the databases of all tasks. The tasks are imported as a worker imports them. No database
     connection is needed.
     """
     try:
