@@ -372,7 +372,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         return without_session(cure) if self.integration.knows_transaction else cure
 
     def _of_application(self, store: S) -> S:
-        """Tell the store what it needs to know about the application, and return it."""
+        """Tell the store what it needs to know about the application, and return the store."""
         store.declared, store.enqueue_timeout = self.tasks.queues, self._enqueue_timeout
         return store
 

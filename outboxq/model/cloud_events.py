@@ -25,7 +25,9 @@ class Body(StrEnum):
     CLOUDEVENT = "cloudevent"
     """The event in the JSON format of CloudEvents 1.0."""
     PAYLOAD = "payload"
-    """Only the payload. The attributes of the event are in the headers of the message; a webhook has only the id there."""
+    """Only the payload. The headers of the message contain the attributes of the event; those of a webhook contain only
+    one attribute, the id.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

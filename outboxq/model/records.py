@@ -369,7 +369,7 @@ class Claim(HasKey):
 
     @property
     def makes_way(self) -> bool:
-        """True if another task may start when this one ends, without an insert: the next task with its key or in its
+        """True if a task that is already stored may start when this one ends: the next task with its key or in its
         limited queue.
         """
         return self.partition_key is not None or self.limited

@@ -158,9 +158,7 @@ class Parameters:
         raise AssertionError("Python takes the call")
 
     def _context_hint(self) -> str:
-        """Return a hint for a call that does not match the signature because the context's
-        parameter is not annotated.
-        """
+        """Return a hint for a call that does not match the signature because the context's parameter is not annotated."""
         meant = self._known.get("ctx")
         if meant is None or meant.annotation is not meant.empty:
             return ""
@@ -288,9 +286,7 @@ def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) 
 
 
 def _forget_cause(error: CodecError) -> None:
-    """Remove the cause of an error: its message may quote the value, and error trackers follow the
-    chain of exceptions.
-    """
+    """Remove the cause of an error: its message may quote the value, and error trackers follow the chain of exceptions."""
     error.__cause__ = error.__context__ = None
 
 

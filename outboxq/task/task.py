@@ -313,7 +313,7 @@ _STARTS = frozenset({"apply", "apply_async", "delay", "enqueue", "run", "send"})
 
 
 def batch_in(target: object) -> BatchTarget | None:
-    """Return the argument of `using()` if it is a batch, otherwise None."""
+    """Return the argument of `using()` if it is a batch; None otherwise."""
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
 
 

@@ -465,9 +465,7 @@ class ResultWaiter:
 
 
 class WaiterOfProcess:
-    """This process's ResultWaiter for each store. A forked child gets its own, because threads do
-    not survive a fork.
-    """
+    """This process's ResultWaiter for each store. A forked child gets its own, because threads do not survive a fork."""
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}

@@ -35,7 +35,7 @@ class Series:
     """Tasks that run one after the other, each claimed in the transaction that ends the one before.
 
     A tick thus takes one transaction instead of three (to claim it, to end it, and to look for the next), which saves
-    half of the time: `python -m benchmarks.ticks`.
+    half the time: `python -m benchmarks.ticks`.
     """
 
     claimer: Claimer

@@ -224,7 +224,7 @@ outboxes = Outboxes()
 
 
 def setting(name: str) -> Any:
-    """Return one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
+    """Return the value of one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
     given = getattr(settings, "OUTBOXQ", {})
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:
