@@ -1,4 +1,4 @@
-"""The fixtures of outboxq for pytest; see `outboxq.testing`.
+"""outboxq's fixtures for pytest; see `outboxq.testing`.
 
 This module is outside the package, because pytest imports its plugins in every run, and importing the package would
 slow each run down.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("outboxq_app", "The application's Outbox, written module:outbox, e.g. shop.tasks:outbox")
+    parser.addini("outboxq_app", "The application's Outbox as module:outbox, e.g. shop.tasks:outbox")
     parser.addini("outboxq_test_database", "The name of a database that tests may commit to; * stands for any text")
 
 
 @pytest.fixture
 def outboxq_app(pytestconfig: pytest.Config, outboxq_flask: Any) -> Outbox:
-    """Return the application's Outbox: the one that the ini option `outboxq_app` names, or else the one of the Flask
-    application or of the Django project. Override the fixture to return a different one.
+    """Return the application's Outbox: the one that the `outboxq_app` ini option names, or else that of the Flask
+    application or the Django project. Override the fixture to return a different one.
     """
     said = pytestconfig.getini("outboxq_app")
     return named(said) if said else of_flask(outboxq_flask) or of_django() or named("")
@@ -44,7 +44,7 @@ def outboxq_using() -> object:
 
 @pytest.fixture
 def outboxq_flask(request: pytest.FixtureRequest) -> Any:
-    """Return the Flask application: the value of the fixture `app`, as in pytest-flask. None if there is no such
+    """Return the Flask application: the value of the `app` fixture, as in pytest-flask. None if there is no such
     fixture.
     """
     if (flask := sys.modules.get("flask")) is None:
@@ -79,8 +79,8 @@ def without_request(app: Any) -> Iterator[None]:
     """Pop the request context that pytest-flask keeps pushed, and push it again after the block.
 
     A test client's requests would use that context's `db.session`, so a request that does not commit would leave a
-    transaction open, which on SQLite locks the file. Contexts that the block has left pushed, such as that of the last
-    request of the fixture `client`, are put back above it, because they are popped before it.
+    transaction open, which on SQLite locks the file. Contexts that the block has left pushed, such as that of the
+    `client` fixture's last request, are put back above it, because they are popped before it.
     """
     if app is None:
         yield
@@ -134,8 +134,8 @@ def named(said: str) -> Outbox:
 
     if not said:
         raise pytest.UsageError(
-            'the fixture `harness` does not know which Outbox to use: set outboxq_app = "module:outbox" in pytest\'s '
-            "configuration, or write a fixture outboxq_app that returns it"
+            'the `harness` fixture does not know which Outbox to use: set outboxq_app = "module:outbox" in pytest\'s '
+            "configuration, or write an outboxq_app fixture that returns it"
         )
     module, _, name = said.partition(":")
     found = getattr(importlib.import_module(module), name or "outbox", None)

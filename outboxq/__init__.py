@@ -57,7 +57,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         ExecutionEvent as ExecutionEvent,
         Handle as Handle,
         OnConflict as OnConflict,  # for on_conflict=, if a string is not enough
-        OnDeadLetter as OnDeadLetter,  # for on_dead_letter=, likewise
+        OnDeadLetter as OnDeadLetter,  # for on_dead_letter=, if a string is not enough
         Outcome as Outcome,  # argument of Hook.ended()
         Retry as Retry,
         Snooze as Snooze,
@@ -94,7 +94,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .model.schedules import (
         CatchUp as CatchUp,  # for catch_up=, if a string is not enough
-        Overlap as Overlap,  # for overlap=, likewise
+        Overlap as Overlap,  # for overlap=, if a string is not enough
         Schedule as Schedule,  # returned by Outbox.schedules.put() and list()
     )
     from .outbox import Outbox as Outbox
@@ -114,13 +114,13 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .task import (
         BoundTask as BoundTask,  # returned by Task.using(), for annotations
-        ContextTask as ContextTask,  # made by @outbox.task from a function that takes the context, likewise
+        ContextTask as ContextTask,  # made by @outbox.task from a function that takes the context, for annotations
         Task as Task,
     )
     from .task.batches import (
         Chain as Chain,  # returned by Outbox.chain(), for annotations
         ChainHandle as ChainHandle,  # returned by Outbox.chain(…).enqueue(), for annotations
-        OpenBatch as OpenBatch,  # given by `with Outbox.batch(…)`, likewise
+        OpenBatch as OpenBatch,  # given by `with Outbox.batch(…)`, for annotations
     )
     from .task.task import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .webhooks import (
@@ -170,7 +170,7 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 """The module that defines each name."""
 
-if not TYPE_CHECKING:  # a type checker would accept any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __all__ = list(_HOMES)
 
     def __getattr__(name: str) -> Any:
@@ -180,12 +180,12 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             return found
         if not name.startswith("_"):
             try:
-                return import_module(f".{name}", __name__)  # `outboxq.model.records`, without importing it
+                return import_module(f".{name}", __name__)  # lets `outboxq.model.records` work without an import
             except ModuleNotFoundError as error:
                 if error.name != f"{__name__}.{name}":
                     raise
         cure = None if name.startswith("_") else _instead_of(name)
-        # With a `name`, Python does not add a guess of its own, such as Chain for chain.
+        # With a `name`, Python does not add its own guess, such as Chain for chain.
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{'' if cure is None else f'; write {cure}'}",
             name=None if cure is None else name,

@@ -82,7 +82,7 @@ class BatchTarget(Protocol):
 
 
 class TaskBatch(BatchTarget, Protocol):
-    """The batch or chain of a handler's task: `ctx.batch`. All counts are read when the first of them is used.
+    """The batch or chain of a handler's task: `ctx.batch`. All counts are read when any of them is first used.
 
     ``using(ctx.batch)`` enqueues tasks in the transaction of a transactional task, and otherwise in a separate one.
     """
@@ -162,7 +162,7 @@ class TaskContext(Answering):
     has_died: bool = False
     """True if the handler's child process died or was killed."""
     steps: Any = None
-    """The steps of this handler, as the step runner keeps track of them; None before the first step."""
+    """The step runner's record of this handler's steps; None before the first step."""
     _headers: Mapping[str, str] | None = None
     """The headers, once they have been requested."""
 
@@ -185,7 +185,7 @@ class TaskContext(Answering):
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
         """The key whose tasks run one at a time, in order; None if the task does not wait for any other task."""
         self.attempt: Final[int] = claim.attempt
-        """The number of this attempt, from 1. Only retries increase it."""
+        """The number of this attempt, counted from 1. Only retries increase it."""
         self.max_attempts = max_attempts
         """The maximum number of attempts: if the last of them fails, the failure is final. None: only the policy's
         `stop` decides.
@@ -258,8 +258,8 @@ class TaskContext(Answering):
 
     @property
     def tick(self) -> datetime | None:
-        """The time of the schedule's tick that this task is for, in the schedule's time zone, however late the task
-        runs.
+        """The scheduled time of the tick that this task is for, in the schedule's time zone, no matter how late the
+        task runs.
 
         For a triggered task, this is the time at which it was triggered. None if the task does not belong to a
         schedule.
@@ -396,8 +396,8 @@ class TaskContext(Answering):
         return self._joined().target
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Report how much of the work is done, as a number from 0 to 1 with a short note: ``ctx.progress(12 / 30, "12
-        of 30")``.
+        """Report how much of the work is done, as a number from 0 to 1 and a short note: ``ctx.progress(12 / 30, "12 of
+        30")``.
 
         Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this as
         often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task explain`,
@@ -411,7 +411,7 @@ class TaskContext(Answering):
 
     def retry_at(self, moment: datetime) -> NoReturn:
         """End this attempt and try again at `moment` (an aware datetime) instead of after the wait that the retry
-        policy gives. The attempt counts.
+        policy specifies. The attempt is counted.
         """
         raise Retry(at=moment)
 
@@ -444,9 +444,9 @@ class TaskContext(Answering):
         returned but before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
-        handler's, for a name already used in this run, for the step after the 1,000th, for arguments that the function
+        handler's, for a name already used in this run, for any step after the 1,000th, for arguments that the function
         does not take, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost if another worker
-        may have the task; in that case nothing is stored.
+        may hold the task; in that case nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
@@ -498,9 +498,9 @@ class Process:
     """The purpose of this process. Code that waits for results needs to know it."""
 
     is_worker = False
-    """True if the process does nothing but run handlers, because a command has started it as a worker or it is a child
-    of a worker. In such a process, any thread except the main thread may have been started by a handler. There is no
-    other way to tell, because threads do not inherit `current`.
+    """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a
+    worker. In such a process, any thread except the main thread may have been started by a handler. There is no other
+    way to tell, because threads do not inherit `current`.
     """
 
     @contextmanager

@@ -53,7 +53,7 @@ class NotPermitted(ConfigurationError):
 
 
 class InvalidTarget(ConfigurationError, TypeError):
-    """The argument of ``using()`` has no open transaction that a task could join."""
+    """The argument of ``using()`` has no open transaction that a task can join."""
 
 
 class InvalidArgument(OutboxqError, ValueError):
@@ -71,9 +71,7 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are not a JSON object. No attempt could ever read them, so the task
-    becomes Failed at once.
-    """
+    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed at once."""
 
 
 class UnknownTask(OutboxqError, LookupError):
@@ -121,8 +119,8 @@ class TaskCancelled(OutboxqError):
 
 
 class WaitRefused(OutboxqError, RuntimeError):
-    """A wait for a task was refused, because it could never end (in a handler, before the commit, for an unclosed
-    batch) or would block an event loop.
+    """A wait for a task was refused, because the wait could never end (in a handler, before the commit, or for an
+    unclosed batch) or would block an event loop.
     """
 
 
@@ -181,7 +179,7 @@ class AmbiguousTask(OutboxqError, LookupError):
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
         super().__init__(message)  # pickle passes only the message, and restores the attributes afterwards
         self.task_ids = tuple(task_ids)
-        """Up to five of these ids, oldest first."""
+        """Up to five of the matching ids, oldest first."""
 
 
 class DuplicateTask(OutboxqError):
@@ -197,7 +195,7 @@ class DuplicateTask(OutboxqError):
 
 
 class InvalidTransition(OutboxqError):
-    """The status of the task or batch does not allow the operation, such as cancelling a completed task."""
+    """The status of the task or batch does not allow the operation. For example, a completed task cannot be cancelled."""
 
 
 class ReadOnly(OutboxqError):
@@ -223,7 +221,7 @@ class WebhookFailed(OutboxqError):
     """An endpoint did not accept a webhook. The message names the host and the status, but not the path of the URL."""
 
     retry_after: timedelta | None = None
-    """The time to wait before another attempt, as the endpoint asked; None if it did not ask."""
+    """The time to wait before another attempt, as the endpoint requested; None if it did not request any."""
 
 
 class EndpointGone(WebhookFailed):
@@ -235,7 +233,7 @@ class EndpointRefused(WebhookFailed):
 
 
 class PublishFailed(OutboxqError):
-    """A broker did not confirm a redriven event, so the broker might not have it."""
+    """A broker did not confirm a redriven event, so it might not have received the event."""
 
 
 class EventRefused(PublishFailed):
@@ -246,11 +244,11 @@ class WebhookInvalid(OutboxqError, ValueError):
     """A received webhook has an invalid signature, was signed too long ago, or is too large."""
 
     status: int = 401
-    """The status with which to answer; 413 for a body that is too large."""
+    """The HTTP status to answer with: 401, or 413 for a body that is too large."""
 
 
 class MessageUnreadable(OutboxqError, ValueError):
-    """A message from another program cannot become a task. It is kept as a dead letter, which a redrive reads again."""
+    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive reads it again."""
 
 
 class SourceUnavailable(OutboxqError):

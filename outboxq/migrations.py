@@ -103,17 +103,17 @@ def upgrade(
 ) -> None:
     """Upgrade the tables to `revision`. Many processes may call this at once, and it may be called again at any time.
 
-    With a URL or an Engine, it runs in its own transaction. With a Connection, it runs in that connection's
+    With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
     (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
     left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
-    InvalidTarget for a Connection whose transaction could not roll the tables back.
+    InvalidTarget for a Connection whose transaction cannot roll the tables back.
 
-    On PostgreSQL, it first locks all tables. If another transaction is using one of them, it waits no longer than
-    `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs a warning
-    that names the other transaction, and tries again. After `wait`, it raises TablesLocked and leaves the tables
-    unchanged. A `lock_timeout` of a second or more may cause a deadlock that aborts a producer's transaction; a value
-    below 1 ms raises InvalidArgument.
+    On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
+    longer than `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs
+    a warning that names the other transaction, and tries again. After `wait`, it raises TablesLocked and leaves the
+    tables unchanged. A `lock_timeout` of a second or more may cause a deadlock that aborts a producer's transaction; a
+    value below 1 ms raises InvalidArgument.
     """
     from alembic import command
 
@@ -170,14 +170,14 @@ def partition(
     tables.
 
     `task_executions` and `execution_events` become tables that are partitioned by the task's id, which contains the
-    task's creation time. Existing rows are not moved: they form the partition `first`, which ends with the current
-    month, week or day (UTC). `ahead` further partitions are created, as is a partition `default` for rows that fit into
+    task's creation time. Existing rows are not moved: they form the `first` partition, which ends with the current
+    month, week or day (UTC). `ahead` further partitions are created, as is a `default` partition for rows that fit into
     none of the others. The revision and all statements remain the same. If the database is already partitioned, only
     missing partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
-    It uses one transaction, which locks the two tables and reads each of them once. This takes about a second for a few
-    million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from that of the existing partitions, and
+    The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
+    for a few million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the period of the existing partitions, and
     TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
@@ -291,12 +291,14 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Select only the tables in `database/tables`, as Alembic's `include_name` in outboxq's own schema comparison."""
+    """Return whether to compare this name: among tables, only those in `database/tables`. outboxq's own schema
+    comparison passes this function to Alembic as `include_name`.
+    """
     return type_ != "table" or name in metadata.tables
 
 
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Hide outboxq's tables from autogenerate, as Alembic's `include_name` in an application's env.py or in Flask-Migrate::
+    """Hide outboxq's tables from autogenerate. Pass this function as `include_name` in env.py or to Flask-Migrate::
 
     context.configure(..., include_name=outboxq.migrations.not_ours)
     Migrate(app, db, include_name=outboxq.migrations.not_ours)
@@ -384,7 +386,7 @@ def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Raise InvalidTarget if the migration cannot run on the connection, or could not be rolled back there."""
+    """Raise InvalidTarget if the migration cannot run on the connection or cannot be rolled back there."""
     if connection.dialect.driver == "asyncpg":
         raise InvalidTarget(
             "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass the URL, an "

@@ -100,7 +100,7 @@ class TaskExecution(_Row):
     outbox_entry: Mapped[OutboxEntry | None]
     """The entry that makes a Ready task claimable; None for a task in any other status."""
     pipeline: Mapped[list[TaskExecution]]
-    """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued by itself."""
+    """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued alone."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ _ONE_AT_A_TIME = threading.Lock()
 @cache
 def _mapped_in(schema: str) -> Classes:
     """Create classes for one schema, because SQLAlchemy maps each class onto one table."""
-    doc = {"__doc__": f"As in the schema {schema}."}
+    doc = {"__doc__": f"The class for the schema {schema}."}
     made: dict[str, Any] = {name: type(name, (_Row,), body | doc) for name, body in _UNMAPPED.items()}
     classes = Classes(**made)
     metadata = MetaData()
@@ -192,7 +192,7 @@ def _mapped_in(schema: str) -> Classes:
 
 
 def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
-    """Declare the mappings, and refuse writes to them."""
+    """Declare the mappings, and refuse writes through them."""
     execution, happened, entry = (
         table(one) for one in (tables.task_executions, tables.execution_events, tables.task_outbox)
     )
@@ -242,8 +242,8 @@ def _seen(kind: type[Any], **options: Any) -> Any:
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """Return the condition that joins a task with its events. It has one part for each of three disjoint indexes, like
-    `select_history` in `store/tasks/tasks.py`.
+    """Return the condition that joins a task with its events. It has one part for each of three disjoint indexes, as
+    does `select_history` in `store/tasks/tasks.py`.
 
     The parts refer to the task in two equivalent ways. Otherwise PostgreSQL would factor out the common condition, and
     then hash the whole history to find the events of a few tasks.

@@ -117,9 +117,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Create an outbox. It does not connect to the database yet.
 
         Args:
-            database: A URL or an Engine. None means the URL in the variable OUTBOXQ_DATABASE_URL; if that is not set,
-            the outbox is unbound until you call `bind()`. The engine for a URL is created at first use, so an Outbox
-            can be a module global even if the process forks later.
+            database: A URL or an Engine. None means the URL in the environment variable OUTBOXQ_DATABASE_URL; if that
+            is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at first use, so
+            an Outbox can be a module global even if the process forks later.
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
@@ -128,8 +128,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
                 the newer one apply. "": the schedules of the worker that started last apply.
-            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
-                None means that no worker deletes them.
+            retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
+                an hour. None means that no worker deletes them.
             enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
                 retried while the database is unavailable. After that, it raises the database's error. In a handler, it
                 is retried for 30 seconds.
@@ -137,8 +137,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 without spaces, such as "shop".
 
         Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
-        given, or if a hook is not a Hook. Raises InvalidArgument if the version, the retention or the source is out of
-        range.
+        given, or if a hook is not a Hook. Raises InvalidArgument if the version, the retention or the source is not
+        valid.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -197,8 +197,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     @property
     def store(self) -> Store:
-        """The Store, which is the layer below. While the outbox is unbound, only the Store's methods with ``using=``
-        work.
+        """The Store, which is the lower-level interface. While the outbox is unbound, only the Store's methods with
+        ``using=`` work.
         """
         if self._stand_in is not None:
             return self._stand_in.store
@@ -243,14 +243,14 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
-                event of such a topic; the event's payload is its only argument.
-            on_dead_letter: The effect on a partition key whose task is Failed. "release": its next task runs. "hold":
-                the key waits until the dead letter is redriven or discarded.
+                event with such a topic; the event's payload is the task's only argument.
+            on_dead_letter: The effect on a partition key when its task is Failed. "release": its next task runs.
+                "hold": the key waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
                 None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.
 
-        `queue`, `priority`, `lease`, `timeout` and `on_dead_letter` are stored with each task. If you change them, tasks
-        that are already enqueued keep the former values. The other options are read from the code of the worker.
+        `queue`, `priority`, `lease`, `timeout` and `on_dead_letter` are stored with each task. If you change them,
+        tasks that are already enqueued keep the former values. The other options are read from the worker's code.
 
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that
         is already taken. Raises InvalidArgument for an option that is out of range.
@@ -310,9 +310,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         according to its own type, and each task reads it according to the annotation of its parameter. A payload that
         does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
         another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a relay of this
-        process subscribes to it and is not stored yet, a warning is logged once. With an `idempotency_key`, each
-        subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were added
-        since. All of the tasks get the `headers`, which work as in `Task.using`.
+        process subscribes to it, but this subscription is not stored yet, a warning is logged once. With an
+        `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks only for
+        subscribers that have been added since. All of the tasks get the `headers`, which work as in `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
         InvalidTarget if there is no transaction to write in. All of them are raised before anything is written.
@@ -372,7 +372,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         return without_session(cure) if self.integration.knows_transaction else cure
 
     def _of_application(self, store: S) -> S:
-        """Tell the store what it needs to know about the application, and return it."""
+        """Tell the store what it needs to know about the application, and return the store."""
         store.declared, store.enqueue_timeout = self.tasks.queues, self._enqueue_timeout
         return store
 
@@ -403,7 +403,7 @@ class MissedEvents:
         self._prefixes: list[tuple[str, str]] = []
 
     def warn(self, store: Store, target: object, topic: str, emitted: Emitted, tasks: Iterable[Task[..., Any]]) -> None:
-        """Warn if any of the tasks subscribes to the topic and did not get the event, which was written in `target`."""
+        """Warn if any of the tasks subscribes to the topic but did not get the event, which was written in `target`."""
         declared = [*tasks]
         if len(declared) != self._number:
             self._read(declared)
@@ -412,7 +412,7 @@ class MissedEvents:
         if not missing:
             return
         self._known |= missing  # without a lock, which a fork could copy: at worst, two threads warn
-        # A relay also skips an event whose idempotency key it has had before.
+        # A relay also skips an event whose idempotency key it has received before.
         missing -= {one.task_name for one in store.subscriptions.list(using=target)}
         if missing:
             log.warning(

@@ -114,10 +114,10 @@ class RetryPolicy:
     ) -> timedelta | None:
         """Return the time to wait before the next attempt; None if there will not be another attempt.
 
-        ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound,
-        which replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
-        process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the policy's objects
-        raises, or if the wait is not a finite number or timedelta.
+        ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the row's own
+        bound, which replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started,
+        in any process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the policy's
+        objects raises, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -150,7 +150,7 @@ _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _wait_in_words(wait: Any) -> str:
-    """Return the waits between attempts in words. A function or a rarer tenacity object is named."""
+    """Return the waits between attempts in words. A function or a less common tenacity object is shown by its name."""
     given = vars(wait) if isinstance(wait, wait_base) else {}
     longest = given.get("max", math.inf)
     to = f" to at most {_in_words(longest)}" if longest <= _LONGEST.total_seconds() else ""

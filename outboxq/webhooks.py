@@ -57,7 +57,7 @@ class Webhook:
     """An https URL. A user or password in it is refused, and redirects are not followed."""
     secret: str | Sequence[str] = field(repr=False)
     """The secret that signs each event: ``whsec_`` followed by 24 to 64 bytes in base64. While the secret is being
-    rotated, give both the new and the old one, and each event has two signatures.
+    rotated, give both the new and the old one; each event then has two signatures.
     """
     timeout: timedelta | float = timedelta(seconds=10)
     """The time within which the endpoint must answer, from the connection to the end of the answer."""
@@ -70,7 +70,7 @@ class Webhook:
     """The TLS settings, for example for a private certificate authority. None: Python's defaults."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument or ConfigurationError for a webhook that could never be sent."""
+        """Raise InvalidArgument or ConfigurationError for a webhook that can never be sent."""
         if not _is_url(self.url):
             raise ConfigurationError(
                 "a webhook needs a URL such as https://crm.example/hooks, in ASCII and without spaces; encode other characters"
@@ -129,7 +129,7 @@ class Webhook:
         parts, deadline = urlsplit(self.url), time.monotonic() + self.seconds
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         with self._open(deadline) as open_socket:
-            # The connection uses this socket and never opens one. Given a port, it does not look for one in an IPv6
+            # The connection uses this socket and never opens another. Given a port, it does not look for one in an IPv6
             # address.
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 443)
             connection.sock, connection.auto_open = open_socket, 0
@@ -210,12 +210,12 @@ class WebhookSource:
     tolerance: timedelta | float = TOLERANCE
     """The longest time between the signature and the arrival, in either direction."""
     topic: str | None = None
-    """The topic of a webhook whose body has no `type`. None: it cannot be read."""
+    """The topic of a webhook whose body has no `type`. None: such a webhook cannot be read."""
     max_bytes: int = 1_048_576
-    """The largest body that is read, in bytes."""
+    """The size in bytes of the largest body that is read."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for a source from which nothing could be received."""
+        """Raise InvalidArgument for a source from which nothing can be received."""
         for key, value in (("name", self.name), ("topic", self.name if self.topic is None else self.topic)):
             if not is_name(value):
                 raise bad_name(key, "WebhookSource()")
@@ -236,9 +236,11 @@ class WebhookSource:
             raise error
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Message:
-        """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid.
+        """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid
+        otherwise.
 
-        Only the signed parts identify the message: its id and its body. Of the headers, only those of a trace are kept.
+        Only the signed parts identify the message: its id and its body. Of the headers, only the trace headers are
+        kept.
         """
         self.check_length(len(body))
         found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)
@@ -251,7 +253,7 @@ class ReceivedWebhook:
     """A webhook whose signature and age are valid."""
 
     id: str
-    """The id of the message, which is the same at every delivery. Pass it to `outbox.inbox.accept`."""
+    """The id of the message, which is the same in every delivery. Pass it to `outbox.inbox.accept`."""
     timestamp: datetime
     """The time at which this delivery was signed."""
     body: bytes = field(repr=False)
@@ -265,25 +267,25 @@ def verify_webhook(
     tolerance: timedelta | float = TOLERANCE,
     now: datetime | None = None,
 ) -> ReceivedWebhook:
-    """Return the webhook if one of the secrets has signed it and its signature is not older than `tolerance`.
+    """Return the webhook if it is signed with one of the secrets and its signature is not older than `tolerance`.
 
-    `headers` are the headers of the request, with names in any case, and `body` is its body, byte for byte as it
-    arrived. `now` replaces the time in tests. A second delivery within the tolerance is also valid, so pass the id to
-    `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and InvalidArgument for
-    a malformed secret.
+    `headers` are the headers of the request, with names in upper or lower case, and `body` is its body, byte for byte
+    as it arrived. `now` replaces the current time in tests. A second delivery within the tolerance is also valid, so
+    pass the id to `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and
+    InvalidArgument for a malformed secret.
     """
     keys = keys_of(secret)
     given = {name.lower(): value for name, value in headers.items()}
     missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not given.get(name)]
     if missing:
-        raise WebhookInvalid(f"the header {missing[0]} is missing")
+        raise WebhookInvalid(f"the {missing[0]} header is missing")
     message_id, stamp = given["webhook-id"], given["webhook-timestamp"]
     if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12):
-        raise WebhookInvalid("the header webhook-timestamp is not a number of seconds")
+        raise WebhookInvalid("the webhook-timestamp header is not a number of seconds")
     wanted = [_signature(key, message_id, stamp, body).encode() for key in keys]
     found = given["webhook-signature"].split()
     if not any(hmac.compare_digest(one, another.encode(errors="replace")) for one in wanted for another in found):
-        raise WebhookInvalid("no signature in the header webhook-signature is valid")
+        raise WebhookInvalid("no signature in the webhook-signature header is valid")
     age = (now or datetime.now(UTC)).timestamp() - int(stamp)
     if abs(age) > duration(tolerance, "tolerance").total_seconds():
         raise WebhookInvalid("the webhook was signed too long ago, or the clocks differ")
@@ -300,7 +302,7 @@ def signed_headers(
 
 
 def keys_of(secret: str | Sequence[str]) -> list[bytes]:
-    """Return the keys in one or several secrets. The error for a malformed secret does not contain it."""
+    """Return the keys in one or more secrets. The error for a malformed secret does not contain the secret."""
     given: Any = secret  # whatever a caller without a type checker passes
     keys = [_key(one) for one in (given if isinstance(given, list | tuple) else [given])]
     if not keys:
@@ -309,7 +311,7 @@ def keys_of(secret: str | Sequence[str]) -> list[bytes]:
 
 
 def _type_of(body: bytes) -> str | None:
-    """Return the member `type` of a body, which Standard Webhooks recommends."""
+    """Return the `type` member of a body, if it has this member. Standard Webhooks recommends it."""
     with suppress(ValueError, RecursionError):
         value = json.loads(body)
         if isinstance(value, dict) and isinstance(value.get("type"), str):
@@ -347,7 +349,9 @@ def _signature(key: bytes, message_id: str, stamp: str, body: bytes) -> str:
 
 
 def _seconds_of(after: str | None) -> timedelta | None:
-    """Return the wait that a `Retry-After` header asks for in seconds or as a date; None if it is missing or malformed."""
+    """Return the wait that a `Retry-After` header requests, in seconds or as a date; None if it is missing or
+    malformed.
+    """
     if after is None:
         return None
     if after.isascii() and after.isdigit():

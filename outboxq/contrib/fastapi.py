@@ -18,8 +18,8 @@ def webhook_endpoint(outbox: Outbox, source: WebhookSource) -> Callable[[Request
     """Return an endpoint that receives the webhooks of the source, for ``app.post("/hooks/erp")(…)``.
 
     It reads the body as it arrived, and enqueues the tasks in a thread, so that it does not block the event loop. It
-    answers 204 when the tasks are committed, 401 for an invalid signature or timestamp, and 413 for a body that is too
-    large. A database error is raised, and the framework answers with 500.
+    returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, and 413 for a body that is too
+    large. A database error is raised, and the framework returns 500.
     """
 
     async def receive_webhook(request: Request) -> Response:

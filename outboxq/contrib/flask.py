@@ -124,7 +124,7 @@ class Outboxq(Outbox):
         app.after_request(self._forget_refused)
 
     def _forget_refused(self, response: Response) -> Response:
-        """Forget the uncommitted tasks of a request that is answered with an error, so that no warning is logged."""
+        """Forget the uncommitted tasks of a request that returns an error, so that no warning is logged."""
         application = self.application
         scope = None if response.status_code < 400 or application is None else application.scope
         if scope is not None and scope.session.registry.has():
@@ -213,9 +213,9 @@ class Outboxq(Outbox):
 def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
     """Return a view that receives the webhooks of the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
-    The endpoint is called ``webhooks_`` followed by the name of the source. It answers 204 when the tasks are
+    The endpoint is called ``webhooks_`` followed by the name of the source. It returns 204 when the tasks are
     committed, 401 for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method
-    except POST. A database error is raised, and Flask answers with 500.
+    except POST. A database error is raised, and Flask returns 500.
     """
 
     def receive_webhook() -> Response:
@@ -330,7 +330,7 @@ class _StoreOutside(Store):
 
 
 def _starts_worker(arguments: Sequence[str]) -> bool:
-    """Return whether these arguments of the program `flask` start a worker."""
+    """Return whether these arguments of the `flask` program start a worker."""
     words = iter(arguments)
     for word in words:
         if word in _WITH_VALUES:
@@ -423,13 +423,13 @@ def _upgrade() -> None:
 
 @with_appcontext
 def _store() -> Store:
-    """Push the application's context, which remains until the command ends, and return the application's Store."""
+    """Push the application's context, which remains pushed until the command ends. Return the application's Store."""
     return _outbox().store
 
 
 @with_appcontext
 def _outbox_with_tasks() -> Outboxq:
-    """Push the application's context, which remains until the command ends, and return the outbox with its tasks."""
+    """Push the application's context, which remains pushed until the command ends. Return the outbox with its tasks."""
     outbox = _outbox()
     outbox.load_tasks()
     return outbox

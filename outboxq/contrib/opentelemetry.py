@@ -1,8 +1,7 @@
 """The OpenTelemetry hook: traces that lead from each enqueue to its attempts, and metrics for both.
 
-Names and attributes follow OpenTelemetry's conventions for messaging. Only the API is imported: the package
-opentelemetry-api, from the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK, the API does
-nothing.
+Names and attributes follow OpenTelemetry's conventions for messaging. Only the API is imported: the opentelemetry-api
+package, from the `outboxq[opentelemetry]` extra. In a program without OpenTelemetry's SDK, the API does nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class OpenTelemetryHook(Hook):
         Args:
             tracer_provider: The tracer provider. None means the program's, even if it is set later.
             meter_provider: The meter provider. None means the program's, even if it is set later.
-            same_trace_for: How long after its enqueue a task may start and still continue the same trace.
+            same_trace_for: The time after its enqueue within which a task may start and still continue the same trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """

@@ -1,7 +1,7 @@
 """The Sentry hook: queue spans in one trace, the errors of tasks that failed permanently, and cron monitors for
 schedules.
 
-It needs the package sentry-sdk, which the extra `outboxq[sentry]` installs. It does nothing until the program calls
+It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. It does nothing until the program calls
 `sentry_sdk.init()`.
 """
 
@@ -44,8 +44,8 @@ as a failure.
 class SentryHook(Hook):
     """A hook that creates Sentry's queue spans, and reports the error of each task that has failed permanently.
 
-    An enqueue or emit inside another span, such as a request, becomes a span `queue.publish`. An attempt becomes a
-    transaction that is named after the task and contains a span `queue.process`. Both belong to the trace of the
+    An enqueue or emit inside another span, such as a request, becomes a `queue.publish` span. An attempt becomes a
+    transaction that is named after the task and contains a `queue.process` span. Both belong to the trace of the
     enqueue. Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only
     if the program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
     """
@@ -60,7 +60,7 @@ class SentryHook(Hook):
         """Create a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, not only that of the last one.
+            every_attempt: Report the error of each failed attempt, not only that of the last attempt.
             monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may
                 charge for it.
             checkin_margin: The time after which Sentry reports a tick without a check-in as missed. It must exceed the
@@ -253,7 +253,7 @@ class _Span:
 
 
 class _StreamedSpan(_Span):
-    """A span that is sent by itself."""
+    """A span that is sent separately."""
 
     def set(self, name: str, value: object) -> None:
         self._span.set_attribute(name, value)

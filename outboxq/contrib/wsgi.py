@@ -19,9 +19,9 @@ def webhook_application(
 ) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
     """Return a WSGI application that receives the webhooks of the source, at any path.
 
-    It answers 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413 for a body that is too
+    It returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413 for a body that is too
     large, 411 for a body without a length, and 405 for any method except POST. A database error is raised to the
-    server, which answers 500.
+    server, which returns 500.
     """
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -35,14 +35,14 @@ def webhook_application(
 
 
 def length_of(header: str | None) -> int | None:
-    """Return the length in a header `Content-Length`; None if it is missing or malformed."""
+    """Return the length in a `Content-Length` header; None if it is missing or malformed."""
     return int(header) if header and header.isascii() and header.isdigit() and len(header) < 20 else None
 
 
 def read_body(source: WebhookSource, read: Callable[[int], bytes], length: int | None) -> bytes:
     """Return the body of a request. Raises WebhookInvalid for one that is too large, without reading all of it.
 
-    `length` is its length; None: it ends where the input ends. A single call of `read` may return only part of it.
+    `length` is its length; None: it ends where the input ends. A single call to `read` may return only part of it.
     """
     source.check_length(length)
     left, chunks = source.max_bytes + 1 if length is None else length, []
@@ -58,7 +58,7 @@ def _answer(outbox: Outbox, source: WebhookSource, environ: WSGIEnvironment) -> 
     try:
         length = length_of(environ.get("CONTENT_LENGTH"))
         if length is None and not environ.get("wsgi.input_terminated"):
-            return HTTPStatus.LENGTH_REQUIRED, b"the header content-length is missing"
+            return HTTPStatus.LENGTH_REQUIRED, b"the content-length header is missing"
         body = read_body(source, environ["wsgi.input"].read, length)
         outbox.receive_webhook(_headers(environ), body, source=source)
     except WebhookInvalid as error:

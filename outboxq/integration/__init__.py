@@ -31,11 +31,11 @@ class FrontEnd:
     """The application (``module:outbox``) that a command needs. None if the program knows its database without it."""
     options: str = ""
     """The options that specify the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a
-    worker does not have them.
+    worker does not take them.
     """
 
     def typed(self, command: Sequence[str]) -> str:
-        """Return the command line for the words of a command, which do not include the program: ``("queue", "resume",
+        """Return the command line for the words of a command, given without the program: ``("queue", "resume",
         "mail")``.
         """
         options = [self.options] if self.options else []
@@ -80,7 +80,7 @@ class Integration:
 
     def around_pages(self, app: object) -> AbstractContextManager[None]:  # noqa: ARG002 - as above
         """Return a context manager around the dashboard's answer to a request, in the request's thread. `app` is the
-        framework's application that the dashboard belongs to.
+        framework application that the dashboard belongs to.
 
         Raises ConfigurationError if this integration has no such application.
         """

@@ -58,7 +58,7 @@ def no_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> Inval
     own = "using=outbox" if is_option else "using(outbox)"
     return InvalidTarget(
         f"{what}: {given} does not name a transaction; leave the None out to write in the current transaction, or write {own} "
-        "for a transaction of its own"
+        "for a separate transaction"
     )
 
 
@@ -66,7 +66,7 @@ def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTa
     session, own = ("using=session", "using=outbox") if is_option else ("using(session)", "using(outbox)")
     return InvalidTarget(
         f"{what}: {why}; write {session} with the session or connection that owns the transaction, or {own} for a "
-        "transaction of its own"
+        "separate transaction"
     )
 
 

@@ -41,7 +41,7 @@ class Sending:
     key is taken.
     """
     pipeline_execution_id: UUID | None
-    """The id shared by the tasks of an emit or an enqueue_many. None if the task is enqueued by itself."""
+    """The id shared by the tasks of an emit or an enqueue_many. None if the task is enqueued alone."""
     size: int
     """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
@@ -143,9 +143,7 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks, with the tasks and the headers that the hooks have added.
-        Returns its handles.
-        """
+        """Call `write` inside the hooks, with the tasks and the headers that the hooks have added. Returns its handles."""
         if not self._sending or not tasks:
             return write(tasks)
         first = tasks[0]
@@ -164,9 +162,7 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks, with the event and the headers that the hooks have added.
-        Returns its result.
-        """
+        """Call `write` inside the hooks, with the event and the headers that the hooks have added. Returns its result."""
         if not self._sending:
             return write(event)
         sent = Sending(
@@ -182,16 +178,14 @@ class HookCalls:
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
-        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each
-        of them on leaving.
-        """
+        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each of them on exit."""
         with ExitStack() as stack:
             for hook in self._handling:
                 stack.enter_context(hook.around("handling", context, lambda: context.error))
             yield
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
-        """Call the method `ended` of every hook."""
+        """Call the `ended` method of every hook."""
         for hook in reversed(self._ended):
             hook.call("ended", context, outcome, seconds)
 

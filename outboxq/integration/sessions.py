@@ -128,8 +128,8 @@ class Scope:
         """Open a transaction like `Integration.unit_of_work`, with a new session that writes in it.
 
         `home` is the engine for outboxq's tables. None means the engine that the session uses for them. Anything that
-        the session writes to other engines is committed in separate transactions. Raises InvalidTarget if the session uses
-        a different database from the store's.
+        the session writes to other engines is committed in separate transactions. Raises InvalidTarget if the session
+        and the store use different databases.
         """
         session = self.session.session_factory()
         home = home or _home(session)
@@ -148,8 +148,8 @@ class Scope:
                 session.close()
 
     def _refuse_another(self, session: Session, _transaction: Any) -> None:
-        """Refuse a second session within a transactional task. This is called when a session of the factory begins a
-        transaction.
+        """Refuse a second session within a transactional task. This is called when a session that the factory created
+        begins a transaction.
         """
         own = getattr(self._joined, "session", None)
         if own is not None and own is not session:

@@ -24,7 +24,7 @@ _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref
 
 
 def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:
-    """Note that tasks with this name, or events of this topic, were written in a Session that has to be committed.
+    """Record that tasks with this name, or events of this topic, were written in a Session that has to be committed.
 
     Does nothing for any other target, nor for a Session that has joined a transaction on a Connection.
     """
@@ -39,7 +39,7 @@ def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> N
 
 
 def belongs_to(connection: Connection, session: Session) -> None:
-    """Note that the session writes on this connection, so that `note` accepts the connection."""
+    """Record that the session writes on this connection, so that `note` accepts the connection."""
     if connection not in _sessions:
         _sessions[connection] = weakref.ref(session)
 
@@ -93,8 +93,8 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 
 def _is_asynchronous(session: Session) -> bool:
-    """Return whether an AsyncSession owns this session. It closes the session in a task of its own, where the exception
-    that has ended the `async with` block is not visible.
+    """Return whether an AsyncSession owns this session. It closes the session in a separate asyncio task, where the
+    exception that has ended the `async with` block is not visible.
     """
     asyncio: Any = sys.modules.get("sqlalchemy.ext.asyncio")
     return asyncio is not None and asyncio.async_session(session) is not None

@@ -13,7 +13,7 @@ from .uuid7 import uuid7
 
 
 class Interface(StrEnum):
-    """The front end with which a person makes a change, stored as these strings."""
+    """The front end with which a person makes a change. It is stored as one of these strings."""
 
     COMMAND_LINE = "command line"
     DASHBOARD = "dashboard"
@@ -50,7 +50,7 @@ class Operator:
         return " ".join(filter(None, (f"by {self.name}" if self.name else "", _WHERE[self.interface])))
 
     def because(self, reason: str) -> str:
-        """Return the reason that histories record: the person's words, and who they are."""
+        """Return the reason to record in histories: the person's own words, followed by the person and the front end."""
         return f"{reason} ({self.words})" if reason else self.words
 
 
@@ -70,7 +70,8 @@ class NewAction:
     action: str
     """The words of the command that does the same, such as "queue pause"."""
     target: str | None = None
-    """The id of the task or batch, or the name of the queue or schedule; None for everything that matches filters."""
+    """The id of the task or batch, or the name of the queue or schedule; None for everything that matches the filters.
+    """
     details: Mapping[str, Any] = field(default_factory=dict)
     """The values or the filters that the person gave, as they are shown to people."""
     reason: str = ""
@@ -92,7 +93,9 @@ class OperatorAction:
     target: str | None
     """The id or the name of what was changed; None for everything that matched the filters in `details`."""
     details: Mapping[str, Any]
-    """The values or the filters that the person gave. A resume keeps the reason of the pause as `pause_reason`."""
+    """The values or the filters that the person gave. The record of a resume keeps the reason for the pause as
+    `pause_reason`.
+    """
     reason: str | None
     changed: int
     """The number of changes. While a bulk change is running, only the changes committed so far are counted."""

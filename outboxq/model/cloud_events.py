@@ -1,4 +1,4 @@
-"""An emitted event in the form of CloudEvents 1.0, which other programs receive. No I/O."""
+"""Events as other programs send and receive them, in the form of CloudEvents 1.0. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Body(StrEnum):
     CLOUDEVENT = "cloudevent"
     """The event in the JSON format of CloudEvents 1.0."""
     PAYLOAD = "payload"
-    """Only the payload. The attributes of the event are in the headers of the message; a webhook has only the id there."""
+    """Only the payload. The headers of the message contain the attributes of the event; those of a webhook contain only
+    one attribute, the id.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +35,7 @@ class CloudEvent:
     """An event that leaves the application."""
 
     id: UUID
-    """The id of the emit. It is the same at every delivery."""
+    """The id of the emit. It is the same in every delivery."""
     source: str
     """The program that emitted the event. The source and the id together identify the event."""
     type: str
@@ -47,8 +49,8 @@ class CloudEvent:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of the event by their names in CloudEvents. A header is also an attribute if its name,
-        converted to lower case, is a valid attribute name.
+        """The attributes of the event, by their CloudEvents names. A header is also an attribute if its name, converted
+        to lower case, is a valid attribute name.
         """
         own = {
             "specversion": "1.0",
@@ -129,7 +131,7 @@ def read_event(
 
 
 _TRACE = ("traceparent", "tracestate")
-_WITHOUT = {"id": "a repetition could not be recognised", "type": "its task is unknown"}
+_WITHOUT = {"id": "a repetition would not be recognised", "type": "its task is unknown"}
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 

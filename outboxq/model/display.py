@@ -59,7 +59,7 @@ HIDDEN: Final = re.compile(
     r"|authoriz|bearer|jwt|(?<![a-z])(?:auth|pin|otp|cvv|cvc)(?![a-z])",
     re.IGNORECASE,
 )
-"""Matches names whose values are not shown, including headers such as X-API-Key."""
+"""The pattern for the names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
 """The string that is shown instead of such a value."""
 _INDENT = "  "

@@ -1,4 +1,4 @@
-"""Options that other libraries have, each with the way to write it here."""
+"""Options that other libraries have, each with its replacement in outboxq."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ OF_ONE_CALL: Mapping[str, str] = {
     **_each("link_error on_failure on_success", A_HOOK),
     **_each("retry retry_delay retry_policy", "retry= of @outbox.task"),
 }
-"""Replacements for options that other libraries have for one call of a task."""
+"""Replacements for options that other libraries have for one call to a task."""
 _OF_EACH_TASK = "retry= of each @outbox.task that subscribes"
 OF_AN_EMIT: Mapping[str, str] = {
     **_each("body data message", "the payload as the second argument: outbox.emit(topic, payload, …)"),
@@ -161,7 +161,7 @@ OF_A_RUN: Mapping[str, str] = {
     "with_scheduler": "nothing: every worker enqueues the tasks of schedules",
     **_each("concurrency max_jobs queues", "it as an option of outbox.worker(…)"),
 }
-"""Replacements for options that other libraries have for the run of a worker."""
+"""Replacements for options that other libraries have for a worker's run."""
 _EXPONENTIAL = "wait=tenacity.wait_random_exponential(…)"
 OF_A_POLICY: Mapping[str, str] = {
     "linear_wait": "wait=tenacity.wait_incrementing(…)",
@@ -193,7 +193,7 @@ OF_A_SNOOZE: Mapping[str, str] = {
     **_each("at eta until", "ctx.retry_at(moment) or raise Snooze(moment - now)"),
     **{span: f"Snooze(timedelta({span}=…))" for span in _SPANS if span != "seconds"},
 }
-"""Replacements for arguments with which other libraries put a task off."""
+"""Replacements for arguments with which other libraries postpone a task."""
 OF_AN_ADVANCE: Mapping[str, str] = {
     **_each("delta time", "advance(timedelta(days=7)), or a number of seconds"),
     **_each("to until", "drain(until=…)"),
@@ -239,7 +239,7 @@ OF_A_LIMIT: Mapping[str, str] = {
     "per_key": "concurrency_per_key=, or rate_per_key=",
     "rate_limit": "rate=(100, timedelta(minutes=1))",
 }
-"""Replacements for options of a queue's limits, under the names of the command line and of other libraries."""
+"""Replacements for options of a queue's limits, under their names on the command line and in other libraries."""
 OF_REDIS: Mapping[str, str] = {
     **_each("client connection db host password port username", 'url="redis://:password@host:6379/0"'),
     **_each("max_len maxlen", "max_length="),

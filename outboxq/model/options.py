@@ -232,7 +232,8 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None if there are none. An error calls their task or event `name`.
+    """Return the headers as they are stored; None if there are none. `name` is the name of their task or event in
+    errors.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
     a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.

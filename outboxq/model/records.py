@@ -25,26 +25,26 @@ else:
 
 
 class TaskStatus(StrEnum):
-    """The status of a task execution, stored as these strings."""
+    """The status of a task execution. It is stored as one of these strings."""
 
     READY = "Ready"
     """The task is in the outbox. It is due now, delayed, or waiting for a retry."""
     RUNNING = "Running"
-    """Claimed, under a lease."""
+    """A worker has claimed the task, under a lease."""
     COMPLETED = "Completed"
     FAILED = "Failed"
     """The task has been given up and is a dead letter."""
     CANCELLED = "Cancelled"
-    """Cancelled, expired or discarded; the last event shows which."""
+    """The task was cancelled or discarded, or it expired; the last event shows which."""
 
 
 class Waiting(StrEnum):
-    """The state of a Ready task, as people think of it."""
+    """The state of a Ready task, in the terms that people use."""
 
     DUE = "due"
     """The task may start now."""
     DELAYED = "delayed"
-    """The task waits for its first attempt, or was given a later time."""
+    """The task is waiting for its first attempt, or was given a later due time."""
     RETRYING = "retrying"
     """The last attempt failed, and the next one is due later."""
 
@@ -71,7 +71,7 @@ class EventType(StrEnum):
     ABANDONED = "task_abandoned"
     """The lease expired too many times in a row, and the task is Failed."""
     RELEASED = "task_released"
-    """Released unfinished; no attempt was used."""
+    """The task was released unfinished; no attempt was used."""
     SNOOZED = "task_snoozed"
     CANCELLED = "task_cancelled"
     CANCEL_REQUESTED = "task_cancel_requested"
@@ -171,8 +171,8 @@ MAX_RECOVERIES = 3
 attempt.
 """
 SUSPECT = 2
-"""The number of recoveries in a row after which a task is suspected of killing its workers, and is run apart from other
-suspected tasks.
+"""The number of recoveries in a row after which a task is suspected of killing its workers, and is run separately from
+other suspected tasks.
 """
 
 
@@ -246,11 +246,11 @@ class NewTask(TaskOptions):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], task_id: UUID, args: str) -> Self:
-        """Return a task with this id, these arguments and these other `fields`; fields that are left out have their
+        """Return a task with this id, these arguments and these other `fields`; fields that are left out get their
         defaults.
 
-        The constructor of a frozen dataclass sets each field by a function call. It takes four times as long, which is
-        a twentieth of an enqueue.
+        The constructor of a frozen dataclass sets each field with a function call. It takes four times as long, which
+        is a twentieth of an enqueue.
         """
         task = object.__new__(cls)  # the default of a field is an attribute of the class
         vars(task).update(fields, id=task_id, args=args)
@@ -280,8 +280,8 @@ class Sourced(Answering, Generic[R_co]):
         return getattr(self, "_source", None)
 
     def asking(self, source: ResultSource) -> Self:
-        """Make this handle ask `source` for the result, and return the handle. It must not be shared with other threads
-        yet.
+        """Make this handle ask `source` for the result, and return the handle. Call this before sharing the handle with
+        other threads.
         """
         if self.id.int:  # the handle that all skipped tasks share does not belong to an outbox
             object.__setattr__(self, "_source", source)
@@ -369,7 +369,7 @@ class Claim(HasKey):
 
     @property
     def makes_way(self) -> bool:
-        """True if another task may start when this one ends, without an insert: the next task with its key or in its
+        """True if a task that is already stored may start when this one ends: the next task with its key or in its
         limited queue.
         """
         return self.partition_key is not None or self.limited
@@ -395,7 +395,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskExecution(HasKey, Answering):
-    """A row of `task_executions`, joined with its lease while it runs."""
+    """A row of `task_executions`, joined with its lease while the task runs."""
 
     _noun = "a task execution"
 
@@ -475,7 +475,7 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """Raise this in a handler to give up the task. The task becomes Cancelled, with the reason, and is not retried."""
+    """Raise this in a handler to give up on the task. The task becomes Cancelled, with the reason, and is not retried."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason)
@@ -484,10 +484,10 @@ class Cancel(Exception):
 
 class Retry(Exception):
     """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime)
-    instead of after the delay that the policy gives.
+    instead of after the delay that the policy specifies.
 
-    The attempt counts. With a time before 1970, the task is due at once; with a time after the year 9000, at the end of
-    that year. Raises InvalidArgument unless exactly one of the two is given.
+    The attempt is counted. With a time before 1970, the task is due at once; with a time after the year 9000, at the
+    end of that year. Raises InvalidArgument unless exactly one of the two is given.
     """
 
     @naming_options("Retry()", OF_A_RETRY)

@@ -18,7 +18,7 @@ RELAY_PREFIX: Final = "relay."
 """The prefix of the name of each relay's task and queue."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
-"""The period in which a relay gets only one event with the same idempotency key."""
+"""The period in which a relay gets only one event with a given idempotency key."""
 _SLOTS: Final = 256
 
 
@@ -115,7 +115,7 @@ class ShardBacklog:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldRelayKey:
-    """A partition key of a relay that waits for an event that the broker refused."""
+    """A relay's partition key that is held by an event that the broker refused."""
 
     partition_key: str
     event_id: UUID
@@ -128,7 +128,7 @@ class HeldRelayKey:
     error: str | None
     """The reason for the refusal."""
     waiting: int
-    """The number of events of the key that wait, among the first `COUNTED` events of the relay."""
+    """The number of the key's events that are waiting, among the first `COUNTED` events of the relay."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,8 +154,8 @@ def task_of(relay: str) -> str:
 
 
 def slot_of(key: str | None, event_id: UUID) -> int:
-    """Return the slot of an event, which decides its shard. The slot is derived from the partition key or, without one,
-    from the id.
+    """Return the slot of an event, which determines the event's shard. The slot is derived from the partition key or,
+    without one, from the id.
 
     The events of a key are therefore in one shard, and those without a key are spread over all shards.
     """
@@ -183,12 +183,12 @@ class RelayState(StrEnum):
     FAILING = "failing"
     """The broker has not confirmed any event since the last failure."""
     UNSENT = "unsent"
-    """Events wait, and at least one shard has no worker."""
+    """Events are waiting, and at least one shard has no worker."""
     PAUSED = "paused"
     ACTIVE = "active"
     """Each shard has a worker."""
     IDLE = "idle"
-    """No event waits, and at least one shard has no worker."""
+    """No event is waiting, and at least one shard has no worker."""
 
 
 def state_of(relay: Relay) -> RelayState:

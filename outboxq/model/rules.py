@@ -82,10 +82,9 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Parse a rule for a time zone. Its ticks begin at `starts_at`, where the interval of `every` starts.
+    """Parse a rule for a time zone. Its ticks begin at `starts_at`, when the interval of `every` starts.
 
-    Raises InvalidArgument if the rule is invalid or this machine does not know the zone. Recently parsed rules are
-    cached.
+    Raises InvalidArgument if the rule is invalid or this machine has no such zone. Recently parsed rules are cached.
     """
     return _parsed(rule_of(rule, None), _checked_name(tz), starts_at)
 
@@ -139,7 +138,7 @@ def describe(rule: str, tz: str) -> str:
 
 
 def zone_of(tz: str) -> tzinfo:
-    """Return the time zone with this IANA name. Raises InvalidArgument if this machine does not know the name."""
+    """Return the time zone with this IANA name. Raises InvalidArgument if this machine has no such zone."""
     if _checked_name(tz) == "UTC":
         return UTC  # does not need any data
     if tz.startswith(("posix/", "right/")) or tz in _OF_THE_MACHINE:
@@ -248,8 +247,8 @@ class _Cron(Rule):
         return None
 
     def _walls(self, after: datetime) -> Iterator[datetime]:
-        """Yield the wall times after a given one, as naive datetimes. The iterator ends if there is no further one
-        within fifty years.
+        """Yield the wall times after a given one, as naive datetimes. The iterator ends if there is no further wall
+        time within fifty years.
         """
         hands = copy.copy(self._hands)
         hands.dt = after.replace(microsecond=0, fold=0)
@@ -278,7 +277,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files next to the zone files that hold this machine's own setting."""
+"""Files beside the zone files. They hold this machine's own setting."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field is the second"
 
 
@@ -348,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The furthest ahead that a correct clock can plant."""
+"""The longest time ahead for which a worker with a correct clock can have planted ticks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -365,7 +364,7 @@ class Plan:
     were planted.
     """
     planted_until: datetime
-    """All ticks up to this time are in this plan or in an earlier one. It is never before the schedule's own
+    """All ticks up to this time are in this plan or in an earlier one. It is never earlier than the schedule's own
     `planted_until`.
     """
 
@@ -435,9 +434,7 @@ class _Missed:
 
 
 def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that were not planted before their time into those that will still run and those that are
-    skipped.
-    """
+    """Divide the ticks that were not planted in time into those that will still run and those that are skipped."""
     done = schedule.planted_until
     number = rule.count(done, before)
     caught_up = _caught_up(schedule, rule, now=now, before=before) if number else ()

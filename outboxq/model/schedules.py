@@ -44,8 +44,8 @@ HORIZON = timedelta(seconds=60)
 REMOVED = "removed from the code"
 """The beginning of the reason that is recorded when a schedule is paused because the code no longer declares it."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
-"""The headers of a task: the schedule that it belongs to, the tick that it is for (in ISO 8601), or
-who triggered it.
+"""The headers of a schedule's task: the name of the schedule, and either the tick (in ISO 8601) or the person who
+triggered the task.
 """
 ZONE_HEADER = "outboxq-tz"
 """A header of the same task: the time zone of its schedule. If it is missing, the zone is UTC."""

@@ -23,7 +23,7 @@ class Subscription(TaskOptions):
     """
 
     topic: str
-    """An exact topic, or a pattern such as `order.*`, or `*` for all topics."""
+    """An exact topic, a pattern such as `order.*`, or `*` for all topics."""
     task_name: str
     parameter: str | None
     """The name of the parameter that receives the payload. None: the task belongs to a relay to a broker, and a message
@@ -65,14 +65,14 @@ class Emitted:
     pipeline_execution_id: UUID
     """The id of the event, shared by every task that was enqueued for it."""
     handles: Mapping[str, Handle]
-    """Maps each task's name to the handle of the subscriber's task. It is empty if no task subscribes. If there is no
-    relay to a broker either, that is recorded as `event_unrouted`.
+    """The handle of each subscriber's task, by the task's name; empty if no task subscribes. If there is no relay to a
+    broker either, `event_unrouted` is recorded.
 
     `created` is False if the idempotency key already belonged to a task; `id` is then the id of that task.
     """
     relays: tuple[str, ...] = ()
-    """The names of the relays to brokers that publish the event, sorted. A relay that has already had an event with the
-    idempotency key is not among them. A relay to a webhook is a task and is in `handles`.
+    """The names of the relays to brokers that publish the event, sorted. A relay that has already received an event
+    with the idempotency key is not among them. A relay to a webhook is a task and is in `handles`.
     """
 
 

@@ -32,9 +32,10 @@ Outcome = Confirmed | Refused | Unsure
 
 
 class Transport(Protocol):
-    """A connection to a broker, such as `RabbitMQ`. Your own class may be one. Only one thread uses it at a time.
+    """A connection to a broker, such as `RabbitMQ`. You can also write your own class. Only one thread uses it at a
+    time.
 
-    If it also has a method `clone()`, which returns a transport with a connection of its own, a process publishes its
+    If it also has a `clone()` method, which returns a transport with a separate connection, a process publishes its
     shards of a relay at the same time, each through its own clone. Otherwise, they take turns.
     """
 
@@ -59,9 +60,9 @@ class Message:
     id: str | None = None
     """The id that the message keeps when it is delivered again. It is used if the message is not a CloudEvent."""
     type: str | None = None
-    """The kind of the message, such as its routing key. It is used in the same case as the id."""
+    """The kind of the message, such as its routing key. Like the id, it is used if the message is not a CloudEvent."""
     source: str = ""
-    """The place that the message comes from. It is used in the same case as the id."""
+    """The place that the message comes from. Like the id, it is used if the message is not a CloudEvent."""
     tag: Any = field(default=None, repr=False)
     """The value with which the connection acknowledges the message."""
 
@@ -82,7 +83,9 @@ class SourceConnection(Protocol):
 
 
 class Source(Protocol):
-    """A place in a broker that messages come from, such as a `RabbitMQ` with a queue. Your own class may be one."""
+    """A place in a broker that messages come from, such as a `RabbitMQ` with a queue. You can also write your own
+    class.
+    """
 
     def connect(self) -> SourceConnection:
         """Return a new connection. It may raise any exception if the broker cannot be reached."""

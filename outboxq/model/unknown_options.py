@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Answering:
-    """A class whose objects answer a request for a missing attribute with the way to write it here. Completion leaves
+    """A class whose objects raise an error that names the replacement when an attribute is missing. Completion leaves
     out the attributes that only outboxq itself uses.
     """
 
@@ -42,7 +42,7 @@ class Answering:
             raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; write {cure}'}", name=name, obj=self)
 
     def _cure(self, name: str) -> str:
-        """Return the way to write `name` here; "" if it is not known."""
+        """Return the replacement for `name`; "" if none is known."""
         return CURES.get(self._noun, {}).get(name, "")
 
 
@@ -135,9 +135,7 @@ def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> s
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return "; did you mean 'mail'?" for the known name that is most similar to this one, or "" if
-    no name is similar.
-    """
+    """Return "; did you mean 'mail'?" for the known name that is most similar to this one, or "" if no name is similar."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
@@ -145,12 +143,12 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def no_queue(name: str, known: Collection[str]) -> str:
-    """Return the sentence about an unknown queue, with the most similar known queue."""
+    """Return a sentence that reports an unknown queue and suggests the most similar known one."""
     return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
 
 
 def no_task_name(name: str, known: Collection[str]) -> str:
-    """Return the sentence about an unknown task name, with the most similar known name."""
+    """Return a sentence that reports an unknown task name and suggests the most similar known one."""
     return (
         f"task {name!r} is unknown: it is not declared, scheduled, subscribed or known to a worker, and has neither dead "
         f"letters nor recent runs{nearest(name, known)}"
@@ -158,8 +156,8 @@ def no_task_name(name: str, known: Collection[str]) -> str:
 
 
 def unused_queue(name: str, known: Collection[str]) -> str:
-    """Return the sentence about a worker's queue that is not in use, with the way to name several queues, or the most
-    similar queue in use.
+    """Return a sentence that reports a worker's queue that is not in use. It explains how to name several queues, or
+    suggests the most similar queue in use.
     """
     several = " ".join(f"-q {part.strip()}" for part in name.split(",") if part.strip())
     hint = f"; to serve several queues, repeat the option: {several}" if "," in name else nearest(name, known)

@@ -1,5 +1,5 @@
-"""Records of workers: the orders that a person gives to one, the states that it reaches, and its receivers, which turn the
-messages from a broker into tasks. No I/O.
+"""Records of workers: the orders that people give to a worker, the states that it reaches, and its receivers, which
+turn the messages from a broker into tasks. No I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Orders:
 
     asked_to: WorkerOrder | None = None
     stacks: bool = False
-    """True if a person is waiting for the stacks of its threads."""
+    """True if a person is waiting for the stacks of the worker's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,9 +45,11 @@ class ReceiverState:
     tasks: tuple[str, ...]
     """The names of the tasks that its messages become."""
     failing_since: datetime | None = None
-    """The time of the first failure since messages could last be received, by the worker's clock; None: it works."""
+    """The time of the first failure since messages could last be received, by the worker's clock; None: the receiver
+    works.
+    """
     last_error: str | None = None
-    """The reason for the last failure; None: it works."""
+    """The reason for the last failure; None: the receiver works."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

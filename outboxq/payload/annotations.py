@@ -1,7 +1,7 @@
 """The codec for each annotation, compiled once per task.
 
 An unknown annotation is treated as plain JSON, so a value that is not JSON is refused when it is passed. An annotation
-whose values could not be read back reliably, such as a union of two types that are both stored as strings, is refused
+whose values cannot be read back reliably, such as a union of two types that are both stored as strings, is refused
 before anything is stored.
 """
 
@@ -45,7 +45,7 @@ def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_
     """Return the codec for one parameter.
 
     With `check_types`, a value of a plain type must match the annotation; without it, only None is checked. Raises
-    CodecError if the annotation does not resolve or its values could not be read back.
+    CodecError if the annotation does not resolve or its values cannot be read back.
     """
     return _Compiler(check_types, {}).parameter(_resolve(parameter.annotation, namespace), parameter.default)
 
@@ -237,7 +237,7 @@ _SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
     float: (frozenset({"number", "boolean"}), (float, int)),
     str: (frozenset({"string"}), (str,)),
 }
-"""Maps each plain type to the JSON types that are read for it and to the classes that are accepted."""
+"""The JSON types that are read, and the classes that are accepted, for each plain type."""
 _ARRAYS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),

@@ -51,7 +51,7 @@ class Limits:
     """The depth of the value that is being converted, and the number of bytes that its JSON may still take.
 
     The size is a lower bound, with one byte for each item and character. Without this bound, a list that contains
-    another list twice, 30 levels deep, would be expanded to a billion items before its size is known.
+    another list twice, 30 levels deep, would be expanded to a billion items before its size was known.
     """
 
     __slots__ = ("depth", "fallback", "left", "limit")
@@ -86,7 +86,7 @@ class Limits:
 
 
 Convert = Callable[[Any, Limits], object]
-"""Writes a value as JSON, or reads it back."""
+"""A function that writes a value as JSON or reads it back."""
 
 
 def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case per type

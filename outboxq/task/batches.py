@@ -114,9 +114,9 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the batch and the task that follows it have ended, and return what that task's function returned.
 
-        If no task follows, it waits until the batch has ended and returns its BatchCounts. Raises TaskFailed as soon as
-        the batch has to wait for a dead letter, and TaskCancelled if the batch is cancelled. Otherwise it behaves like
-        `Handle.result`. In another process, use ``outbox.result(batch.then_id)``.
+        If no task follows, this method waits until the batch has ended and returns its BatchCounts. Raises TaskFailed
+        as soon as the batch has to wait for a dead letter, and TaskCancelled if the batch is cancelled. Otherwise it
+        behaves like `Handle.result`. In another process, use ``outbox.result(batch.then_id)``.
 
         Raises WaitRefused inside the `with` block, and while the block's transaction is open.
         """
@@ -401,7 +401,7 @@ def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
             )
         raise InvalidCall(f"{where} takes task calls, not {type(call).__name__}; {hint}")
     if call.outbox is not outbox:
-        raise InvalidCall(f"{where} was given a call of {call.task.task_name}, a task that belongs to another outbox")
+        raise InvalidCall(f"{where} was given a call to {call.task.task_name}, a task that belongs to another outbox")
     return call
 
 

@@ -54,7 +54,7 @@ class Selection:
     """The time at which the person was asked to confirm, as an aware datetime. It is shown to people."""
     snapshot: Snapshot | None = None
     """The snapshot in which the tasks were counted; None before the count. Tasks that failed or were enqueued later are
-    left alone, so that a run after a crash continues where the last one stopped and never changes a task twice.
+    left alone, so that a run after a crash continues where the previous run stopped and never changes a task twice.
     """
     queue: str | None = None
     task: str | None = None
@@ -193,7 +193,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int) -> int:
     """Redrive, discard, cancel or immediately run the matching tasks, and return how many tasks this run has changed.
-    `counted` is the number of tasks that the person was asked about.
+    `counted` is the number of tasks that the person was asked to confirm.
 
     The changes are committed in batches of 500, each together with the number of changes in the record of the action,
     whose id is the id of this task. If the worker stops, the next run makes the remaining changes.
@@ -239,7 +239,7 @@ def _plain(value: Any) -> str:
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100
-"""The priority, which lets all other tasks start first."""
+"""The lowest priority, which lets all other tasks start first."""
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:

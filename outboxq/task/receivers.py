@@ -64,12 +64,12 @@ class Receivers:
     ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
         """Declare a function as a task for the messages from another program: ``@outbox.receive("billing.*", source=…)``.
 
-        Workers receive the messages from a broker, and `receive_webhook` those of a `WebhookSource`. Each message becomes
-        exactly one task, which is enqueued in one transaction with its row in the inbox; then the message is
-        acknowledged. A message that arrives again is acknowledged and dropped.
-        The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` has the headers and the
-        attributes of the event: ``ce_id``, ``ce_source``, ``ce_type``. A message with the attribute `partitionkey` has
-        that partition key.
+        Workers receive the messages from a broker, and `receive_webhook` those of a `WebhookSource`. Each message
+        becomes exactly one task, which is enqueued in one transaction with its row in the inbox; then the message is
+        acknowledged. A message that arrives again is acknowledged and dropped. The function gets the payload as its
+        only argument, as with `subscribe`. `ctx.headers` contains the headers and the attributes of the event:
+        ``ce_id``, ``ce_source``, ``ce_type``. The `partitionkey` attribute of a message becomes the task's partition
+        key.
 
         A message that cannot be read, or whose topic no receiver of the source takes, is kept as a dead letter.
 
@@ -117,14 +117,14 @@ class Receivers:
         """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that had arrived
         before.
 
-        The tasks are committed when it returns; then answer with status 204. A webhook that cannot be read is kept as
-        a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
+        The tasks are committed when this method returns; then answer with status 204. A webhook that cannot be read is
+        kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
 
         Args:
-            headers: The headers of the request, with names in any case.
+            headers: The headers of the request, with names in upper or lower case.
             body: The body of the request, byte for byte as it arrived.
             source: The sender. None: the only `WebhookSource` of this outbox.
-            using: A transaction, as for a task; commit it before you answer. None: a transaction of its own.
+            using: A transaction, as for a task; commit it before you answer. None: a separate transaction.
 
         Raises WebhookInvalid for a request that must be refused with the error's `status`, before anything is written,
         and ConfigurationError for a source without a receiver. After any other error, the sender must send the webhook
@@ -259,9 +259,10 @@ class Inbox:
         """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
         already had the message.
 
-        The transaction must also contain what the consumer does about the message. It then has an effect only once, no
+        The transaction must also contain what the consumer does with the message. It then has an effect only once, no
         matter how often the message arrives. If the transaction is rolled back, the message is not accepted, and its
-        next arrival is handled. If another transaction is accepting the message, the call waits until it ends.
+        next arrival is handled. If another transaction is accepting the message, the call waits until that transaction
+        ends.
 
         Args:
             consumer: The name of the part of the application that handles the message. Several consumers of the same

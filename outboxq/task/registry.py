@@ -44,7 +44,7 @@ class Receiver:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BrokerConnection:
-    """A transport with the lock of the thread that uses it."""
+    """A transport, with the lock that a thread holds while it uses the transport."""
 
     transport: Transport = field(repr=False)
     lock: threading.Lock = field(repr=False)
@@ -140,7 +140,7 @@ class TaskRegistry:
         self._schedules[schedule.name] = declarer, schedule
 
     def add_receiver(self, receiver: Receiver) -> None:
-        """Add the receiver of a task that was added before."""
+        """Add the receiver of a task that has already been added."""
         self._receivers[receiver.task.name] = receiver
 
     @property

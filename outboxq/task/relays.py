@@ -31,7 +31,7 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The default attempts of an event: they take about a day, because an endpoint may be down for a night."""
+"""The default attempts of an event: they take about a day, because an endpoint may be down overnight."""
 _AGAIN = RetryPolicy(
     max_attempts=20,
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),
@@ -46,7 +46,7 @@ _SOON = timedelta(seconds=1)
 
 
 class Endpoint(Protocol):
-    """A receiver of events in another program, such as a `Webhook`. Your own class may be one."""
+    """A receiver of events in another program, such as a `Webhook`. You can also write your own class."""
 
     def send(self, event: CloudEvent) -> object:
         """Send the event, and return if the receiver has it. Any exception counts as a failed attempt."""
@@ -77,11 +77,11 @@ class Relays(AwaitedResults):
         """Declare that events of these topics are sent to another program.
 
         `emit` writes the event in the transaction of the caller, so the events of a rolled-back transaction are never
-        sent. Each event is delivered at least once, and those of one partition key in order. Returns the task, which is
-        called `relay.NAME`.
+        sent. Each event is delivered at least once, and the events of a partition key are delivered in order. Returns
+        the task, which is called `relay.NAME`.
 
-        If `to` has a method `send(event)`, as a `Webhook` does, each event is a task of its own. If `to` has a method
-        `publish(events, deadline)`, it is a `Transport` to a message broker. The events are then rows of their own,
+        If `to` has a `send(event)` method, as a `Webhook` does, each event becomes a separate task. If `to` has a
+        `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event is then a separate row,
         which a worker publishes in batches. Only an event that the broker refuses becomes a task: a dead letter, which
         is published again when it is redriven.
 
@@ -89,16 +89,16 @@ class Relays(AwaitedResults):
             topics: Exact topics, or patterns such as ``order.*``.
             to: The receiver: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
             name: The name of the relay. It is stored permanently.
-            queue: For `send`: the queue of its tasks, which can be limited and paused. None: a queue with the name of the
-                task.
-            retry: For `send`: when an event is sent again after a failure. None: 20 attempts in about a day.
-            on_dead_letter: For `send`: what happens to a partition key when one of its events becomes a dead letter.
-                None or "release": its next event is sent. "hold": the key waits until the dead letter is redriven or
+            queue: For `send`: the queue of its tasks, which can be limited and paused. None: a queue with the task's
+            name.
+            retry: For `send`: the policy for sending an event again after a failure. None: 20 attempts in about a day.
+            on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
+                or "release": its next event is sent. "hold": the key waits until the dead letter is redriven or
                 discarded.
             shards: For a broker: the number of parts, 1 to 64, that are published at the same time, by one worker or by
                 several, each through its own connection to the broker. The events of a partition key are all in one part.
-            on_refused: For a broker: what happens to a partition key when one of its events is refused. "hold": its
-                later events wait until the dead letter is redriven or discarded. "skip": they are published.
+            on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": its later
+                events wait until the dead letter is redriven or discarded. "skip": they are published.
             timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
 
         Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not belong to

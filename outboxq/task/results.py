@@ -36,7 +36,7 @@ class AwaitedResults(ABC):
     @property
     @abstractmethod
     def store(self) -> Store:
-        """The Store, the layer below."""
+        """The Store, the lower-level interface."""
 
     @property
     @abstractmethod

@@ -114,8 +114,8 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.resume(name, using=target)
 
     def trigger(self, name: str, *, by: str = "", using: object = CURRENT) -> Handle:
-        """Enqueue a task of the schedule now, in addition to its ticks, even if it is paused. `by` names who requested
-        it.
+        """Enqueue a task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
+        person who requested it.
 
         Raises ScheduleNotFound.
         """
@@ -171,8 +171,8 @@ class OutboxSchedules(Answering):
     ) -> builtins.list[datetime]:
         """Return the next ticks of a rule, in its time zone. The database is neither read nor written.
 
-        `after` is an aware datetime; None means the current time of this machine. The interval `every` starts there. Raises
-        InvalidArgument for anything that `put` would refuse.
+        `after` is an aware datetime; None means the current time of this machine. The interval `every` starts at that
+        time. Raises InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         positive(count, "count")
@@ -265,7 +265,7 @@ class PeriodicTasks(AwaitedResults):
         name: str | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Callable[[T], T]:
-        """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
+        """Declare a schedule for a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
         A task may have several schedules, each with its own name. Workers write them to the database when they start,
         and `outboxq upgrade APP` does the same.
@@ -279,13 +279,13 @@ class PeriodicTasks(AwaitedResults):
             name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
             args: The arguments of each task, as a tuple or a mapping.
-            overlap: How a tick's task is handled while an earlier one is running. "allow": they run side by side.
-            "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still running
-            when the `grace` ends.
-            catch_up: Which ticks still run if they were missed because no worker was running: "none", "latest" (only
+            overlap: The policy for a tick's task while an earlier tick's task is running. "allow": they run side by
+            side. "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still
+            running when the `grace` ends.
+            catch_up: The ticks that still run if they were missed because no worker was running: "none", "latest" (only
             the newest one, at once) or "all".
-            catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. An event
-            `schedule_skipped` counts the others.
+            catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. A `schedule_skipped` event
+            counts the others.
             grace: The time after the tick until which its task may still be started. None: it may start however late it
             is, or with overlap="skip" until the next tick.
             jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the

@@ -1,4 +1,4 @@
-"""Tasks, which are plain functions that an application can also enqueue, and calls of them."""
+"""Tasks, which are plain functions that an application can also enqueue, and calls to them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Task(Answering, Generic[P, R]):
     _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse `@outboxq.Task`, which people write instead of `@outbox.task`. Copying a task passes no arguments."""
+        """Refuse `@outboxq.Task`, which people write by mistake for `@outbox.task`. Copying a task passes no arguments."""
         if (args or kwargs) and "outbox" not in kwargs:
             cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
             raise InvalidCall(f"outboxq.Task is the class of tasks and not a decorator; {cure}")
@@ -106,13 +106,13 @@ class Task(Answering, Generic[P, R]):
         self.retry_policy: RetryPolicy = retry
         """The declared rule for another attempt after a failure."""
         self.transactional: bool = transactional
-        """True if the function runs inside one transaction with its completion."""
+        """True if the function runs in the transaction that also commits its completion."""
         self.timeout_action: TimeoutAction = timeout_action
         """The action to take if the handler is still running after the timeout. It is not stored: the worker takes it
         from its own code.
         """
         self.outbox: OutboxRef = outbox
-        """The Outbox that it is declared on."""
+        """The Outbox on which the task is declared."""
         self.takes_context = takes_context(function)
         _refuse_other_contexts(function, name, given=self.takes_context)
         self.parameters = Parameters(
@@ -144,7 +144,7 @@ class Task(Answering, Generic[P, R]):
 
     @naming_options("using()", OF_ONE_CALL, options=CallOptions.__annotations__, defaults=_OF_A_CALL)
     def using(self, target: object = CURRENT, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
-        """Choose the transaction of the next enqueue, and its options.
+        """Choose the transaction and the options of the next enqueue.
 
         A span of time is a timedelta or a number of seconds; a point in time is an aware datetime. Raises
         InvalidArgument if an option is out of range, and InvalidTarget if `target` is None.
@@ -167,10 +167,10 @@ class Task(Answering, Generic[P, R]):
             time.
             idempotency_key: A key that only one task of this name can have. Enqueueing again with the same key finds
             the first task.
-            unique_for: How long the key remains taken. None: permanently.
+            unique_for: The time for which the key remains taken. None: permanently.
             unique_until_finished: True: the key is freed when its task has ended.
-            on_conflict: How a key that is already taken is handled. "return": the handle of the task that has the key is
-            returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
+            on_conflict: The response to a key that is already taken. "return": the handle of the task that has the key
+            is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
             arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
             `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not begin with
@@ -209,7 +209,7 @@ class Task(Answering, Generic[P, R]):
         }
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """Return this call of the function, checked but not enqueued, for a batch's `then=` or for a chain.
+        """Return this call to the function, checked but not enqueued, for a batch's `then=` or for a chain.
 
         To set options, write ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError like `enqueue`.
         """
@@ -226,7 +226,7 @@ class Task(Answering, Generic[P, R]):
         return "{}"
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a call of the function in the current transaction, with the declared options.
+        """Enqueue a call to the function in the current transaction, with the declared options.
 
         The current transaction is known inside a transactional task of the same outbox, in Django, in Flask with
         Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised: pass the transaction to
@@ -269,13 +269,13 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskCall(Generic[R_co]):
-    """A call of a task: its checked arguments and its options. `Task.call()` returns one.
+    """A call to a task: its checked arguments and its options. `Task.call()` returns one.
 
     A batch or a chain enqueues it later. The same call may be used any number of times.
     """
 
     outbox: OutboxRef = field(repr=False, compare=False)
-    """The outbox that the task was declared on."""
+    """The outbox on which the task was declared."""
     task: NewTask
     """The task to enqueue, without its id."""
 
@@ -313,7 +313,7 @@ _STARTS = frozenset({"apply", "apply_async", "delay", "enqueue", "run", "send"})
 
 
 def batch_in(target: object) -> BatchTarget | None:
-    """Return the argument of `using()` if it is a batch, otherwise None."""
+    """Return the argument of `using()` if it is a batch; None otherwise."""
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
 
 
@@ -324,13 +324,13 @@ class BoundTask(Answering, Generic[P, R]):
     _inner = frozenset({"planned", "planned_as"})
 
     def __init__(self, task: Task[P, R], target: object, options: Mapping[str, Any]) -> None:
-        """Take `options`: the fields of a NewTask that all calls share."""
+        """`options` are the fields of a NewTask that all calls share."""
         self._task = task
         self._target = target
         self._options = options
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a call of the function. The arguments are typed and checked like those of the function itself.
+        """Enqueue a call to the function. The arguments are typed and checked like those of the function itself.
 
         Returns the task's Handle. The task runs after the transaction has been committed, and never runs if the
         transaction is rolled back.
@@ -378,12 +378,12 @@ class BoundTask(Answering, Generic[P, R]):
         task = self.planned(*args, **kwargs)
         if self._target is not CURRENT or task.pipeline_execution_id is not None:
             raise InvalidCall(
-                f"a call of {task.task_name} is enqueued with its batch or chain; write using(priority=5).call(…) without a "
+                f"a call to {task.task_name} is enqueued with its batch or chain; write using(priority=5).call(…) without a "
                 "transaction"
             )
         if task.idempotency_key is not None or task.available_at is not None or task.expires_at is not None:
             raise InvalidCall(
-                f"a call of {task.task_name} takes neither an idempotency_key nor points in time: it is enqueued once, at a "
+                f"a call to {task.task_name} takes neither an idempotency_key nor points in time: it is enqueued once, at a "
                 "time that is not known yet; pass delay= and expires= as spans of time"
             )
         return TaskCall(outbox=self._task.outbox, task=task)
@@ -401,7 +401,9 @@ class BoundTask(Answering, Generic[P, R]):
         return task
 
     def _refuse_short_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise InvalidCall for a call without arguments that other libraries would take from the previous tasks."""
+        """Raise InvalidCall for a call that lacks arguments that other libraries would fill with the results of
+        previous tasks.
+        """
         try:
             self._task.parameters.check_call(args, kwargs)
         except InvalidCall as error:
@@ -432,7 +434,7 @@ class BoundTask(Answering, Generic[P, R]):
 
 
 def _cure(task: Task[..., Any], name: str) -> str:
-    """Return the way to write `name` with this task, in the form of the application's framework."""
+    """Return the replacement for `name` on this task, in the form of the application's framework."""
     if task.takes_context and name in _DIRECT:
         return f"harness.run({task.__name__}, …) in a test, which passes a context"
     cure = CURES["a task"].get(name, "").replace("task.", f"{task.__name__}.").replace("task(", f"{task.__name__}(")
@@ -440,7 +442,7 @@ def _cure(task: Task[..., Any], name: str) -> str:
 
 
 _DIRECT = frozenset({"apply", "call_local", "fn", "run"})
-"""Names for a direct call of the function in other libraries."""
+"""Names for a direct call to the function in other libraries."""
 
 
 class Origin:
@@ -460,7 +462,7 @@ class Origin:
         return self._outbox.wait_for_result(task_id, timeout, self)
 
     def settle(self) -> None:
-        """Note that the transaction has been committed."""
+        """Record that the transaction has been committed."""
         self._target = None
 
     @property

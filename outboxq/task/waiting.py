@@ -86,21 +86,23 @@ class Wait:
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the batch's `with` block may still close it, because its transaction, which sees its own rows,
-        is open.
+        """Return whether the batch's `with` block may still close the batch: the block's transaction, which sees its
+        own rows, is open.
         """
         return self.transaction is not None and self.transaction.is_open
 
     def take_nothing(self, *, everything: bool) -> None:
-        """Note that a poll has found nothing new. With `everything`, it would have found the task if there was one."""
+        """Record that a poll has found nothing new. With `everything`, the poll would have found the task if it
+        existed.
+        """
         if everything:
             self.miss()
         else:
             self.trouble = None
 
     def miss(self) -> None:
-        """Note that a poll did not find the task. This ends the wait, unless the task may still be committed or follows
-        other tasks.
+        """Record that a poll did not find the task. This ends the wait, unless the task may still be committed or
+        follows other tasks.
 
         The transaction may have been committed between the poll and this call, so there is one more poll after it has
         ended.
@@ -133,7 +135,7 @@ class Wait:
     def absence(self) -> TaskNotFound | BatchNotFound:
         """Return the error for a task or batch that does not exist and that an open transaction can no longer commit.
 
-        It is not known how a caller's transaction ended. Knowing it would not settle the question either, because a
+        It is not known how a caller's transaction ended. Knowing this would not settle the question either, because a
         savepoint may have been rolled back.
         """
         if self.transaction is None:
@@ -186,7 +188,7 @@ class Poller:
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Check whether the tasks have ended, if anything has been committed since the last poll. Returns whether one
-        of them has.
+        of them has ended.
 
         From time to time it also checks whether the other tasks still exist. A task that has not been found yet is
         looked up in each poll until it is committed.
@@ -387,9 +389,7 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if finding it takes too long, because the caller's time is
-        already up.
-        """
+        """Return the reason that `find` returns, or None if finding it takes too long. The caller's time is already up."""
         if not self._explaining.acquire(blocking=False):  # many calls may time out at once
             return None
         found: list[str] = []
@@ -465,9 +465,7 @@ class ResultWaiter:
 
 
 class WaiterOfProcess:
-    """This process's ResultWaiter for each store. A forked child gets its own, because threads do
-    not survive a fork.
-    """
+    """This process's ResultWaiter for each store. A forked child gets its own, because threads do not survive a fork."""
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}

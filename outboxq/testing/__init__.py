@@ -1,8 +1,8 @@
 """Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock
 that tests can move.
 
-With pytest, use the fixture `harness` (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`; elsewhere,
-`Harness`.
+With pytest, use the `harness` fixture (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`;
+elsewhere, `Harness`.
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ class Expected:
             )
 
     def hint(self, found: Sequence[Enqueued]) -> str:
-        """Return "" or, if no declared or enqueued task has the expected name, a remark with the most similar task."""
+        """Return "" or, if no declared or enqueued task has the expected name, a remark that names the most similar
+        task.
+        """
         known = self._known(found)
         if self.name is None or self.name in known:
             return ""

@@ -167,9 +167,9 @@ class Harness(Answering):
         raise AssertionError(f"{expected} was {but}{expected.hint(found)}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
-        """Assert that no enqueued task matches the description, which `enqueued()` explains. Without a description,
-        assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a subscription in the
-        database knows, because it may be misspelt.
+        """Assert that no enqueued task matches the description; `enqueued()` explains how to describe a task. Without a
+        description, assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a
+        subscription in the database knows, because it may be misspelt.
         """
         __tracebackhide__ = True
         expected = self._expected(task, args, described)
@@ -497,7 +497,7 @@ class Harness(Answering):
         its, tested = (getattr(one.integration, "alias", None) for one in (task.outbox, self.app))
         if its is None or tested is None:
             raise ConfigurationError(
-                f"the task {task.name} belongs to another Outbox; pass that Outbox to the harness, or return it from the fixture outboxq_app"
+                f"the task {task.name} belongs to another Outbox; pass that Outbox to the harness, or return it from the outboxq_app fixture"
             )
         raise ConfigurationError(
             f"the task {task.name} belongs to the outbox of {its!r}; this harness tests {tested!r}; set outboxq_app, which is a "
@@ -546,11 +546,11 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 
 class EndlessDrain(AssertionError):
-    """`drain()` ran `Harness.max_runs` tasks, and there were still tasks due."""
+    """`drain()` ran `Harness.max_runs` tasks, and tasks were still due."""
 
 
 def _raise(failed: Sequence[TaskRun]) -> None:
-    """Raise the error of the last attempt of the only task that failed, or a group with one error for each task."""
+    """Raise the error of the last attempt at the task that failed, or, if several tasks failed, a group of such errors."""
     __tracebackhide__ = True
     last = {one.id: one for one in failed}
     distinct = list({id(error): error for error in (one.failure() for one in last.values())}.values())

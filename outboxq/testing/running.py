@@ -83,7 +83,7 @@ class TaskRun:
 
 
 def endless(ran: Sequence[TaskRun], claim: Claim) -> str:
-    """Return the sentence about runs that do not come to an end."""
+    """Return the sentence about runs that do not end."""
     most = Counter(one.task_name for one in ran).most_common(5)
     often = ", ".join(f"{name} ({how_often(count)})" for name, count in most)
     return (
@@ -295,17 +295,17 @@ class _RecordedSteps(Steps):
 
 @dataclass(eq=False, kw_only=True)
 class GivenSteps:
-    """Results of steps by name, and the steps that ran while these results were in force."""
+    """The results that a test has set for steps, by name, and the steps that ran while these results applied."""
 
     results: Mapping[str, Any] = field(default_factory=dict)
     within: GivenSteps | None = None
-    """The results of the block around this one, whose names may be used here."""
+    """The results of the enclosing block, whose names may also be used in this block."""
     _used: set[str] = field(default_factory=set)
     _is_complete: bool = False
     """True if a task with steps has completed."""
 
     def note(self, names: Collection[str], *, is_complete: bool) -> None:
-        """Note the names of the steps that one run has used, and whether it completed the task."""
+        """Record the names of the steps that one run has used, and whether it completed the task."""
         self._used.update(names)
         self._is_complete = self._is_complete or (is_complete and bool(names))
         if self.within is not None:

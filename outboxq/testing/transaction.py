@@ -1,4 +1,4 @@
-"""The transaction in which a harness works, which was opened by the test or by Django, and the store that uses it."""
+"""The transaction in which a harness works, opened by the test or by Django, and the store that uses it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def series(self) -> Iterator[None]:
-        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has one that
+        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has a savepoint that
         SQLAlchemy does not know about, which takes half the time.
         """
         target = self.target()
@@ -232,7 +232,7 @@ class DjangoTransaction(TestTransaction):
 
 
 def transaction_of(using: object, schema: str | None) -> TestTransaction:
-    """Return the TestTransaction for the argument `using`. Raises InvalidTarget if `using` has no open transaction."""
+    """Return the TestTransaction for the `using` argument. Raises InvalidTarget if `using` has no open transaction."""
     if isinstance(using, str):
         return DjangoTransaction(using, schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "alias"):

@@ -1,5 +1,5 @@
-"""A mixin for unittest that enters a Harness in each test, and the check that a harness that commits does not commit to a developer's
-database.
+"""A mixin for unittest that enters a Harness in each test, and a check that keeps a harness from committing to a
+developer's database.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OutboxTests(_Case):
     """
 
     outboxq_app: Outbox | None = None
-    """The application's Outbox. None means the outbox of Django's database `default`."""
+    """The application's Outbox. None means the outbox of Django's `default` database."""
     harness: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""

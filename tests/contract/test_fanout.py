@@ -495,7 +495,7 @@ def test_a_payload_that_is_no_json_names_its_event(outbox: Outbox, database: Dat
 
 
 def test_an_emit_names_its_transaction(outbox: Outbox) -> None:
-    with pytest.raises(InvalidTarget, match=r"using=outbox for a transaction of its own"):
+    with pytest.raises(InvalidTarget, match=r"using=outbox for a separate transaction"):
         outbox.emit("order.paid", using=None)
     with pytest.raises(InvalidArgument, match="not both"):
         outbox.emit("order.paid", using=outbox, delay=1, run_after=NOON)

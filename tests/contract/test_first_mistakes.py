@@ -44,7 +44,7 @@ USING = (
     "unique_until_finished, on_conflict, headers"
 )
 TASK = "its options are name, queue, priority, retry, lease, timeout, timeout_action, transactional, subscribe, on_dead_letter, check_types"
-TRANSACTION = "write using(session) with the session or connection that owns the transaction, or using(outbox) for a transaction of its own"
+TRANSACTION = "write using(session) with the session or connection that owns the transaction, or using(outbox) for a separate transaction"
 
 
 class User:

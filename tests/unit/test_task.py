@@ -49,7 +49,7 @@ def test_a_name_means_one_task_within_one_outbox():
 
 
 def test_no_target_is_not_a_transaction_of_its_own():
-    with pytest.raises(InvalidTarget, match="transaction of its own"):
+    with pytest.raises(InvalidTarget, match="for a separate transaction"):
         Outbox().task(module_level).using(None)
 
 

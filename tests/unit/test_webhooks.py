@@ -97,7 +97,7 @@ def test_while_a_secret_is_rotated_old_and_new_are_valid(sender: str | list[str]
     [
         ({}, b"{ }", "no signature"),
         ({"webhook-id": "m2"}, b"{}", "no signature"),
-        ({"webhook-id": ""}, b"{}", "the header webhook-id is missing"),
+        ({"webhook-id": ""}, b"{}", "the webhook-id header is missing"),
         ({"webhook-timestamp": "1614265331"}, b"{}", "no signature"),
         ({"webhook-timestamp": "now"}, b"{}", "not a number of seconds"),
         ({"webhook-timestamp": "9" * 400}, b"{}", "not a number of seconds"),

@@ -7,8 +7,8 @@
     @outbox.task(queue="mail")
     def send_receipt(order_id: int) -> None: ...
 
-`outbox` is the outbox in the database `default`, and `outboxes[alias]` the outbox in another database. `task` declares
-a task for `django.tasks`. This package can be imported before the settings and the models.
+`outbox` is the outbox in the `default` database, and `outboxes[alias]` is the outbox in another database. `task`
+declares a task for `django.tasks`. This package can be imported before the settings and the models.
 """
 
 from __future__ import annotations

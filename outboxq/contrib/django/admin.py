@@ -51,7 +51,7 @@ _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
 _ERROR = 2_000
-"""The maximum number of characters of an error that are read for the list of dead letters."""
+"""The maximum number of characters that are read of an error for the list of dead letters."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
@@ -148,7 +148,7 @@ class ReasonedAction(ActionForm):
 
 
 class OutboxAdmin(admin.ModelAdmin):
-    """The admin for one kind of row. Users need the view permission, and for each action a permission of its own.
+    """The admin for one kind of row. Users need the view permission, and a separate permission for each action.
 
     The history of a task or schedule records which user changed it. Each change is also written to Django's own log.
     """
@@ -349,7 +349,7 @@ class TaskExecutionAdmin(NewestAdmin):
         return [name for name in super().get_fields(request, obj) if name not in hidden]
 
     def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
-        """Return the listed rows that are among the newest tasks. If the chosen status has a table of its own, look
+        """Return the listed rows that are among the newest tasks. If the chosen status has a separate table, look
         there.
         """
         source = _SOURCES.get(chosen["status"] or "")

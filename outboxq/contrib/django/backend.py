@@ -62,7 +62,7 @@ class OutboxqBackend(BaseTaskBackend):
         return outboxes[self.database]
 
     def validate_task(self, task: Any) -> None:
-        """Raise InvalidTask for a task that could not be enqueued or run."""
+        """Raise InvalidTask for a task that cannot be enqueued or run."""
         super().validate_task(task)
         if inspect.isgeneratorfunction(task.func) or inspect.isasyncgenfunction(task.func):
             raise InvalidTask(f"{task.module_path} is a generator function; return a list instead")
@@ -75,7 +75,7 @@ class OutboxqBackend(BaseTaskBackend):
         as `save()` does.
 
         Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raise InvalidTask for
-        a task that no worker could find, TypeError for arguments that do not match the function or are not JSON, and
+        a task that no worker can find, TypeError for arguments that do not match the function or are not JSON, and
         PayloadError for arguments that cannot be stored. If any of these is raised, nothing is written.
         """
         self.validate_task(task)
@@ -120,7 +120,7 @@ class OutboxqBackend(BaseTaskBackend):
                 checks.Error(f"{where} uses outboxq, but its app is not installed.", hint=hint, id="outboxq.E101")
             )
         if self.database not in connections:
-            text = f"{where} names the database {self.database!r}, which DATABASES does not have."
+            text = f"{where} names the database {self.database!r}, which is not in DATABASES."
             hint = f"Set OPTIONS['database'] to one of: {', '.join(connections)}."
             found.append(checks.Error(text, hint=hint, id="outboxq.E102"))
         for queue in sorted(self.queues, key=str):

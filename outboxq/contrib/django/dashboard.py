@@ -47,17 +47,19 @@ def dashboard_urls(
 ) -> list[URLPattern]:
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
-    Users need the permission to view task executions. For each kind of change, they also need a permission of its own:
-    to retry, cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers.
+    Users need the permission to view task executions. For each kind of change, they also need a separate permission: to
+    retry, cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers.
     Visitors who are not logged in are redirected to the login page that the settings name.
 
     Args:
         using: The alias of the outbox's database.
         allow_actions: True: users can make the changes for which they have permission.
-        show_arguments: True: users see arguments, results and headers of tasks; the values of secret names stay hidden.
-            A function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
+        show_arguments: True: users see arguments, results and headers of tasks; values whose names suggest secrets stay
+            hidden. A function: only the users for whom it returns True see them, for example ``lambda user:
+            user.is_staff``.
         redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.
-        title: A name in the header and the title of each page. Default: the alias, unless that is "default".
+        title: A name that is shown in the header and the title of each page. Default: the alias, unless that is
+        "default".
     """
     from werkzeug.exceptions import Forbidden
 
@@ -65,7 +67,7 @@ def dashboard_urls(
         Permission,
         Viewer,
         application,
-    )  # the admin imports this module even if the extra `web` is missing
+    )  # the admin imports this module even if the `web` extra is missing
 
     def authorize(environ: Mapping[str, Any]) -> Viewer:
         viewer: Viewer | None = environ[_VIEWER]
@@ -82,7 +84,7 @@ def dashboard_urls(
         title=title if title is not None else "" if using == DEFAULT_DB_ALIAS else using,
     )
 
-    @csrf_exempt  # the dashboard checks a token of its own
+    @csrf_exempt  # the dashboard checks its own token
     def view(request: HttpRequest, page: str = "", **_prefix: object) -> HttpResponse:
         user = request.user
         if not user.is_authenticated:

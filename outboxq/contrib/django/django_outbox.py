@@ -224,7 +224,7 @@ outboxes = Outboxes()
 
 
 def setting(name: str) -> Any:
-    """Return one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
+    """Return the value of one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
     given = getattr(settings, "OUTBOXQ", {})
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:
@@ -277,7 +277,9 @@ def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
     """
     connection = connections[alias]
     if connection.vendor not in _ENGINES:
-        raise UnsupportedDatabase(f"outboxq does not support {connection.display_name}, the database {alias!r}")
+        raise UnsupportedDatabase(
+            f"the database {alias!r} is {connection.display_name}, which outboxq does not support"
+        )
     return _ENGINES[connection.vendor](connection, poolclass)
 
 

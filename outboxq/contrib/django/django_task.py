@@ -213,7 +213,7 @@ def unvalidated(path: str, **values: Any) -> OutboxqTask:
 
 
 def aware(moment: datetime) -> datetime:
-    """Return an aware datetime. With USE_TZ = False, Django's datetimes are naive and in the time zone TIME_ZONE."""
+    """Return an aware datetime. With USE_TZ = False, Django's datetimes are naive and in TIME_ZONE."""
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 

@@ -324,7 +324,7 @@ def _drop(connection: Any) -> None:
 @contextmanager
 def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) -> Iterator[None]:
     """Open `transaction.atomic()`. On SQLite it begins as a writer unless `mode` says otherwise, because a write after
-    a read could be refused.
+    a read might be refused.
     """
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:
@@ -342,7 +342,7 @@ def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) 
 
 @contextmanager
 def _autocommit(connection: Any) -> Iterator[None]:
-    """Turn autocommit on during the block, because `atomic()` commits nothing if the settings contain AUTOCOMMIT False."""
+    """Turn autocommit on during the block, because `atomic()` commits nothing if AUTOCOMMIT is False in the settings."""
     if connection.in_atomic_block or connection.get_autocommit():
         yield
         return

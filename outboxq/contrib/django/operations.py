@@ -29,8 +29,7 @@ _DRIVERS: dict[str, dict[str, Any]] = {
 
 
 def reaching(revision: str, *, before: str) -> RunPython:
-    """Return an operation that brings the tables to a revision of outboxq and, in reverse, back to the revision
-    `before`.
+    """Return an operation that brings the tables to a revision of outboxq and, in reverse, back to `before`.
 
     Tables that `outboxq upgrade` has created are kept. Databases that outboxq does not support are left alone.
     """
@@ -105,7 +104,7 @@ _NEWER = "Install the outboxq release that created these tables, or a later one.
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """Check the settings, and the databases of all tasks, which are imported as a worker imports them. No database
+    """Check the settings, and the databases of all tasks. The tasks are imported as a worker imports them. No database
     connection is needed.
     """
     try:

@@ -116,7 +116,7 @@ class TaskAdapter(Task[..., Any]):
         return new_result(claim, call, task, past, status=TaskResultStatus.RUNNING)
 
     def _sender(self, backend: str) -> type:
-        """Return the backend class that the settings give for the alias with which the task was enqueued."""
+        """Return the backend class that the settings configure for the alias with which the task was enqueued."""
         try:
             return type(compat.task_backends[backend])
         except compat.InvalidTaskBackend:  # the alias is no longer in TASKS

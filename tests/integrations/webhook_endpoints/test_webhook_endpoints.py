@@ -103,8 +103,8 @@ def test_a_webhook_is_answered_when_its_task_is_committed(send: Send, database: 
 
 
 def test_a_wrong_signature_is_refused_without_a_row(send: Send, database: Database) -> None:
-    assert send(EVENT + b" ", signed(EVENT)) == (401, "no signature in the header webhook-signature is valid")
-    assert send(EVENT, {}) == (401, "the header webhook-id is missing")
+    assert send(EVENT + b" ", signed(EVENT)) == (401, "no signature in the webhook-signature header is valid")
+    assert send(EVENT, {}) == (401, "the webhook-id header is missing")
     assert database.rows("SELECT 1 FROM task_executions UNION ALL SELECT 1 FROM inbox_messages") == []
 
 

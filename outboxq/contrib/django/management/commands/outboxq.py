@@ -83,7 +83,7 @@ class Command(BaseCommand):
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
 
     def _worker(self, options: list[click.Option]) -> click.Command:
-        """Return the command `worker`. Unlike the other commands, it runs Django's system checks."""
+        """Return the `worker` command. Unlike the other commands, it runs Django's system checks."""
 
         def run(*, database: str, skip_checks: bool, **given: Any) -> None:
             if not skip_checks:
@@ -105,7 +105,7 @@ def _find(alias: str) -> Outbox:
 
 
 def _again(lifeline: int) -> list[str]:
-    """Return the command line of another process of this worker."""
+    """Return the command line for another process of this worker."""
     return [*get_child_arguments(), "--lifeline", str(lifeline)]
 
 
