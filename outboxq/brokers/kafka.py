@@ -115,7 +115,8 @@ class _Publisher:
         self._fault = ""
         """The last error of the connections."""
         self._one_by_one = False
-        """True if a broker has refused a message as too large. It refuses all messages that were sent together with it.
+        """True if a broker has refused a message as too large. The broker then refuses all messages that were sent
+        together with that one.
         """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:

@@ -50,8 +50,8 @@ def letters_of(
 ) -> list[Letter]:
     """Return the letters of the events. An event without a destination is refused in `outcomes`, and has no letter.
 
-    `prefix` begins the names of the headers for CloudEvents attributes, which a letter has if its body is only the
-    payload.
+    `prefix` is the beginning of the names of the headers for CloudEvents attributes. A letter has these headers if its
+    body is only the payload.
     """
     is_event = Body(body) is Body.CLOUDEVENT
     content_type = f"application/{'cloudevents+' if is_event else ''}json"

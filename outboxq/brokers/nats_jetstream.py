@@ -225,7 +225,7 @@ class _Publisher:
 
 
 async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcome | None]) -> None:
-    """Send the letters in their order, and note their answers."""
+    """Send the letters in order, and record the answers to them."""
     import nats.js.errors
 
     stream, most = link.stream, link.client.max_payload

@@ -143,8 +143,8 @@ class _Publisher:
         self._client: redis.Redis | None = None
         self._has_idmp = False
         self._most = _MOST
-        """The size of the largest body that the server accepts. It would close the connection if it received a larger
-        one.
+        """The size of the largest body that the server accepts. The server would close the connection if it received a
+        larger one.
         """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
@@ -207,7 +207,7 @@ class _Publisher:
         return _command(b"XADD", letter.to.encode(), *options, b"*", *fields)
 
     def _connected(self, deadline: float) -> redis.Redis:
-        """Return the client. Its connection is opened again if it is lost."""
+        """Return the client. Its connection is opened again if it was lost."""
         import redis
 
         if self._client is None:
@@ -309,8 +309,8 @@ class _Consumer:
         return self._messages(entry for _, entries in pairs for entry in _flat(entries))
 
     def _claim(self, limit: int) -> list[Message]:
-        """Take over messages that a dead consumer has not acknowledged. It looks again after a quarter of
-        `claim_after`.
+        """Take over messages that a dead consumer has not acknowledged. Once it has looked at all of them, the next
+        search follows after a quarter of `claim_after`.
         """
         least, start = int(self._claim_after * 1000), self._claim_from
         answer: Any = self._client.xautoclaim(self._stream, self._group, self._name, least, start, count=limit)
@@ -337,7 +337,7 @@ class _Consumer:
         )
 
     def _forget_consumer(self) -> None:
-        """Remove the consumer from the group, unless messages wait for its acknowledgement."""
+        """Remove the consumer from the group, unless messages are waiting for its acknowledgement."""
         waiting: Any = self._client.xpending_range(self._stream, self._group, "-", "+", 1, consumername=self._name)
         if not waiting:
             self._client.xgroup_delconsumer(self._stream, self._group, self._name)

@@ -140,7 +140,7 @@ class Once(click.Option):
 
 
 def _shown(text: str) -> str:
-    """Return a value from the command line as a message shows it, which is without passwords."""
+    """Return a value from the command line in the form that messages show, without passwords."""
     return repr(_SECRETS_OF_URL.sub("…", text) if "://" in text else text)
 
 

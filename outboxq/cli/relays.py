@@ -70,7 +70,7 @@ def relay() -> None:
 def list_(store: Store) -> None:
     """List the relays to brokers, with their backlogs and workers.
 
-    A + after a number means that there are more.
+    A + after a count means that there are more.
     """
     show(RELAY_HEAD, relay_rows(store), records=store.relays.list(), spare=RELAY_SPARE)
 

@@ -69,7 +69,7 @@ class State:
     worker_is_live: bool = False
     """True if the worker of a running task was seen lately."""
     is_paused: bool = False
-    """True if the queue, schedule or relay is paused, or the relay waits after failures."""
+    """True if the queue, schedule or relay is paused, or the relay is waiting after failures."""
     is_declared: bool = False
     """True if code declares the schedule."""
     is_unused: bool = False
@@ -79,7 +79,7 @@ class State:
     holds_lost_tasks: bool = False
     """True if the worker has not been seen lately, but still holds running tasks."""
     asked_to: WorkerOrder | None = None
-    """The order of a worker."""
+    """The order that the worker has, if any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

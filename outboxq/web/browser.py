@@ -314,7 +314,7 @@ class Comforts:
     chosen: Mapping[str, str]
     """The value of each choice, by name."""
     new: AbstractSet[str]
-    """The names of those that were chosen with this request."""
+    """The names of the choices that were made with this request."""
 
     @classmethod
     def of(cls, request: Request, client: Client) -> Self:

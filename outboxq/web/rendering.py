@@ -73,7 +73,7 @@ class Templates:
 
 def environment(redact: Redact = str) -> Environment:
     """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
-    filter `drawn` keeps the last charts, because drawing them takes half of the time of a page with charts.
+    filter `drawn` keeps the last charts, because drawing charts takes half of the time needed for a page with charts.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -120,7 +120,7 @@ def _shown(value: Any) -> Any:
 
 
 _LONGEST_PART = 24
-"""The maximum number of characters in a name without a possible line break."""
+"""The maximum number of characters in a name without a place where a line can break."""
 
 
 def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:

@@ -340,7 +340,7 @@ class HandlerRunner:
         """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed
         (because of a constraint that is checked at commit, or a lost connection).
 
-        `ours` says that the error came from the worker's statements around the handler. An error from rows that the
+        `ours` is True if the error came from the worker's statements around the handler. An error from rows that the
         handler's session had not yet flushed, such as a lock timeout, counts as it would inside the handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
@@ -370,8 +370,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report the end of an attempt that did not wait for its handler, to the hooks and then in the log, in one thread,
-    as after any other attempt.
+    """Report the end of an attempt that was ended without waiting for its handler: to the hooks and then in the log, in
+    one thread, as after any other attempt.
 
     An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.

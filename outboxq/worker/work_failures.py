@@ -13,7 +13,9 @@ from ..store.failure_log import sentence
 CLAIM = "claim tasks"
 END = "write the outcomes of tasks"
 _LASTING = 3
-"""Number of failures in a row after which a failure is reported. A single one may be a deadlock or a lost connection."""
+"""The number of failures in a row after which a failure is reported. A single one may be a deadlock or a lost
+connection.
+"""
 _LONGEST = 500
 
 

@@ -35,7 +35,7 @@ FIELDS: Final = (
 )
 """The fields of the form, in addition to the task."""
 _ONCE: Final = timedelta(days=1)
-"""Time during which a repeated submission of a form enqueues nothing."""
+"""The time during which a repeated submission of a form enqueues nothing."""
 _TITLE: Final = "Enqueue a task"
 _NAMES: Final = ("task", *(name for one in FIELDS for name in one.in_form))
 

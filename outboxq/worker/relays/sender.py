@@ -52,7 +52,7 @@ class Shard:
     connection: BrokerConnection
     cursor: TailCursor = field(default_factory=TailCursor)
     is_proven: bool = False
-    """True if no transaction is open that began before the announcement that this sender sleeps."""
+    """True if no transaction is open that began before the announcement that this sender is sleeping."""
     care: Care | None = None
     """The care for the next batch. None: nothing has been published yet."""
     has_raised: bool = False
@@ -95,7 +95,7 @@ class Sender(threading.Thread):
         self._on_thread_failure = on_thread_failure
         self._shards: dict[int, Shard] = {}
         self._number = relay.declared.shards
-        """The number of shards in the database. Another release may declare another number."""
+        """The number of shards in the database. Another release may declare a different number."""
         self._round = 0
         self._take_at = 0.0
         self._finds_none_free = False
@@ -132,8 +132,8 @@ class Sender(threading.Thread):
             self._end()
 
     def live_leases(self) -> list[ShardLease]:
-        """Return the leases to extend. There are none if a transport has not returned long after its deadline, because the
-        other shards wait for it.
+        """Return the leases to extend. There are none if a transport has still not returned long after its deadline,
+        because the other shards are waiting for it.
         """
         shards = list(self._shards.values())
         busy_until = min((until for one in shards if (until := one.busy_until) is not None), default=None)
