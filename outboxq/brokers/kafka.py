@@ -58,8 +58,8 @@ class Kafka:
     servers: str
     """The addresses of brokers: ``host:9092,host:9092``."""
     topic: Destination = "{topic}"
-    """The topic in Kafka, in which ``{topic}`` stands for the topic of the event, or a function of the event that
-    returns the topic.
+    """The topic in Kafka, in which ``{topic}`` stands for the topic of the event, or a function that returns the Kafka
+    topic for an event.
     """
     group: str | None = None
     """The consumer group to receive with. It begins with the oldest message."""

@@ -15,7 +15,9 @@ from ..model.cloud_events import Body, CloudEvent
 from ..model.transports import Outcome, Refused, Unsure
 
 Destination = str | Callable[[CloudEvent], str]
-"""The name of a place in the broker, in which ``{topic}`` stands for the topic of the event; or a function."""
+"""The name of a place in the broker, in which ``{topic}`` stands for the topic of the event; or a function that returns
+that name.
+"""
 _PRIVATE = frozenset({"authorization", "baggage", "cookie"})
 """Headers that are not for other programs."""
 _LONGEST_REASON = 300

@@ -59,8 +59,8 @@ class NatsJetStream:
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
     """The URLs of the servers of one cluster: ``nats://user:password@host:4222``."""
     subject: Destination = "{topic}"
-    """The subject of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns the
-    subject.
+    """The subject of an event, in which ``{topic}`` stands for its topic, or a function that returns the subject of an
+    event.
     """
     stream: str | None = None
     """The stream to receive from."""

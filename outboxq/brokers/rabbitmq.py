@@ -89,8 +89,8 @@ class RabbitMQ:
     exchange: str = ""
     """The exchange to publish to. "": the default exchange, whose routing keys are names of queues."""
     routing_key: Destination = "{topic}"
-    """The routing key of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns
-    the key.
+    """The routing key of an event, in which ``{topic}`` stands for its topic, or a function that returns the key of an
+    event.
     """
     queue: str | None = None
     """The queue to receive from."""

@@ -37,7 +37,7 @@ _SCHEMES = ("redis", "rediss", "unix")
 _BODY = b"body"
 """The field of an entry that contains the body of the message."""
 _HEADER = "header:"
-"""The prefix of the names of the fields that contain the headers of the event."""
+"""The prefix of the names of the fields that contain the event's headers."""
 _HAS_IDMP = (8, 6)
 """The first Redis version that recognizes an id that a producer sends again."""
 _SIZE = "proto-max-bulk-len"
@@ -49,7 +49,8 @@ _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
-"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
+"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest blocking read.
+"""
 
 
 @naming_fields(OF_REDIS)
@@ -64,8 +65,8 @@ class RedisStreams:
     url: str = field(repr=False)  # it may contain the password
     """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
     stream: Destination = "{topic}"
-    """The stream of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns the
-    stream. Missing streams are created.
+    """The stream of an event, in which ``{topic}`` stands for its topic, or a function that returns the stream of an
+    event. Missing streams are created.
     """
     max_length: int | None = None
     """The approximate length to which publishing trims the stream. It deletes the oldest messages even if nobody has

@@ -167,7 +167,7 @@ class Verb:
 
     @property
     def recorded_as(self) -> str:
-        """The words of the command without its options, under which an action is recorded: task cancel."""
+        """The words under which an action is recorded, which are those of the command without its options: task cancel."""
         return " ".join(word for word in self.words if not word.startswith("--"))
 
     @property

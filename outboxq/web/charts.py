@@ -423,7 +423,7 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the steps without samples, if there are any between others."""
+    """Return a sentence about the steps without samples, if any follow a step with samples."""
     if True not in shown:
         return []
     first = shown.index(True)

@@ -153,7 +153,9 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _claim_once(self) -> bool:
-        """Claim once, start the claimed tasks, and wait if there are no others. Returns whether a burst is over."""
+        """Claim once, start the claimed tasks, and wait if there are no others to claim. Returns whether a burst is
+        over.
+        """
         limit = self._wait_for_capacity()
         if self._quiet_order.is_set():
             self._wait_quietly()
@@ -294,7 +296,9 @@ class ClaimLoop(threading.Thread):
             self.pool.submit(first)  # last, since it begins when the earlier outcomes are written (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until there may be more to claim. A burst waits only for the worker's own tasks and for what they enqueue."""
+        """Wait until there may be more tasks to claim. A burst waits only for the worker's own tasks and for what they
+        enqueue.
+        """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
                 pass  # if a thread died, its job never ends, and the last wake may have come before this wait

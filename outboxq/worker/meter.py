@@ -28,7 +28,7 @@ TASK_BOUNDS: Final = tuple(2**power for power in range(11))
 
 
 class AttemptEnd(StrEnum):
-    """The way in which an attempt ended, as it is counted: once per attempt."""
+    """The way in which an attempt ended, counted once per attempt."""
 
     COMPLETED = "completed"
     RETRIED = "retried"

@@ -1,4 +1,4 @@
-"""The worker, which creates its parts, starts them, and stops them in an order in which no task is lost."""
+"""The worker, which creates its parts, starts them, and stops them in an order that loses no task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distributors, which wait until there may be work: by notifications on PostgreSQL, by watching the file on SQLite."""
+"""Distributors, which wait until there may be work: on PostgreSQL for notifications, on SQLite for changes to the file."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class WorkDistributor(Protocol):
     def wait_for_work(self, timeout: float | None = None) -> None:
         """Return when there may be work, after `timeout` seconds, after the fallback poll, or when closed.
 
-        One thread calls it, after a claim that returned less than it asked for. (After a full claim there may be more work, so
-        the caller claims again at once.) Events between that claim and this call are not missed.
+        One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
+        more work, so the caller claims again at once.) Events between that claim and this call are not missed.
         """
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:

@@ -42,7 +42,7 @@ _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
 
 
 class NotificationsBlocked(Exception):
-    """Notifications cannot reach this connection, because a pooler between it and the server shares its connections."""
+    """Notifications cannot reach this connection, because a pooler in between shares the server's connections."""
 
 
 class TriggerMissing(Exception):

@@ -168,8 +168,9 @@ class PostgresDistributor(DistributorSettings):
         return min(self._look_at, self._calls.look_at)
 
     def _prepare_sleep(self, end: float, *, awaited: bool) -> float:
-        """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0:
-        claim now. `awaited`: the worker searches at the time at which it expected a task, so it claims whatever is due.
+        """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0 means
+        that the worker must claim now. With `awaited`, the worker expected a task at this time, so it claims whatever
+        is due.
         """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
@@ -222,7 +223,7 @@ class PostgresDistributor(DistributorSettings):
                 self._sleeping.withdraw(self.worker_id)
 
     def _pass_on(self) -> None:
-        """Call other workers for the tasks for which this one was called, and which it cannot take now."""
+        """Call other workers for the tasks that this worker was called for but cannot take now."""
         queues = []
         while self._named_for:
             queues.append(self._named_for.pop())

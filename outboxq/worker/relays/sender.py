@@ -40,7 +40,7 @@ _BUSY_AFTER = 3
 _BATCHES = 8
 """The number of full batches that a shard publishes before the sender looks for a free shard again."""
 _OVERTIME = 5.0
-"""Seconds after the deadline of a batch for which the lease is still extended. A transport that never returns loses it."""
+"""Seconds for which a lease is still extended after a batch's deadline. A transport that never returns loses its lease."""
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 1.0, 60.0
 
 

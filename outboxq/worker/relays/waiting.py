@@ -1,4 +1,4 @@
-"""Wait for messages of relays: by notifications on PostgreSQL, by watching the file on SQLite."""
+"""Wait for messages of relays: on PostgreSQL for notifications, on SQLite for changes to the file."""
 
 from __future__ import annotations
 

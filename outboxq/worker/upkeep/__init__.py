@@ -51,7 +51,7 @@ _NOTHING = AttemptCounts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obedience:
-    """The functions with which a worker obeys the orders of a person."""
+    """The functions with which a worker obeys a person's orders."""
 
     obey: Callable[[Orders], None] = lambda _: None
     state: Callable[[], WorkerState | None] = lambda: None
