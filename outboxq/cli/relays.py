@@ -192,7 +192,7 @@ def run(
 
     app = one_app(context, app_argument, app)
     if app is None and OUTBOX not in context.meta:
-        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+        fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     configure("INFO", LogFormat.TEXT)
     with process.as_worker(), speaking_plainly(None if app is None else Given(app=app).upgrade):
         outbox = present_outbox() if app is None else load(app)

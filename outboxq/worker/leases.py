@@ -68,11 +68,11 @@ class ActiveClaim:
     is_limited: bool = False
     """True if the worker enforces its timeout."""
     warned_late: bool = False
-    """True after the warning that its handler has run past its timeout has been logged."""
+    """True once the warning has been logged that its handler has run past its timeout."""
     was_locked: bool = False
     """True if the last heartbeat found its row locked, so the next heartbeat for it is sent separately."""
     warned_unreachable: bool = False
-    """True after the warning that its lease expired before the database could be reached has been logged."""
+    """True once the warning has been logged that its lease expired before the database could be reached."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote, or that could not be written."""
     first_sent: float | None = None
@@ -170,7 +170,7 @@ class Leases:
         new = []
         for context in contexts:
             claim = context.claim
-            # The time is counted from before the claim was requested, so that the lease never expires later here than
+            # The lease is timed from just before the claim was requested, so that it never expires later here than
             # in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(

@@ -410,7 +410,7 @@ class StepCall:
             except TypeError as misfit:
                 named = getattr(function, "__qualname__", repr(function))
                 raise StepRefused(
-                    f"{self._what}: {named}{signature} was called with other arguments: {misfit}"
+                    f"{self._what}: {named}{signature} cannot be called with these arguments: {misfit}"
                 ) from None
 
     def load(self, text: str | None) -> Any:

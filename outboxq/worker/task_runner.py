@@ -245,7 +245,10 @@ class HandlerRunner:
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
             log.error(
-                "%s: the framework's code that runs after the handler failed", claim, exc_info=late_error, extra=fields
+                "%s: an error occurred in the framework's code that runs after the handler",
+                claim,
+                exc_info=late_error,
+                extra=fields,
             )
         if outcome is None:
             return
@@ -267,7 +270,7 @@ class HandlerRunner:
             self.integration.after_handler(active.context, outcome)
         except Exception as error:
             fields = fields_of(active.claim, exception=exception_field(error))
-            log.exception("%s: the hook that runs after the handler failed", active.claim, extra=fields)
+            log.exception("%s: an error occurred in the hook that runs after the handler", active.claim, extra=fields)
 
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
         """Return the enforced timeout of this attempt; None if the handler is only asked to stop."""

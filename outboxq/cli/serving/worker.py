@@ -219,7 +219,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     """
     app = one_app(context, app_argument, app)
     if app is None:
-        sentence = f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}"
+        sentence = f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}"
         fail(f"{sentence}. To list the live workers, run: outboxq workers list", EXIT_USAGE)
     if app in _OF_WORKERS:
         fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
