@@ -37,7 +37,7 @@ R = TypeVar("R")
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
 _MESSAGE_TOO_LARGE = 10054
-"""The code of JetStream for a message that is larger than its stream allows."""
+"""JetStream's error code for a message that is larger than its stream allows."""
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
@@ -253,7 +253,7 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Return the number of bytes of the headers in the protocol: a line for the version, one for each header, and an
+    """Return the size of the headers in the protocol, in bytes: a line for the version, one for each header, and an
     empty line.
     """
     lines = ["NATS/1.0", *(f"{name.strip()}: {value.strip()}" for name, value in headers.items()), ""]

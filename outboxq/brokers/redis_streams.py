@@ -227,7 +227,7 @@ def _command(*words: bytes) -> bytes:
 
 
 def _parts(commands: Iterable[bytes]) -> list[bytes]:
-    """Return the commands in parts that are written at once."""
+    """Return the commands in parts, each of which is written at once."""
     parts: list[bytes] = []
     some: list[bytes] = []
     size = 0

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 SORTS: Final = {"duration": "ran", "wait": "waited"}
-"""The orders of `task list`, and the names of their columns."""
+"""The sort orders of `task list`, and the names of their columns."""
 
 
 @click.group(cls=Group)

@@ -38,7 +38,7 @@ class Noun(StrEnum):
 
     @property
     def group(self) -> str:
-        """The name of its command group. For workers it is a plural, because the command `worker` runs one."""
+        """The name of its command group. For workers it is plural, because the command `worker` runs one."""
         return "workers" if self is Noun.WORKER else self.value
 
     def of(self, target: Target) -> str:

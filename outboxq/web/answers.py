@@ -188,8 +188,8 @@ class Answers:
         return self._templates.render(view.template, values), view.status
 
     def _of_each_page(self, request: Request) -> dict[str, Any]:
-        """Return the values that the layout needs. Without a title, one of several dashboards uses the name from its
-        path.
+        """Return the values that the layout needs. If it is one of several dashboards and has no title, it uses the
+        name from its path.
         """
         siblings = request.environ.get(SIBLINGS, ())
         name = self._title or next((one for one, _, is_this in siblings if is_this), "")

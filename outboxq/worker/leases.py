@@ -74,7 +74,7 @@ class ActiveClaim:
     warned_unreachable: bool = False
     """True once the warning has been logged that its lease expired before the database could be reached."""
     written: Progress | None = None
-    """The last progress that a heartbeat wrote, or that could not be written."""
+    """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
     """The time of the first request for the claim, if this worker has since claimed the task again
     (`time.monotonic()`).

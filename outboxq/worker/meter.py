@@ -164,12 +164,12 @@ class Meter:
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the number of attempts, by queue, task name and outcome."""
+        """Return a copy of the counts of attempts, by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the number of claim attempts, by result."""
+        """Return a copy of the counts of claim attempts, by result."""
         with self._lock:
             return deepcopy(self._claims)
 

@@ -1,4 +1,4 @@
-"""The options of a worker: their form, meaning, defaults and limits."""
+"""The options of a worker: their forms, meanings, defaults and limits."""
 
 from __future__ import annotations
 

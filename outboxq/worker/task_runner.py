@@ -44,7 +44,7 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down. After that, the claim is released, because a stop must
+"""Seconds for which a claim waits for a database that is down. After that, the claim is released, so that a stop does
 not have to wait for it.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)

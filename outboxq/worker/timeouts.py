@@ -88,7 +88,7 @@ class TimeLimit:
 
     @property
     def thread(self) -> int:
-        """The ident of the handler's thread; 0 until it has begun."""
+        """The ident of the handler's thread; 0 until the handler has begun."""
         return self._thread
 
     def overrun(self) -> TaskTimeout:

@@ -24,7 +24,7 @@ class WorkFailure:
     """A failure that lasts."""
 
     since: datetime
-    """The first failure in a row, by the worker's clock."""
+    """The time of the first failure in a row, by the worker's clock."""
     failure: str
     """The failure in words, such as "cannot claim tasks: DiskFull (53100): …"."""
 

@@ -75,7 +75,7 @@ class Worker(Answering):
     ) -> None:
         """Prepare a worker. `WorkerSettings` describes the options.
 
-        Raises InvalidArgument for a value out of its range, and ConfigurationError for a task whose lease is not longer
+        Raises InvalidArgument for a value out of range, and ConfigurationError for a task whose lease is not longer
         than two heartbeats, because one late heartbeat would lose the lease.
 
         Args:

@@ -192,7 +192,9 @@ def _function(name: str) -> Callable[[str], str]:
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token from the file, otherwise from the environment. Exit if the file cannot be read or is empty."""
+    """Return the token from the file or, if no file is given, from the environment. Exit if the file cannot be read or
+    is empty.
+    """
     if file is None:
         return os.environ.get(TOKEN) or None
     try:

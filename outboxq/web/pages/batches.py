@@ -29,7 +29,7 @@ _MOST = 100
 _SHOWN_FIRST = (TaskStatus.FAILED, TaskStatus.RUNNING, TaskStatus.READY, TaskStatus.CANCELLED)
 WIDTH: Final = 176
 GAP: Final = 32
-"""The space between two boxes, in which the arrow is."""
+"""The space between two boxes, which contains the arrow."""
 _BAR: Final = 156
 """The width of the bar in the box of a batch."""
 _DRAWN: Final = 10

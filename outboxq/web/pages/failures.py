@@ -30,7 +30,7 @@ is only done on request, or if a group is not found otherwise.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupByException:
-    """The dead letters with one exception, of all tasks and with all messages."""
+    """The dead letters with the same exception, whatever their tasks and messages."""
 
     exception: str | None
     """None for the tasks that failed without an exception."""

@@ -1,4 +1,6 @@
-"""Distributors, which wait until there may be work: on PostgreSQL for notifications, on SQLite for changes to the file."""
+"""Distributors, which wait until there may be work: through notifications on PostgreSQL, and by watching the file on
+SQLite.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Shard:
     """The deadline of the batch that is being published."""
 
     def learn(self, care: Care, report: Report) -> None:
-        """Decide how carefully to publish after this report of a batch that was published with this care."""
+        """Decide how carefully to publish after this report on a batch that was published with this care."""
         self.has_raised = care is not Care.SEARCH and (self.has_raised or report.raised)
         if report.unsure and not report.confirmed:
             self.care = Care.PROBE
