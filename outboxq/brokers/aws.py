@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The endings of the codes of errors that would recur on every attempt."""
+"""The endings of the error codes that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,8 +121,8 @@ class Sqs(_Service):
     """
 
     queue_url: Destination
-    """The URL of the queue, in which ``{topic}`` stands for the topic of the event, or a function of the event that
-    returns the URL.
+    """The URL of the queue, in which ``{topic}`` stands for the topic of the event, or a function that returns the URL
+    for an event.
     """
 
     _name, _argument, _called, _body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
@@ -144,8 +144,8 @@ class Sns(_Service):
     """An Amazon SNS topic that relays publish to. An event is confirmed when SNS has stored it."""
 
     topic_arn: Destination
-    """The ARN of the topic, in which ``{topic}`` stands for the topic of the event, or a function of the event that
-    returns the ARN.
+    """The ARN of the topic, in which ``{topic}`` stands for the topic of the event, or a function that returns the ARN
+    for an event.
     """
 
     _name, _argument, _called, _body_argument = "sns", "topic_arn", "SNS topic", "Message"

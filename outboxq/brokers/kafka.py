@@ -58,8 +58,8 @@ class Kafka:
     servers: str
     """The addresses of brokers: ``host:9092,host:9092``."""
     topic: Destination = "{topic}"
-    """The topic in Kafka, in which ``{topic}`` stands for the topic of the event, or a function of the event that
-    returns the topic.
+    """The topic in Kafka, in which ``{topic}`` stands for the topic of the event, or a function that returns the Kafka
+    topic for an event.
     """
     group: str | None = None
     """The consumer group to receive with. It begins with the oldest message."""
@@ -115,7 +115,8 @@ class _Publisher:
         self._fault = ""
         """The last error of the connections."""
         self._one_by_one = False
-        """True if a broker has refused a message as too large. It refuses all messages that were sent together with it.
+        """True if a broker has refused a message as too large. The broker then refuses all messages that were sent
+        together with that one.
         """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:

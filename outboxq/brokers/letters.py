@@ -15,7 +15,9 @@ from ..model.cloud_events import Body, CloudEvent
 from ..model.transports import Outcome, Refused, Unsure
 
 Destination = str | Callable[[CloudEvent], str]
-"""The name of a place in the broker, in which ``{topic}`` stands for the topic of the event; or a function."""
+"""The name of a place in the broker, in which ``{topic}`` stands for the topic of the event; or a function that returns
+that name.
+"""
 _PRIVATE = frozenset({"authorization", "baggage", "cookie"})
 """Headers that are not for other programs."""
 _LONGEST_REASON = 300
@@ -50,8 +52,8 @@ def letters_of(
 ) -> list[Letter]:
     """Return the letters of the events. An event without a destination is refused in `outcomes`, and has no letter.
 
-    `prefix` begins the names of the headers for CloudEvents attributes, which a letter has if its body is only the
-    payload.
+    `prefix` is the beginning of the names of the headers for CloudEvents attributes. A letter has these headers if its
+    body is only the payload.
     """
     is_event = Body(body) is Body.CLOUDEVENT
     content_type = f"application/{'cloudevents+' if is_event else ''}json"

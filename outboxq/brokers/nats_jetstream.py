@@ -37,7 +37,7 @@ R = TypeVar("R")
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
 _MESSAGE_TOO_LARGE = 10054
-"""The code of JetStream for a message that is larger than its stream allows."""
+"""JetStream's error code for a message that is larger than its stream allows."""
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
@@ -59,8 +59,8 @@ class NatsJetStream:
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
     """The URLs of the servers of one cluster: ``nats://user:password@host:4222``."""
     subject: Destination = "{topic}"
-    """The subject of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns the
-    subject.
+    """The subject of an event, in which ``{topic}`` stands for its topic, or a function that returns the subject of an
+    event.
     """
     stream: str | None = None
     """The stream to receive from."""
@@ -225,7 +225,7 @@ class _Publisher:
 
 
 async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcome | None]) -> None:
-    """Send the letters in their order, and note their answers."""
+    """Send the letters in order, and record the answers to them."""
     import nats.js.errors
 
     stream, most = link.stream, link.client.max_payload
@@ -253,7 +253,7 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Return the number of bytes of the headers in the protocol: a line for the version, one for each header, and an
+    """Return the size of the headers in the protocol, in bytes: a line for the version, one for each header, and an
     empty line.
     """
     lines = ["NATS/1.0", *(f"{name.strip()}: {value.strip()}" for name, value in headers.items()), ""]

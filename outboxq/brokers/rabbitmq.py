@@ -45,7 +45,7 @@ _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max si
 
 
 _thread = threading.local()
-"""Has `is_quiet` while a thread works with an outboxq connection."""
+"""Has the attribute `is_quiet` in a thread while that thread works with an outboxq connection."""
 
 
 @contextmanager
@@ -89,8 +89,8 @@ class RabbitMQ:
     exchange: str = ""
     """The exchange to publish to. "": the default exchange, whose routing keys are names of queues."""
     routing_key: Destination = "{topic}"
-    """The routing key of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns
-    the key.
+    """The routing key of an event, in which ``{topic}`` stands for its topic, or a function that returns the key of an
+    event.
     """
     queue: str | None = None
     """The queue to receive from."""
@@ -106,7 +106,7 @@ class RabbitMQ:
         check_destination(self.routing_key, "routing_key", str(self))
         check_body(self.body, str(self))
         if not 1 <= self.prefetch <= 65_535:
-            raise ConfigurationError(f"prefetch of {self} must be 1 to 65535, not {self.prefetch!r}")
+            raise ConfigurationError(f"prefetch of {self} must be from 1 to 65535, not {self.prefetch!r}")
         object.__setattr__(self, "_publisher", _Publisher(self))
 
     def __str__(self) -> str:
@@ -224,7 +224,7 @@ class _Link(threading.Thread):
         self._returned: dict[str, str] = {}
         """The reasons why messages were returned, keyed by the ids of the messages."""
         self._closing = threading.Lock()
-        """Held while the loop is called from outside, so that it is not closed at that time."""
+        """Held while the loop is called from outside, so that it is not closed in the meantime."""
         self._has_ended = False
         with _quietly():
             self._connection = pika.SelectConnection(

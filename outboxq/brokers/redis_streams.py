@@ -37,7 +37,7 @@ _SCHEMES = ("redis", "rediss", "unix")
 _BODY = b"body"
 """The field of an entry that contains the body of the message."""
 _HEADER = "header:"
-"""The prefix of the names of the fields that contain the headers of the event."""
+"""The prefix of the names of the fields that contain the event's headers."""
 _HAS_IDMP = (8, 6)
 """The first Redis version that recognizes an id that a producer sends again."""
 _SIZE = "proto-max-bulk-len"
@@ -49,7 +49,8 @@ _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
-"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
+"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest blocking read.
+"""
 
 
 @naming_fields(OF_REDIS)
@@ -64,8 +65,8 @@ class RedisStreams:
     url: str = field(repr=False)  # it may contain the password
     """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
     stream: Destination = "{topic}"
-    """The stream of an event, in which ``{topic}`` stands for its topic, or a function of the event that returns the
-    stream. Missing streams are created.
+    """The stream of an event, in which ``{topic}`` stands for its topic, or a function that returns the stream of an
+    event. Missing streams are created.
     """
     max_length: int | None = None
     """The approximate length to which publishing trims the stream. It deletes the oldest messages even if nobody has
@@ -143,8 +144,8 @@ class _Publisher:
         self._client: redis.Redis | None = None
         self._has_idmp = False
         self._most = _MOST
-        """The size of the largest body that the server accepts. It would close the connection if it received a larger
-        one.
+        """The size of the largest body that the server accepts. The server would close the connection if it received a
+        larger one.
         """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
@@ -207,7 +208,7 @@ class _Publisher:
         return _command(b"XADD", letter.to.encode(), *options, b"*", *fields)
 
     def _connected(self, deadline: float) -> redis.Redis:
-        """Return the client. Its connection is opened again if it is lost."""
+        """Return the client. Its connection is opened again if it was lost."""
         import redis
 
         if self._client is None:
@@ -226,7 +227,7 @@ def _command(*words: bytes) -> bytes:
 
 
 def _parts(commands: Iterable[bytes]) -> list[bytes]:
-    """Return the commands in parts that are written at once."""
+    """Return the commands in parts, each of which is written at once."""
     parts: list[bytes] = []
     some: list[bytes] = []
     size = 0
@@ -309,8 +310,8 @@ class _Consumer:
         return self._messages(entry for _, entries in pairs for entry in _flat(entries))
 
     def _claim(self, limit: int) -> list[Message]:
-        """Take over messages that a dead consumer has not acknowledged. It looks again after a quarter of
-        `claim_after`.
+        """Take over messages that a dead consumer has not acknowledged. Once it has looked at all of them, the next
+        search follows after a quarter of `claim_after`.
         """
         least, start = int(self._claim_after * 1000), self._claim_from
         answer: Any = self._client.xautoclaim(self._stream, self._group, self._name, least, start, count=limit)
@@ -337,7 +338,7 @@ class _Consumer:
         )
 
     def _forget_consumer(self) -> None:
-        """Remove the consumer from the group, unless messages wait for its acknowledgement."""
+        """Remove the consumer from the group, unless messages are waiting for its acknowledgement."""
         waiting: Any = self._client.xpending_range(self._stream, self._group, "-", "+", 1, consumername=self._name)
         if not waiting:
             self._client.xgroup_delconsumer(self._stream, self._group, self._name)

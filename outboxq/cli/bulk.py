@@ -99,7 +99,7 @@ def _of_exception(exception: str, names: Collection[str]) -> str:
 
 def _task_names(store: Store) -> set[str]:
     """Return the task names in the application, in schedules, in subscriptions and among the dead letters, and those
-    that workers of the last week know or have counted.
+    that workers seen in the last week know or have counted.
     """
     from ..store.claims.workers import KEPT
 

@@ -174,7 +174,7 @@ def _upgrade_of_the_group() -> str | None:
 
 
 def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
-    """Print the sentence on stderr, and exit with the code. On a terminal, a second line names the class of the error,
+    """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the class of the error,
     which is its id on the page "Troubleshooting by error"; elsewhere, scripts read a single line.
     """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)

@@ -399,7 +399,7 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not be one, and no message may repeat it, because it may
+    """Return whether the string could be an APP. A URL cannot be one, and no message may repeat a URL, because it may
     contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))

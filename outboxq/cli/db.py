@@ -332,7 +332,7 @@ def partition(
     made = make(dry_run=True)
     if not dry_run:
         is_first = any(name.endswith("_first") for name in made)  # the tables become partitions of that name
-        what = f"tables for the task history by {every}, which is locked and read once during the change"
+        what = f"tables that partition the task history by {every} (the history is locked and read once)"
         if not confirmed(Exactly(number=len(made)), what, yes=yes or not is_first, dry_run=False, done="made"):
             return
         with progress("made", len(made)):
@@ -436,8 +436,8 @@ def verify(store: Store, *, repair: bool) -> None:
 
 
 def await_server(engine: Engine, longest: timedelta = WAIT) -> None:
-    """Return when the server accepts a connection or refuses it for another reason, or when the time is up. The next
-    statement then reports the error.
+    """Wait until the server accepts a connection, an error shows that it is not just starting, or the time is up. The
+    next statement then reports the error.
     """
     from sqlalchemy.exc import OperationalError
 

@@ -40,7 +40,7 @@ EXIT_UNWRITTEN: Final = 74
 """Exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""The errors of a write to a full or broken disk."""
+"""The errors that a write to a full or broken disk raises."""
 
 _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -199,7 +199,7 @@ class Group(click.Group):
             ) from None
 
     def written(self, ctx: click.Context, cure: str) -> str:
-        """Return a cure with the words that a user types before a command of the program."""
+        """Return a cure in which PROGRAM is replaced by the words that a user types before a command."""
         return cure.replace(PROGRAM, self.program(ctx))
 
     def program(self, ctx: click.Context) -> str:

@@ -19,7 +19,7 @@ _DESTRUCTIVE: Final = frozenset({"cancel", "discard", "forget", "partition", "pr
 character.
 """
 _PURGE = f"{PROGRAM} task cancel -q QUEUE --status ready"
-_TICKS = f"nothing: every worker enqueues the tasks of schedules, which `{PROGRAM} schedule list` shows"
+_TICKS = f"nothing: every worker enqueues the tasks of schedules; `{PROGRAM} schedule list` lists the schedules"
 _ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "beat cron scheduler rqscheduler rqcron": _TICKS,

@@ -49,7 +49,7 @@ class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stu
     """A click type whose values are parsed by a function that raises InvalidArgument for bad input."""
 
     def __init__(self, name: str, read: Callable[[str], Any], *, known: str | None = None) -> None:
-        """`known` is the kind of names that a shell offers as completions of the value."""
+        """`known` is the kind of names that a shell offers as completions for the value."""
         self.name = name
         self._read = read
         self._known = known
@@ -140,7 +140,7 @@ class Once(click.Option):
 
 
 def _shown(text: str) -> str:
-    """Return a value from the command line as a message shows it, which is without passwords."""
+    """Return a value from the command line in the form that messages show, without passwords."""
     return repr(_SECRETS_OF_URL.sub("…", text) if "://" in text else text)
 
 

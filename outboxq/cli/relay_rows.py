@@ -33,7 +33,7 @@ RECEIVER_SPARE: Final = ("tasks", "last error")
 
 
 def relay_rows(store: Store) -> list[tuple[object, ...]]:
-    """Return a row for each relay. A + after a number means that there are more."""
+    """Return a row for each relay. A + after a count means that there are more."""
     now = store.now()
     rows: list[tuple[object, ...]] = []
     for one in store.relays.list():

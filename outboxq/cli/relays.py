@@ -70,7 +70,7 @@ def relay() -> None:
 def list_(store: Store) -> None:
     """List the relays to brokers, with their backlogs and workers.
 
-    A + after a number means that there are more.
+    A + after a count means that there are more.
     """
     show(RELAY_HEAD, relay_rows(store), records=store.relays.list(), spare=RELAY_SPARE)
 
@@ -192,7 +192,7 @@ def run(
 
     app = one_app(context, app_argument, app)
     if app is None and OUTBOX not in context.meta:
-        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+        fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     configure("INFO", LogFormat.TEXT)
     with process.as_worker(), speaking_plainly(None if app is None else Given(app=app).upgrade):
         outbox = present_outbox() if app is None else load(app)

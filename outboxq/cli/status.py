@@ -42,7 +42,7 @@ _NOW = ("due", "delayed", "retrying", "running", "failed")
 _SPARE_NOW: Final = ("retrying", "delayed", "workers", "running", "oldest", "")
 _SPARE_HAPPENED: Final = ("cancelled", "retried", "per s", "completed")
 _SPARE_TIMES: Final = ("wait p99", "run p99", "wait p50", "run p50")
-"""The columns that a narrow terminal leaves out first, here and above."""
+"""The columns that a narrow terminal leaves out first, in each of these three tables."""
 
 
 class Lines(NamedTuple):
@@ -291,7 +291,7 @@ class View:
         self._curves: list[tuple[str, str, str]] = []
 
     def sorted(self, found: Iterable[Statistics], overview: Overview) -> list[Statistics]:
-        """Return the queues sorted by urgency: queues with problems first, then by the number of due tasks."""
+        """Return the queues sorted by urgency: those with problems first, then the others by the number of due tasks."""
         places = [(queue, place) for place, one in enumerate(overview.problems) for queue in one.subjects]
         order, last = dict(reversed(places)), len(places)
         return sorted(found, key=lambda one: (order.get(one.queue, last), -one.due, one.queue, one.task_name or ""))

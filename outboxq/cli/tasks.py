@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 SORTS: Final = {"duration": "ran", "wait": "waited"}
-"""The orders of `task list`, and the names of their columns."""
+"""The sort orders of `task list`, and the names of their columns."""
 
 
 @click.group(cls=Group)
@@ -94,11 +94,11 @@ def list_(
     after: str | None,
     limit: int,
 ) -> None:
-    """List tasks, newest first, and why each one is waiting.
+    """List tasks, newest first, and say why each one is waiting.
 
     A Ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at most 10,000
-    tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr. With
+    tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page to stderr. With
     --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration), or by
     the time from enqueueing to the first start (wait). The exit code is 3 if --queue or --task names an unknown queue
     or task.
@@ -181,7 +181,7 @@ def _listed(
 
 
 def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
-    """Print the command for the next page on stderr and, if the limit was reached, the number of tasks that were read."""
+    """Print the command for the next page to stderr and, if the limit was reached, the number of tasks that were read."""
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return

@@ -205,7 +205,7 @@ def recover_(store: Store, worker: str, *, reason: str, yes: bool, dry_run: bool
 
 
 def order_of(worker: LiveWorker) -> str | None:
-    """Return the order of a worker, and whether the worker has obeyed it. None for a worker without an order."""
+    """Return the order given to a worker, and whether the worker has obeyed it; None if there is nothing to report."""
     if worker.asked_to is None:
         return None if worker.state is None else f"none, still {worker.state}"
     reached = WorkerState.QUIET if worker.asked_to is WorkerOrder.QUIET else WorkerState.STOPPING

@@ -152,7 +152,7 @@ OF_SCHEDULE = (
 
 
 def checked(outbox: Outbox, task_name: str, arguments: str) -> str:
-    """Return arguments as they are stored for the task with this name. If this process does not know the task, any
+    """Return arguments for the task with this name, in their stored form. If this process does not know the task, any
     arguments are accepted. Raises InvalidArgument.
     """
     if task_name not in outbox.tasks:

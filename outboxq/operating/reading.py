@@ -131,7 +131,7 @@ def read_argument(text: str) -> tuple[str, Any]:
 
 
 def read_arguments(text: str) -> str:
-    """Return the arguments of a task, a JSON object with their names and values, in the form in which it is stored."""
+    """Return a task's arguments, which are a JSON object with their names and values, in their stored form."""
     try:
         found = json.loads(text)
     except ValueError as error:

@@ -38,7 +38,7 @@ class Noun(StrEnum):
 
     @property
     def group(self) -> str:
-        """The name of its command group. That of workers is a plural, because the command `worker` runs a worker."""
+        """The name of its command group. For workers it is plural, because the command `worker` runs one."""
         return "workers" if self is Noun.WORKER else self.value
 
     def of(self, target: Target) -> str:
@@ -79,7 +79,7 @@ class State:
     holds_lost_tasks: bool = False
     """True if the worker has not been seen lately, but still holds running tasks."""
     asked_to: WorkerOrder | None = None
-    """The order that the worker was given."""
+    """The order that the worker has, if any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +167,7 @@ class Verb:
 
     @property
     def recorded_as(self) -> str:
-        """The name under which an action is recorded: the command without its options, such as task cancel."""
+        """The words under which an action is recorded, which are those of the command without its options: task cancel."""
         return " ".join(word for word in self.words if not word.startswith("--"))
 
     @property

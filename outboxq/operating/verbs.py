@@ -284,7 +284,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Delete the settings of a queue without tasks, and print them.
 
-    Use this for a queue that was set up under a wrong name. If it has waiting or running tasks or dead letters, use
+    Use this for a queue that was set up under the wrong name. If it has waiting or running tasks or dead letters, use
     `resume` and `limit` to change its settings.
     """
     return Outcome(predicate="has lost its settings", record=store.queues.forget(queue, using=using))
@@ -561,8 +561,8 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
-    SESSION is a PostgreSQL process ID and its start time, as printed by `check`. The transaction is rolled back, and the
-    program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
+    SESSION is a PostgreSQL process ID and its start time, as `check` prints them. The transaction is rolled back, and
+    the program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
     """
     store.end_session(session, using=using)
     return Outcome(

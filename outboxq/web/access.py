@@ -243,7 +243,7 @@ class Sessions:
 
 
 class TooManyTries(Exception):
-    """Too many wrong tokens were given. The next wrong one is answered as usual after `seconds`."""
+    """Too many wrong tokens were given. After `seconds`, a wrong token is answered as usual again."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -269,7 +269,7 @@ class LoginTries:
 
     def fail(self, address: str) -> float | None:
         """Count a wrong token from this address. Return None if it is within the limits, otherwise the number of
-        seconds until another one will be.
+        seconds until another one will be within them.
         """
         with self._lock:
             now = self._clock()

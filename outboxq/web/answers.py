@@ -188,8 +188,8 @@ class Answers:
         return self._templates.render(view.template, values), view.status
 
     def _of_each_page(self, request: Request) -> dict[str, Any]:
-        """Return the values that the layout needs. Without a title, one of several dashboards uses the name from its
-        path.
+        """Return the values that the layout needs. If it is one of several dashboards and has no title, it uses the
+        name from its path.
         """
         siblings = request.environ.get(SIBLINGS, ())
         name = self._title or next((one for one, _, is_this in siblings if is_this), "")
@@ -352,7 +352,7 @@ class Problems:
         self._locks = FailureLog(log)
 
     def worked(self) -> None:
-        """Note that a page could be rendered, so any outage is over."""
+        """Record that a page could be rendered, so any outage is over."""
         self._outage.worked("the dashboard can reach the database again")
         self._locks.worked("the dashboard is no longer waiting for a lock")
 

@@ -32,7 +32,7 @@ _COOKIE: Final = "outboxq-browser"
 _NOTICE: Final = "outboxq-notice"
 _NOTICE_SECONDS: Final = 60
 _LONGEST_NOTICE: Final = 500
-"""The maximum number of characters in a notice, since a cookie can hold 4 kB."""
+"""The maximum number of characters in a notice, since a cookie can hold only 4 kB."""
 _LONGEST_UNDO: Final = 500
 """The maximum number of characters in the URL that undoes an action. An action whose URL would be longer has no such
 link.

@@ -46,7 +46,7 @@ RANGES: Final = {
     "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
     "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
 }
-"""The ranges by the value of `range=` in the URL. The first one is the default."""
+"""The ranges, keyed by the value of `range=` in the URL. The first one is the default."""
 
 
 class Series(NamedTuple):
@@ -423,7 +423,7 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the steps without samples, if there are any between others."""
+    """Return a sentence about the steps without samples, if any follow a step with samples."""
     if True not in shown:
         return []
     first = shown.index(True)
@@ -525,7 +525,7 @@ def _chart(
 
 @lru_cache(maxsize=2 * len(RANGES))
 def _places(axis: Axis) -> list[tuple[str, str, float, float]]:
-    """Return the beginning, the end, the position and the width of each step. All charts of a page have the same steps,
+    """Return the beginning, the end, the position and the width of each step. All charts on a page have the same steps,
     and the next page often has them too.
     """
     # In a chart of more than one day, each step names its day.

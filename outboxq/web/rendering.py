@@ -120,7 +120,7 @@ def _shown(value: Any) -> Any:
 
 
 _LONGEST_PART = 24
-"""The maximum number of characters in a name without a possible line break."""
+"""The maximum number of characters in a name without a place where a line can break."""
 
 
 def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:

@@ -140,5 +140,5 @@ PRIVATE: Final = frozenset(
 
 
 def without(record: DataclassInstance, *names: str) -> dict[str, Any]:
-    """Return the fields of a record that its JSON form has, without the named ones."""
+    """Return the fields of a record's JSON form, except the named ones."""
     return {one.name: getattr(record, one.name) for one in fields(record) if one.compare and one.name not in names}

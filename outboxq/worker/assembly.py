@@ -279,7 +279,7 @@ class Connections:
         """`stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes."""
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
-        """For heartbeats and other writes that are just as urgent."""
+        """The store for heartbeats and for other writes that are just as urgent."""
         self.claims = store.reserved(stopping)  # a claim that is waiting for the database must not delay a stop
         self._new = partial(store.reserved, stopping)
         self._receivers: Store | None = None

@@ -40,10 +40,10 @@ _SATURATED_AFTER = 0.05
 _STUCK_AFTER = 1.0
 """Seconds after which claims that wait for a handler are released, if no handler has ended in that time."""
 _LONGEST_PAUSE = 2.0
-"""The longest pause between two claims, in seconds, while they fail."""
+"""The longest pause between two claims, in seconds, while claims fail."""
 _WAITING_BYTES = 16 * 2**20
-"""The size of the arguments that may wait for handlers. Without this limit, 1,000 tasks with the largest arguments
-could wait, and would take 256 MB.
+"""The maximum total size, in bytes, of the arguments of tasks that wait for handlers. Without this limit, 1,000 tasks
+with the largest arguments could wait, and would take up 256 MB.
 """
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
@@ -153,7 +153,9 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _claim_once(self) -> bool:
-        """Claim once, start the claimed tasks, and wait if there are no others. Returns whether a burst is over."""
+        """Claim once, start the claimed tasks, and wait if there are no others to claim. Returns whether a burst is
+        over.
+        """
         limit = self._wait_for_capacity()
         if self._quiet_order.is_set():
             self._wait_quietly()
@@ -169,7 +171,7 @@ class ClaimLoop(threading.Thread):
         self.leases.on_failpoint(Failpoint.AFTER_CLAIM)
         if self.leases.broke_at > -math.inf:  # the server may have crashed and lost claims
             claims = self.leases.not_held(claims, sent=sent)
-        if self.stopping.is_set():  # the threads may have ended already
+        if self.stopping.is_set():  # the threads may already have ended
             self._release(claims)
             return False
         if claims:
@@ -210,7 +212,7 @@ class ClaimLoop(threading.Thread):
         return claims
 
     def _wait_for_capacity(self) -> int:
-        """Wait until a claim is worthwhile. Returns the number of tasks to claim; 0: the worker stops."""
+        """Wait until a claim is worthwhile. Returns the number of tasks to claim; 0 if the worker is stopping."""
         pool = self.pool
         self._release_stalled_prefetch()
         while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
@@ -294,7 +296,9 @@ class ClaimLoop(threading.Thread):
             self.pool.submit(first)  # last, since it begins when the earlier outcomes are written (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until there may be more to claim. A burst waits only for the worker's own tasks and for what they enqueue."""
+        """Wait until there may be more tasks to claim. A burst waits only for the worker's own tasks and for what they
+        enqueue.
+        """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
                 pass  # if a thread died, its job never ends, and the last wake may have come before this wait
@@ -337,9 +341,9 @@ class ClaimLoop(threading.Thread):
 class _Suspects:
     """Starts suspects one at a time in this process, and decides when the others are due again.
 
-    A suspect is a task that was running every time its worker died recently, and may be the cause. If one process ran
-    two of them, the guilty one would drive the innocent one to the recovery limit. Other tasks may run alongside a
-    suspect.
+    A suspect is a task that has been recovered from dead workers at least twice in a row, so it may have caused their
+    deaths. If one process ran two of them, the guilty one would drive the innocent one to the recovery limit. Other
+    tasks may run alongside a suspect.
     """
 
     def __init__(self, leases: Leases) -> None:
@@ -350,7 +354,7 @@ class _Suspects:
         self._to_come: set[UUID] = set()
         """The suspects that a burst released and still expects, unless another worker gets them."""
         self._last_due = 0.0
-        """The approximate time at which the last of them is due (`time.monotonic()`)."""
+        """The approximate time at which the last of these suspects is due (`time.monotonic()`)."""
 
     def in_turn(
         self, suspects: Sequence[ActiveClaim]
@@ -380,7 +384,7 @@ class _Suspects:
 
 @dataclass(eq=False, repr=False)
 class ObeyedOrders:
-    """The orders of this worker, as far as it has obeyed them."""
+    """The orders to this worker, as far as it has obeyed them."""
 
     claim_loop: ClaimLoop
     request_stop: Callable[[], None]

@@ -67,12 +67,12 @@ class _SetAside:
 
     outcomes: list[Outcome] = field(default_factory=list)
     retry_at: float = 0.0
-    """When these outcomes are tried again (`time.monotonic()`)."""
+    """The time at which these outcomes are tried again (`time.monotonic()`)."""
 
 
 @dataclass(eq=False, repr=False)
 class Completer(threading.Thread):
-    """Collects outcomes during a write, and writes them with the next statement. No outcome waits for a clock.
+    """Collects outcomes during a write, and writes them with the next statement. No outcome waits for a timer.
 
     Only the database knows whether a claim still holds. So an outcome waits, and its lease is extended, until the
     database answers.
@@ -109,7 +109,7 @@ class Completer(threading.Thread):
         are locked.
         """
         self._attempts: dict[int, ActiveClaim] = {}
-        """The attempts of the outcomes that are not counted yet, keyed by the `id()` of the outcome's claim, which
+        """The attempts whose outcomes have not been counted yet, keyed by the `id()` of the outcome's claim, which
         lives as long as the outcome. A later claim of the same task has replaced some of them in `leases`.
         """
         self._refused = 0
@@ -154,8 +154,8 @@ class Completer(threading.Thread):
         return bool(self._locked)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until each outcome submitted so far is written, has failed, or waits for a lock. Returns False after
-        `timeout` seconds.
+        """Wait until each outcome submitted so far has been written, has failed, or is waiting for a lock. Returns
+        False after `timeout` seconds.
         """
         written = threading.Event()
         self._outcomes.put(written)
@@ -509,7 +509,7 @@ class Handback:
 
 @contextmanager
 def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
-    """Log an error in the block, which writes these releases. The leases of the tasks then expire."""
+    """Log any error in the block, which writes these releases. The leases of the tasks then expire."""
     try:
         on_failpoint(Failpoint.BEFORE_RELEASE)
         yield

@@ -63,7 +63,7 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
         outcome = _run(task, context, limit)
         # Skipped for a handler without notes: this call was 1 % of the function calls for a task.
         return outcome if context.handler_log is None and context.reported is None else with_notes(outcome, context)
-    except BaseException as error:  # noqa: BLE001 - a user's exception may fail even when it is described
+    except BaseException as error:  # noqa: BLE001 - a user's exception may fail even while it is being described
         return _failed_for_good(context, error)
     finally:
         context.ended = time.monotonic()
@@ -83,7 +83,9 @@ def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 
 
 def wants_context(function: Callable[..., Any]) -> bool:
-    """Return whether the function takes the context first. A function whose signature is unknown does not."""
+    """Return whether the function takes the context as its first argument. A function whose signature is unknown is
+    assumed not to.
+    """
     try:
         if type(function) is not FunctionType:
             return takes_context(function)
@@ -98,8 +100,8 @@ _WANTING: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
 """True for step functions that take the context. The keys are weak because such a function may be a closure created in
 one run.
 
-Without it, a step in a module with `from __future__ import annotations` took 56 us longer (`python -m timeit -s "from
-outboxq.task.task import takes_context" -s "from outboxq import TaskContext" -s "def f(ctx: 'TaskContext'): ..."
+Without this cache, a step in a module with `from __future__ import annotations` took 56 us longer (`python -m timeit -s
+"from outboxq.task.task import takes_context" -s "from outboxq import TaskContext" -s "def f(ctx: 'TaskContext'): ..."
 "takes_context(f)"`).
 """
 
@@ -149,7 +151,7 @@ def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **da
 
 
 def with_notes(outcome: Outcome, context: TaskContext) -> Outcome:
-    """Return the outcome with the progress that the attempt reported and its handler log, to be stored in the event."""
+    """Return the outcome with the attempt's progress and handler log, to be stored in the event."""
     if context.handler_log is None and context.reported is None:
         return outcome
     notes: dict[str, object] = {} if context.handler_log is None else context.handler_log.as_data()

@@ -1,5 +1,5 @@
-"""Keeps the last lines that a handler logs, to be stored with the event that records how the handler ended: the handler
-log.
+"""Keeps the handler log: the last lines that a handler logs, which are stored with the event that records how the
+handler ended.
 
 The worker adds one `LogKeeper` to Python's root logger if logging is configured, that is, if the root logger has
 another handler. If the keeper were the only handler, `logging.basicConfig()` would do nothing and Python would not

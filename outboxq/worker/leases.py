@@ -40,8 +40,8 @@ class ClaimState(Enum):
     HELD = auto()
     """It is waiting for a handler thread, or its handler is running."""
     ENDING = auto()
-    """Its transaction is about to commit its completion, or has been interrupted. From now on, the loss of its lease is
-    not reported.
+    """Its transaction is about to commit its completion, or has been interrupted. From then on, the loss of its lease
+    is not reported.
     """
     COMMITTED = auto()
     """Its transaction has committed its completion, so its outcome no longer needs to be written."""
@@ -57,26 +57,28 @@ class ActiveClaim:
     context: TaskContext
     next_beat: float
     sent: float
-    """When the claim was requested (`time.monotonic()`)."""
+    """The time at which the claim was requested (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
     claimed_again_at: float = -math.inf
-    """When this worker claimed it again, after a server crash (`time.monotonic()`). Answers to earlier queries do not
-    count.
+    """The time at which this worker claimed it again after a server crash (`time.monotonic()`). Answers to earlier
+    queries do not count.
     """
     child: int | None = None
     """The id of the child process that is running its handler. None if a thread is running it."""
     is_limited: bool = False
     """True if the worker enforces its timeout."""
     warned_late: bool = False
-    """True after the warning that its handler has run past its timeout has been logged."""
+    """True once the warning has been logged that its handler has run past its timeout."""
     was_locked: bool = False
     """True if the last heartbeat found its row locked, so the next heartbeat for it is sent separately."""
     warned_unreachable: bool = False
-    """True after the warning that its lease expired before the database could be reached has been logged."""
+    """True once the warning has been logged that its lease expired before the database could be reached."""
     written: Progress | None = None
-    """The last progress that a heartbeat wrote, or that could not be written."""
+    """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
-    """When the claim was first requested, if this worker has claimed the task again since then (`time.monotonic()`)."""
+    """The time of the first request for the claim, if this worker has since claimed the task again
+    (`time.monotonic()`).
+    """
     is_counted: bool = False
     """True after the meter has counted the attempt. `Leases.count` sets it."""
 
@@ -110,28 +112,28 @@ class Outcomes(Protocol):
     """Takes the outcomes of claims from the code that runs their handlers."""
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
-        """Accept an outcome to be written. It ends `active`, the claim of this process."""
+        """Accept an outcome to be written. The outcome ends `active`, this process's claim."""
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Note a completion that the task's transaction has committed."""
+        """Record a completion that the task's transaction has committed."""
 
     def lost(self, active: ActiveClaim) -> None:
-        """Note an attempt that ended without an outcome because its lease was lost."""
+        """Record an attempt that ended without an outcome because its lease was lost."""
 
 
 class LeaseView(Protocol):
-    """Knows whether the lease of a claim still holds, and notes when it ends."""
+    """Knows whether the lease of a claim still holds, and records when it ends."""
 
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome of this attempt must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Note that the lease holds until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
+        """Record that the lease holds until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
         holds the only lock.
         """
 
     def ending(self, active: ActiveClaim) -> None:
-        """Note that the claim is about to end. The loss of its lease is not reported from now on."""
+        """Record that the claim is about to end. From then on, the loss of its lease is not reported."""
 
     def mark_lost(self, claim: Claim) -> None:
         """Tell the handler that this lease has ended in the database."""
@@ -151,8 +153,8 @@ class Leases:
     def __post_init__(self) -> None:
         self._longest_interval = math.inf if self.heartbeat is None else self.heartbeat.total_seconds()
         self.broke_at = -math.inf
-        """When a connection to the server was last lost (`time.monotonic()`). The server may have crashed and lost
-        claims.
+        """The time at which a connection to the server was last lost (`time.monotonic()`). The server may have crashed
+        and lost claims.
         """
         self.beat_moved = threading.Event()
         """Set when the next heartbeat may be due earlier than `pause()` last returned."""
@@ -168,7 +170,7 @@ class Leases:
         new = []
         for context in contexts:
             claim = context.claim
-            # The time is counted from before the claim was requested, so that the lease never expires later here than
+            # The lease is timed from just before the claim was requested, so that it never expires later here than
             # in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(
@@ -179,7 +181,7 @@ class Leases:
         return new
 
     def note_break(self) -> None:
-        """Note that a connection to the server was lost, or may have been."""
+        """Record that a connection to the server was lost, or may have been."""
         self.broke_at = time.monotonic()
 
     def hold_on(self, claim: Claim, *, sent: float) -> bool:
@@ -298,8 +300,8 @@ class Leases:
         *,
         lost: Collection[UUID] = frozenset(),
     ) -> None:
-        """Count how these attempts ended, except those that have been counted. None stands for a claim that this process
-        never held.
+        """Count how these attempts ended, except those that have already been counted. None stands for a claim that
+        this process never held.
 
         The completer and the hand-back of a stopping worker may both end an attempt. The first of them counts it.
         """
@@ -316,7 +318,7 @@ class Leases:
         self.meter.ended([outcome for outcome, _ in new], timings, lost=lost)
 
     def count_lost(self, attempt: ActiveClaim) -> None:
-        """Count an attempt that ended without an outcome, unless it has been counted."""
+        """Count an attempt that ended without an outcome, unless it has already been counted."""
         with self._lock:
             if attempt.is_counted:
                 return
@@ -400,7 +402,7 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler did not
+        """Record that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler did not
         know this yet.
         """
         with self._lock:

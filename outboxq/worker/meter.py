@@ -28,7 +28,7 @@ TASK_BOUNDS: Final = tuple(2**power for power in range(11))
 
 
 class AttemptEnd(StrEnum):
-    """The way in which an attempt ended, as it is counted: once per attempt."""
+    """The way in which an attempt ended, counted once per attempt."""
 
     COMPLETED = "completed"
     RETRIED = "retried"
@@ -82,7 +82,7 @@ class ClaimCounts:
 
 @dataclass(slots=True)
 class LatenessCounts:
-    """The counts for the ticks of one schedule whose tasks have started for the first time."""
+    """The counts for those ticks of one schedule whose tasks have started for the first time."""
 
     seconds: float = 0.0
     """The sum over these ticks."""
@@ -112,8 +112,8 @@ class Meter:
     ) -> None:
         """Count how attempts ended, after the database has written or refused their outcomes.
 
-        `timings` has the timing of each attempt; None if they are unknown. `lost` contains the ids of the tasks whose
-        outcomes were discarded because their leases were lost.
+        `timings` contains the timing of each attempt; None if the timings are unknown. `lost` contains the ids of the
+        tasks whose outcomes were discarded because their leases were lost.
         """
         with self._lock:
             for outcome, timing in zip(outcomes, timings or [UNKNOWN] * len(outcomes), strict=True):
@@ -160,16 +160,16 @@ class Meter:
             self._recovered.update(queues)
 
     def answered(self) -> None:
-        """Note that the database has answered a heartbeat or the worker's registration."""
+        """Record that the database has answered a heartbeat or the worker's registration."""
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the number of attempts, by queue, task name and outcome."""
+        """Return a copy of the counts of attempts, by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the number of claim attempts, by result."""
+        """Return a copy of the counts of claim attempts, by result."""
         with self._lock:
             return deepcopy(self._claims)
 

@@ -1,4 +1,4 @@
-"""The options of a worker: their form, meaning, defaults and limits."""
+"""The options of a worker: their forms, meanings, defaults and limits."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ class WorkerSettings:
     listen_url: str | None = None
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     relay: bool = True
-    """Publish the events of the relays to brokers that the code declares. False: `outboxq relay run` or other workers do."""
+    """Publish the events of the relays to brokers that are declared in the code. False means that `outboxq relay run`
+    or other workers do so.
+    """
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time allowed for running tasks to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})

@@ -82,7 +82,7 @@ class Metric:
 
 
 METRICS: Final[list[Metric]] = []
-"""All metrics, in the order of the documentation."""
+"""All metrics, in the order in which the documentation lists them."""
 
 
 def _metric(kind: Kind, source: Source, name: str, *labels: str, help: str) -> Metric:

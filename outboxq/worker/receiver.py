@@ -48,7 +48,7 @@ class Receiver:
         """The state of the receiver, for people. Any thread may read it."""
 
     def run_once(self) -> None:
-        """Receive a batch of messages. Raises SourceUnavailable, and what the database raises."""
+        """Receive a batch of messages. Raises SourceUnavailable, and whatever the database raises."""
         self.receive()
 
     def receive_all(self) -> None:

@@ -16,7 +16,7 @@ later time:
 * A person signals the supervisor or one of the workers twice. That process counts two signals.
 * The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
 
-Another signal, SIGUSR1, asks a process to print the stacks of its threads on stderr.
+Another signal, SIGUSR1, asks a process to print the stacks of its threads to stderr.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class StackPrinter:
 
 
 def print_in_child() -> None:
-    """Make this child process print its stacks on stderr at `STACKS_SIGNAL`, if its worker does so.
+    """Make this child process print its stacks to stderr at `STACKS_SIGNAL`, if its worker does so.
 
     C code prints them, so this works even while a handler is running C code and holds Python's lock. The system
     restarts the calls that the signal interrupts, because the handler runs in the thread that gets it.

@@ -16,8 +16,8 @@ def describe(running: Sequence[Claim], children: Mapping[int, tuple[Claim, str |
     """Return the running tasks, the stacks of the child processes that run them, and the stacks of this process's
     threads, those of the handlers first.
 
-    `children` contains the task and the stacks of each child process, keyed by its id. None means that the child did
-    not answer.
+    `children` contains the task and the stacks of each child process, keyed by process id. None means that the child
+    did not answer.
     """
     parts = [f"{_named(one)} is running\n" for one in running] or ["no task is running\n"]
     for child, (claim, found) in children.items():
@@ -36,7 +36,7 @@ def of_threads(first: str) -> str:
 
 _NO_ANSWER = (
     "it has not answered: its handler has not started yet or has just ended, or runs C code that keeps Python's lock (even "
-    "then, SIGUSR1 to the worker prints the stacks of its child processes on stderr)\n"
+    "then, SIGUSR1 to the worker prints the stacks of its child processes to stderr)\n"
 )
 
 

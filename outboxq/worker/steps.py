@@ -347,7 +347,7 @@ class Steps:
 def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
     """Return whether an external error ended this transaction or prevented it from beginning.
 
-    `is_ours` says that the error came from the worker's statements around the user's function, not from the function.
+    `is_ours` is True if the error came from the worker's statements around the user's function, not from the function.
     """
     if is_ours and (store.may_pass(error) or store.cannot_write_now(error)):
         return True
@@ -410,7 +410,7 @@ class StepCall:
             except TypeError as misfit:
                 named = getattr(function, "__qualname__", repr(function))
                 raise StepRefused(
-                    f"{self._what}: {named}{signature} was called with other arguments: {misfit}"
+                    f"{self._what}: {named}{signature} cannot be called with these arguments: {misfit}"
                 ) from None
 
     def load(self, text: str | None) -> Any:

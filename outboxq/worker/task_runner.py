@@ -44,7 +44,7 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down. After that, the claim is released, because a stop must
+"""Seconds for which a claim waits for a database that is down. After that, the claim is released, so that a stop does
 not have to wait for it.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
@@ -245,7 +245,10 @@ class HandlerRunner:
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
             log.error(
-                "%s: the framework's code that runs after the handler failed", claim, exc_info=late_error, extra=fields
+                "%s: an error occurred in the framework's code that runs after the handler",
+                claim,
+                exc_info=late_error,
+                extra=fields,
             )
         if outcome is None:
             return
@@ -267,7 +270,7 @@ class HandlerRunner:
             self.integration.after_handler(active.context, outcome)
         except Exception as error:
             fields = fields_of(active.claim, exception=exception_field(error))
-            log.exception("%s: the hook that runs after the handler failed", active.claim, extra=fields)
+            log.exception("%s: an error occurred in the hook that runs after the handler", active.claim, extra=fields)
 
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
         """Return the enforced timeout of this attempt; None if the handler is only asked to stop."""
@@ -340,7 +343,7 @@ class HandlerRunner:
         """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed
         (because of a constraint that is checked at commit, or a lost connection).
 
-        `ours` says that the error came from the worker's statements around the handler. An error from rows that the
+        `ours` is True if the error came from the worker's statements around the handler. An error from rows that the
         handler's session had not yet flushed, such as a lock timeout, counts as it would inside the handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
@@ -370,8 +373,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report the end of an attempt that did not wait for its handler, to the hooks and then in the log, in one thread,
-    as after any other attempt.
+    """Report the end of an attempt that was ended without waiting for its handler: to the hooks and then in the log, in
+    one thread, as after any other attempt.
 
     An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.

@@ -16,7 +16,9 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
 
 _PREFETCH_SECONDS = 0.05
-"""Seconds of work that may wait for busy handlers: enough until the next claim returns, but not much to release."""
+"""Seconds of work that may wait for busy handlers: enough to last until the next claim returns, but not much to
+release.
+"""
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
 """Seconds after which a stop notices that it no longer needs to wait for a thread."""

@@ -65,7 +65,7 @@ class TimeLimit:
     def __post_init__(self) -> None:
         self._thread = 0
         self.due = math.inf
-        """When TaskTimeout is raised next (`time.monotonic()`)."""
+        """The time at which TaskTimeout is raised next (`time.monotonic()`)."""
         self._kill_at = math.inf
         self._may_raise = False
         self._is_raising = False
@@ -88,7 +88,7 @@ class TimeLimit:
 
     @property
     def thread(self) -> int:
-        """The ident of the handler's thread; 0 until it has begun."""
+        """The ident of the handler's thread; 0 until the handler has begun."""
         return self._thread
 
     def overrun(self) -> TaskTimeout:
@@ -239,7 +239,7 @@ class Timeouts:
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """When the thread next checks (`time.monotonic()`). Infinity means not until it is woken."""
+        """The time of the thread's next check (`time.monotonic()`). Infinity means not until it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -292,7 +292,7 @@ def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
 
 def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
     """End the process with this exit code after this time, even if its threads are stuck. Cancel the timer to prevent
-    it.
+    this.
     """
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True

@@ -13,7 +13,9 @@ from ..store.failure_log import sentence
 CLAIM = "claim tasks"
 END = "write the outcomes of tasks"
 _LASTING = 3
-"""Number of failures in a row after which a failure is reported. A single one may be a deadlock or a lost connection."""
+"""The number of failures in a row after which a failure is reported. A single one may be a deadlock or a lost
+connection.
+"""
 _LONGEST = 500
 
 
@@ -22,7 +24,7 @@ class WorkFailure:
     """A failure that lasts."""
 
     since: datetime
-    """The first failure in a row, by the worker's clock."""
+    """The time of the first failure in a row, by the worker's clock."""
     failure: str
     """The failure in words, such as "cannot claim tasks: DiskFull (53100): …"."""
 

@@ -1,4 +1,4 @@
-"""The worker, which creates its parts, starts them, and stops them in an order in which no task is lost."""
+"""The worker, which creates its parts, starts them, and stops them in an order that loses no task."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Worker(Answering):
     ) -> None:
         """Prepare a worker. `WorkerSettings` describes the options.
 
-        Raises InvalidArgument for a value out of its range, and ConfigurationError for a task whose lease is not longer
+        Raises InvalidArgument for a value out of range, and ConfigurationError for a task whose lease is not longer
         than two heartbeats, because one late heartbeat would lose the lease.
 
         Args:
@@ -219,7 +219,7 @@ class Worker(Answering):
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
-        """Make the child process with this id print the stacks of its threads on stderr, if a signal makes the worker
+        """Make the child process with this id print the stacks of its threads to stderr, if a signal makes the worker
         do so.
         """
         if (children := self._parts.children) is not None:
@@ -441,7 +441,7 @@ class Worker(Answering):
 
 @dataclass(eq=False, repr=False)
 class Ending:
-    """The state of stopping a worker. Any thread may request the stop."""
+    """The state of a worker's stop. Any thread may request the stop."""
 
     error: BaseException | None = None
     """The first reason why the worker no longer works. None if it is working or was told to stop."""
@@ -461,7 +461,7 @@ class Ending:
             pass
 
     def code(self, *, clean: bool) -> int:
-        """Return the exit code of a worker that has stopped. `clean` says that every running task has finished."""
+        """Return the exit code of a worker that has stopped. `clean` is True if every running task has finished."""
         if self.has_killed and not self.is_abandoned:
             # The handler that is not stopping may hold a lock that Python waits for when it exits.
             if in_main_thread():

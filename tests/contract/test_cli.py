@@ -220,7 +220,7 @@ def test_a_worker_of_an_outbox_without_a_database_is_refused(importable):
 
 
 def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_url, monkeypatch):
-    assert "no application is named; give it as module:outbox" in sentence(
+    assert "no application is named; name one as module:outbox" in sentence(
         outboxq("worker", url=sqlite_url, exit_code=2)
     )
     monkeypatch.setenv("OUTBOXQ_APP", "nosuch")

@@ -79,7 +79,7 @@ CASES = {
     ),
     "partition": Case(
         ("partition", "--ahead", "1"),
-        "tables for the task history by month, which is locked and read once during the change: 6 will be made",
+        r"tables that partition the task history by month \(the history is locked and read once\): 6 will be made",
         "6 tables were created",
         needs="postgresql",
     ),

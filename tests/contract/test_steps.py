@@ -392,7 +392,7 @@ def test_async_functions_and_generators_are_refused(outbox, run):
             (3, "function"),
             (
                 named,
-                r"named\(order_id: 'int'\).* was called with other arguments: missing a required argument: 'order_id'",
+                r"named\(order_id: 'int'\).* cannot be called with these arguments: missing a required argument: 'order_id'",
             ),
         ):
             with pytest.raises(StepRefused, match=what):

@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: RedisStreams(url=f"redis://:{SECRET}@h:port"),
         "RedisStreams needs a URL such as redis://",
     ),
-    "prefetch": (lambda: RabbitMQ(url="amqp://h", prefetch=0), "prefetch of .* must be 1 to 65535, not 0"),
+    "prefetch": (lambda: RabbitMQ(url="amqp://h", prefetch=0), "prefetch of .* must be from 1 to 65535, not 0"),
     "routing_key": (lambda: RabbitMQ(url="amqp://h", routing_key="{tpoic}"), r"routing_key of .*\{topic\}"),
     "stream": (lambda: RedisStreams(url="redis://h", stream=""), "stream of .* must be a name"),
     "a brace": (lambda: RedisStreams(url="redis://h", stream="a{topic"), "stream of .* must be a name"),

@@ -1,4 +1,4 @@
-"""Stop signals that arrive while a worker's process is still importing modules."""
+"""Handle the stop signals that arrive while a worker's process is still importing modules."""
 
 from __future__ import annotations
 

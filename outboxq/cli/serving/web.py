@@ -51,9 +51,7 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to serve on.")
-@number_option(
-    "--port", help="Port to serve on. 0: any free port, which is printed.", least=0, most=65535, default=8080
-)
+@number_option("--port", help="Port to serve on. 0: a free port, which is printed.", least=0, most=65535, default=8080)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
 @click.option(
@@ -113,7 +111,7 @@ def web(context: click.Context, /, **options: Any) -> None:
     token = _token(options["token_file"])
     if not is_loopback_name(_written(host)) and token is None and options["trust_header"] is None:
         cure = f"set a token (--token-file FILE, or {TOKEN}), or name a proxy that identifies people (--trust-header with --from)"
-        fail(f"everyone who can reach {host or 'this machine'} could open the dashboard; {cure}", EXIT_USAGE)
+        fail(f"anyone who can reach {host or 'this machine'} could open the dashboard; {cure}", EXIT_USAGE)
     redact = None if options["redact"] is None else _function(options["redact"])
     found = given(context, options)
     is_over = False
@@ -194,7 +192,9 @@ def _function(name: str) -> Callable[[str], str]:
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token from the file, otherwise from the environment. Exit if the file cannot be read or is empty."""
+    """Return the token from the file or, if no file is given, from the environment. Exit if the file cannot be read or
+    is empty.
+    """
     if file is None:
         return os.environ.get(TOKEN) or None
     try:

@@ -156,7 +156,7 @@ _worker_options = stacked(
     ),
     number_option(
         "--metrics-port",
-        help="Port for Prometheus. 0: any free port, which is logged. Each further process uses the next port. Needs the "
+        help="Port for Prometheus. 0: a free port, which is logged. Each further process uses the next port. Needs the "
         "extra prometheus.",
         least=0,
         most=LAST_PORT,
@@ -166,7 +166,7 @@ _worker_options = stacked(
         cls=Once,
         default=DEFAULTS.metrics_host,
         show_default=True,
-        help="Address for --metrics-port. Everyone who can reach it can read the names of queues and tasks.",
+        help="Address for --metrics-port. Anyone who can reach it can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
     click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),
@@ -176,7 +176,7 @@ _worker_options = stacked(
         default="INFO",
         show_default=True,
         type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
-        help="Lowest level of messages to log on stderr.",
+        help="Lowest level of messages to log to stderr.",
     ),
     click.option(
         "--log-format",
@@ -219,7 +219,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     """
     app = one_app(context, app_argument, app)
     if app is None:
-        sentence = f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}"
+        sentence = f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}"
         fail(f"{sentence}. To list the live workers, run: outboxq workers list", EXIT_USAGE)
     if app in _OF_WORKERS:
         fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
@@ -366,7 +366,9 @@ def _run(
 
 
 def port_of(number: int, first: int | None) -> int | None:
-    """Return the port of the worker process with this number, counted from 1. None means no port, and 0 any free port."""
+    """Return the port of the worker process with this number, counted from 1. None means no port, and 0 means a free
+    port.
+    """
     return first + number - 1 if first else first
 
 

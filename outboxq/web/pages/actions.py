@@ -197,8 +197,8 @@ class Offer:
 
 
 def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
-    """Return the offers for these cures. A cure that cannot be undone by another button is a button only `with_final`;
-    otherwise it is a link. A redrive runs the handler again, so it is one of these.
+    """Return the offers for these cures. A cure that no other button can undo is a button only if `with_final` is True,
+    and otherwise a link. This applies to a redrive too, because it runs the handler again.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None

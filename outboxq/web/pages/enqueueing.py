@@ -35,7 +35,7 @@ FIELDS: Final = (
 )
 """The fields of the form, in addition to the task."""
 _ONCE: Final = timedelta(days=1)
-"""Time during which a repeated submission of a form enqueues nothing."""
+"""The time during which a repeated submission of a form enqueues nothing."""
 _TITLE: Final = "Enqueue a task"
 _NAMES: Final = ("task", *(name for one in FIELDS for name in one.in_form))
 
@@ -99,7 +99,7 @@ class Wanted:
     delay: timedelta | None = None
     at: datetime | None = None
     key: str | None = None
-    """The idempotency key; None if it has none of its own."""
+    """The idempotency key; None if the task has none of its own."""
 
     @classmethod
     def of_form(cls, form: Mapping[str, str]) -> Wanted:

@@ -30,7 +30,7 @@ is only done on request, or if a group is not found otherwise.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupByException:
-    """The dead letters with one exception, of all tasks and with all messages."""
+    """The dead letters with the same exception, whatever their tasks and messages."""
 
     exception: str | None
     """None for the tasks that failed without an exception."""
@@ -40,7 +40,7 @@ class GroupByException:
     first_failed_at: datetime
     last_failed_at: datetime
     newest: UUID
-    """Id of the task that failed last."""
+    """The id of the task that failed last."""
     queues: tuple[str, ...]
 
 
@@ -94,8 +94,8 @@ def page(request: PageRequest) -> View:
 
 
 def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
-    """Return the groups by exception alone, largest first. A single server that is down is then one row, no matter how
-    many tasks call it.
+    """Return the groups by exception alone, largest first. A server that is down then takes up only one row, no matter
+    how many tasks call it.
     """
     found: dict[str | None, list[DeadLetterGroup]] = {}
     for one in groups:

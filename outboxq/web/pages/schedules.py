@@ -59,7 +59,7 @@ class Upcoming:
 
 
 def page(request: PageRequest) -> View:
-    """Show all schedules: first those with problems, then the others in the order of their next ticks."""
+    """Show all schedules: first those with problems, then the others by their next ticks."""
     now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)

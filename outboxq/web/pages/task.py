@@ -87,7 +87,7 @@ class TimedAttempt:
 
 
 def page(request: PageRequest) -> View:
-    """Show the task with this id, or whose id begins with these digits."""
+    """Show the task with this id, or the one whose id begins with these digits."""
     given = request.path["task_id"]
     try:
         task_id = request.store.find(given)

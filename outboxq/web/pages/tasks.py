@@ -55,7 +55,7 @@ _COLUMNS: Final = {Slow.DURATION.value: "ran", Slow.WAIT.value: "waited"}
 
 
 def page(request: PageRequest) -> View:
-    """Show a page of tasks, and why each unfinished task is waiting."""
+    """Show a page of tasks, with the reason why each unfinished task is waiting."""
     query = request.query
     filters = {name: query.get(name, "") for name in _NAMES} | {
         name: query.get(name, "").strip() for name in (*_MOMENTS, *_IDS)

@@ -65,7 +65,7 @@ def overview(request: PageRequest) -> View:
 
 
 def queues(request: PageRequest) -> View:
-    """Show all queues by urgency, including queues without tasks that have settings or workers."""
+    """Show all queues by urgency, including those that have settings or workers but no tasks."""
     found = request.store.overview(LIMITS, retries=True)
     shown = _by_urgency(found.queues, found.problems)
     axis = axis_of("1h", found.at)

@@ -1,4 +1,4 @@
-// Copies arguments and, if the person has chosen so, shows times in the person's time zone and adds keyboard shortcuts. Everything else
+// Copies arguments and, if the person has chosen this, shows times in the person's time zone and adds keyboard shortcuts. Everything else
 // works without it.
 (() => {
   "use strict";

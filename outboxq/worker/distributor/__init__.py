@@ -1,4 +1,6 @@
-"""Distributors, which wait until there may be work: by notifications on PostgreSQL, by watching the file on SQLite."""
+"""Distributors, which wait until there may be work: through notifications on PostgreSQL, and by watching the file on
+SQLite.
+"""
 
 from __future__ import annotations
 

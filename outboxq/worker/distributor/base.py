@@ -34,7 +34,7 @@ class Health:
 
 
 class WorkDistributor(Protocol):
-    """Waits until there may be work. The caller claims whenever it returns, whatever the reason."""
+    """Waits until there may be work. The caller claims whenever the wait ends, whatever the reason."""
 
     @property
     def health(self) -> Health: ...
@@ -47,14 +47,16 @@ class WorkDistributor(Protocol):
         """Begin to notice work. Before that, `wait_for_work` only waits."""
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        """Return when there may be work, after `timeout` seconds, after the fallback poll, or when closed.
+        """Return when there may be work, after `timeout` seconds, after the fallback poll, or when the distributor is
+        closed.
 
-        One thread calls it, after a claim that returned less than it asked for. (After a full claim there may be more work, so
-        the caller claims again at once.) Events between that claim and this call are not missed.
+        One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
+        more work, so the caller claims again at once.) Events between that claim and this call are not missed.
         """
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
-        """Note that the worker is busy: a claim found tasks, as many as it asked for if it was `full`; or no handler is free.
+        """Record that the worker is busy: a claim found tasks (with `full`, as many as it asked for), or no handler is
+        free (`saturated`).
 
         The worker need not be notified. If it was called for tasks that it cannot take, it calls other workers.
         """
@@ -93,7 +95,7 @@ class Wakeup:
 
     def __init__(self) -> None:
         # The lock is free if a wait is to end. A threading.Event has a lock that a signal handler could wait for forever.
-        # Before Python 3.13, SimpleQueue.get(timeout) waits without end if a signal handler runs longer than the rest of
+        # Before Python 3.13, SimpleQueue.get(timeout) waits forever if a signal handler runs longer than the rest of
         # the timeout.
         self._lock = threading.Lock()
         self._lock.acquire()
@@ -107,7 +109,7 @@ class Wakeup:
 
     def nudge(self) -> None:
         """End a wait early, without a notification: the waiter must ask again how long it may wait."""
-        with suppress(RuntimeError):  # the lock is free already
+        with suppress(RuntimeError):  # the lock is already free
             self._lock.release()
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
 
 
 class NotificationsBlocked(Exception):
-    """Notifications cannot reach this connection, because a pooler between it and the server shares its connections."""
+    """Notifications cannot reach this connection, because a pooler in between shares the server's connections."""
 
 
 class TriggerMissing(Exception):
@@ -63,7 +63,7 @@ class Listener(threading.Thread):
     on_change: Callable[[], None]
     """Called when listening begins or ends."""
     on_break: Callable[[], object] = lambda: None
-    """Called when the connection was lost."""
+    """Called when the connection is lost."""
     ping_every: float = PING_EVERY
     answer_timeout: float = ANSWER_TIMEOUT
 
@@ -148,8 +148,8 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        Although LISTEN succeeds, they might not if a pooler is in between, or if the connection leads to another
-        database. The trigger is the one on the outbox that the worker's own connections find.
+        Even if LISTEN succeeds, they may not reach it: a pooler may be in between, or the connection may lead to
+        another database. The trigger is the one on the outbox that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()
@@ -202,7 +202,7 @@ class Listener(threading.Thread):
                 raise TriggerMissing("the outbox was moved or dropped")
 
     def _report_loss(self, error: str) -> None:
-        """Log an outage once, and not for each attempt."""
+        """Log an outage only once, not at each attempt."""
         if self._error is None and not self._closed.is_set():
             self.on_break()
         begins, self._error = self._error in (None, _NOT_YET), error

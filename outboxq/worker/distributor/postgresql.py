@@ -1,4 +1,5 @@
-"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified.
+"""A distributor that waits for notifications: a listening thread, and the protocol by which only sleeping workers are
+notified.
 
 `store/claims/sleeping_workers.py` contains the proof.
 """
@@ -31,14 +32,15 @@ _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
 _DEPUTY_AFTER, _EVERYBODY_AFTER = 0.1, 1.0
-"""Seconds after a call at which its deputy, and then all other sleepers, search for tasks if no worker has answered it.
+"""The seconds after which the deputies of a call, and then all other sleepers, search for tasks if no worker has
+answered the call.
 """
 _ANSWER_AFTER = 0.5
 """Seconds after which a worker that finds nothing due answers a call on behalf of the others."""
 _APART = 0.01
 """Seconds between the searches of two sleepers for a delayed task."""
 _LATEST = 1.0
-"""Seconds between the first sleeper's search after a call or for a delayed task, and the last one's."""
+"""The maximum time, in seconds, between the first and the last sleeper's search after a call or for a delayed task."""
 
 
 @dataclass(eq=False, repr=False)
@@ -65,14 +67,14 @@ class PostgresDistributor(DistributorSettings):
         self._sleeping.compile(self.queues)
         self._closed = False
         self._announced_connection = 0
-        """The connection of the listener to which the announcement belongs, by its number."""
+        """The number of the listener's connection to which the announcement belongs."""
         self._announced_until = -math.inf
         self._written = False
         self._horizon = 0
         self._calls, self._looked_for = Calls(), Calls()
-        """The calls heard since the last search began, and those before it."""
+        """The calls heard since the last search began, and those heard before it."""
         self._named_for: set[str] = set()
-        """The queues of the calls that named this worker, since it last passed a call on."""
+        """The queues of the calls that have named this worker since it last passed a call on."""
         self._look_at = math.inf
         """The time at which a sleeping worker searches without a notification (`time.monotonic()`): as a deputy, or for
         a delayed task. The listener's thread brings it forward.
@@ -166,8 +168,9 @@ class PostgresDistributor(DistributorSettings):
         return min(self._look_at, self._calls.look_at)
 
     def _prepare_sleep(self, end: float, *, awaited: bool) -> float:
-        """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0:
-        claim now. `awaited`: the worker searches at the time at which it expected a task, so it claims whatever is due.
+        """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0 means
+        that the worker must claim now. With `awaited`, the worker expected a task at this time, so it claims whatever
+        is due.
         """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
@@ -220,7 +223,7 @@ class PostgresDistributor(DistributorSettings):
                 self._sleeping.withdraw(self.worker_id)
 
     def _pass_on(self) -> None:
-        """Call other workers for the tasks for which this one was called, and which it cannot take now."""
+        """Call other workers for the tasks that this worker was called for but cannot take now."""
         queues = []
         while self._named_for:
             queues.append(self._named_for.pop())
@@ -271,9 +274,7 @@ class PostgresDistributor(DistributorSettings):
         self._returned_at = time.monotonic()
 
     def _on_notify(self, payload: str) -> None:
-        """Do what a notification asks of this worker: to claim, or to search later (see `outboxq_notify()` in the
-        migration).
-        """
+        """Do what a notification asks of this worker: claim, or search later (see `outboxq_notify()` in the migration)."""
         head, _, queue = payload.partition(" ")
         if head == RELAYED or (self.queues is not None and queue not in self.queues):
             return
@@ -302,7 +303,9 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Note a call for the workers of the first sessions. The others are deputies."""
+        """Record a call for `tasks` workers, which are those of the first sessions. The workers of the other sessions
+        are deputies.
+        """
         now, calls = time.monotonic(), self._calls
         before = calls.look_at
         look_at = now + _EVERYBODY_AFTER + self._place.share(number) * _LATEST
@@ -344,8 +347,8 @@ class Call:
 class Calls:
     """The calls received between two searches by the worker, without those that another worker has answered.
 
-    They are in the order of their commits, which is the same for all workers. The listener's thread changes them. The worker's
-    thread reads them, and clears them when it searches for tasks.
+    They are in commit order, which is the same for all workers. The listener's thread changes them. The worker's thread
+    reads them, and clears them when it searches for tasks.
     """
 
     def __init__(self) -> None:
@@ -367,7 +370,7 @@ class Calls:
             self.look_at = min((call.look_at for call in self._calls), default=math.inf)
 
     def last(self, *, heard_before: float) -> dict[str, int]:
-        """Return the number of the last call for each queue that was heard before this time."""
+        """Return the number of the last call for each queue that has a call heard before this time."""
         calls = self._calls
         queues = {call.queue for call in calls if call.heard_at < heard_before}
         return {call.queue: call.number for call in calls if call.queue in queues}

@@ -29,7 +29,7 @@ _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
 """Seconds to pause per second of processor time that an unsuccessful claim took, and the longest pause.
 
-Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, 2.0 % of it for watching the file. With 100 and 2
+Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, including 2.0 % for watching the file. With 100 and 2
 seconds, it used 3.9 %.
 """
 
@@ -52,7 +52,7 @@ class SqliteDistributor(DistributorSettings):
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
         self._work_was_due = False
-        """True if work seemed to be due at the last return, and no claim has found any since."""
+        """True if work seemed to be due at the last return, and no claim has found a task since."""
         self._cpu_at_return = 0.0
         """The processor time of the waiting thread, in seconds, when it last returned."""
 
@@ -162,7 +162,7 @@ class SqliteDistributor(DistributorSettings):
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
     def _hint(self) -> None:
-        """Note that a commit is about to happen. Its tasks cannot be claimed yet."""
+        """Record that a commit is about to happen. Its tasks cannot be claimed yet."""
         self._hinted_at = time.monotonic()
         self._wakeup.notify()
 

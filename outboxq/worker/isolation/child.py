@@ -59,7 +59,7 @@ class News:
 
     @classmethod
     def of(cls, context: TaskContext) -> News:
-        """Return the news of a context that the worker holds."""
+        """Return the current state of a context that the worker holds."""
         return cls(**{one.name: getattr(context, one.name) for one in fields(cls)})
 
 
@@ -80,7 +80,7 @@ class Notice(Enum):
     KNOWN = auto()
     """The worker's answer to COMPLETING."""
     STACKS = auto()
-    """Sent by the worker when a person waits for the stacks of its threads."""
+    """Sent by the worker when a person is waiting for the stacks of the child's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +97,8 @@ class Holding:
     """
 
     deadline: float
-    """When the lease expires (`time.monotonic()`). Infinity means that it does not expire while the child has the lock.
+    """The time at which the lease expires (`time.monotonic()`). Infinity means that it does not expire while the child
+    has the lock.
     """
 
 

@@ -59,8 +59,8 @@ class ForkServer:
         """True after the server and its children have exited."""
 
     def start(self) -> None:
-        """Fork the server, unless it is running. Warns about this process's threads, because a child does not have them
-        but may inherit their locks.
+        """Fork the server, unless it is already running. Warns about this process's threads, because a child does not
+        have them but may inherit their locks.
         """
         if self._control is not None:
             return
@@ -106,7 +106,7 @@ class ForkServer:
         self._order(_KILL, pid)
 
     def print_stacks(self, pid: int) -> None:
-        """Make a child print its stacks on stderr."""
+        """Make a child print its stacks to stderr."""
         self._order(_STACKS, pid)
 
     def end_of(self, pid: int, timeout: float) -> int | None:

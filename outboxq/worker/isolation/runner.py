@@ -67,7 +67,7 @@ class Children:
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
         self._asked: dict[int, _Asked] = {}
-        """The busy children whose stacks a person waits for, by their process ids."""
+        """The busy children whose stacks a person is waiting for, by their process ids."""
 
     def start(self) -> None:
         """Fork the server, or another one after `close`. If the server is running, the call has no effect.
@@ -122,7 +122,7 @@ class Children:
         return {pid: one.text for pid, one in asked.items()}
 
     def pass_on_question(self, child: _Child) -> None:
-        """Ask the child for its stacks, if a person waits for them."""
+        """Ask the child for its stacks, if a person is waiting for them."""
         asked = self._asked.get(child.pid)
         if asked is not None and not asked.is_sent:
             asked.is_sent = True
@@ -152,7 +152,7 @@ class IsolatedRunner:
     """Its hooks are called here for attempts whose child has died. For all other attempts, the child calls them."""
     children: Children
     steps: StepRunner
-    """Knows how long a task has slept if its child has died."""
+    """Knows how long a task slept before its child died."""
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta
@@ -256,7 +256,9 @@ class IsolatedRunner:
         self._fail(active, task, error)
 
     def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
-        """End the claim of a handler whose process has died. No other handler ran there, so its attempt has failed."""
+        """End the claim of a handler whose process has died. No other handler ran there, so its attempt counts as
+        failed.
+        """
         child.connection.close()
         server, claim = self.children.server, active.claim
         code = server.end_of(child.pid, _END_TIMEOUT)

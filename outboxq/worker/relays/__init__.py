@@ -1,5 +1,5 @@
-"""The senders of relays to brokers: one thread for each relay, and one that extends their leases; and a runner for them
-without a worker.
+"""The senders of relays to brokers: one thread for each relay, and one that extends their leases; and a runner that
+runs them without a worker.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ...model.cloud_events import CloudEvent
 from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
 
 _TRIES = 3
-"""The number of consecutive calls with an event alone that must raise an error before the event is refused."""
+"""The number of consecutive calls with a single event that must raise an error before that event is refused."""
 _MOST_ERRORS = 16
 """The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
 
@@ -68,11 +68,11 @@ def publish(
     """Publish the messages until the deadline, and return their outcomes.
 
     A call to the transport contains at most one event of each partition key, and the next event of a key follows only
-    when the answer to the one before it has arrived. Otherwise a broker could have a later event of a key and lack an
-    earlier one: if an event is `Unsure`, it may have to be repeated, and with `holds`, the broker must not get the
-    later ones while it is refused. So after an event without a confirmation, the later events of its key stay where
-    they are: after Unsure always, and after Refused with `holds`. Events without a key have no order, and all of them
-    are in the first call.
+    when the answer to the one before it has arrived. Otherwise a broker could have a later event of a key but lack an
+    earlier one: an event that is `Unsure` may have to be repeated, and with `holds`, the broker must not get the later
+    events while an earlier one is refused. So after an event without a confirmation, the later events of its key stay
+    where they are: after Unsure always, and after Refused with `holds`. Events without a key have no order, and all of
+    them are in the first call.
     """
     report, left = Report(), list(messages)
     if care is Care.PROBE:
@@ -141,8 +141,9 @@ def _check(outcomes: Sequence[Outcome], number: int) -> None:
 def _search(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> None:
     """Publish these messages in smaller and smaller calls, as long as the calls raise errors.
 
-    An event is refused if each of several calls with it alone raised an error, another event was confirmed after them, and one
-    more call raises an error: so the broker was available, and the event is the cause. Otherwise, it remains `Unsure`.
+    An event is refused if several consecutive calls with only this event raise errors, another event is confirmed after
+    that, and then one more call with only this event raises an error: the broker was available, so the event is the
+    cause. Otherwise, it remains `Unsure`.
     """
     suspects: dict[int, int] = {}
     errors = 0

@@ -40,7 +40,7 @@ _BUSY_AFTER = 3
 _BATCHES = 8
 """The number of full batches that a shard publishes before the sender looks for a free shard again."""
 _OVERTIME = 5.0
-"""Seconds after the deadline of a batch for which the lease is still extended. A transport that never returns loses it."""
+"""Seconds for which a lease is still extended after a batch's deadline. A transport that never returns loses its lease."""
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 1.0, 60.0
 
 
@@ -52,7 +52,7 @@ class Shard:
     connection: BrokerConnection
     cursor: TailCursor = field(default_factory=TailCursor)
     is_proven: bool = False
-    """True if no transaction is open that began before the announcement that this sender sleeps."""
+    """True if no transaction is open that began before the announcement that this sender is sleeping."""
     care: Care | None = None
     """The care for the next batch. None: nothing has been published yet."""
     has_raised: bool = False
@@ -61,7 +61,7 @@ class Shard:
     """The deadline of the batch that is being published."""
 
     def learn(self, care: Care, report: Report) -> None:
-        """Decide how carefully to publish after this report of a batch that was published with this care."""
+        """Decide how carefully to publish after this report on a batch that was published with this care."""
         self.has_raised = care is not Care.SEARCH and (self.has_raised or report.raised)
         if report.unsure and not report.confirmed:
             self.care = Care.PROBE
@@ -95,7 +95,7 @@ class Sender(threading.Thread):
         self._on_thread_failure = on_thread_failure
         self._shards: dict[int, Shard] = {}
         self._number = relay.declared.shards
-        """The number of shards in the database. Another release may declare another number."""
+        """The number of shards in the database. Another release may declare a different number."""
         self._round = 0
         self._take_at = 0.0
         self._finds_none_free = False
@@ -132,8 +132,8 @@ class Sender(threading.Thread):
             self._end()
 
     def live_leases(self) -> list[ShardLease]:
-        """Return the leases to extend. There are none if a transport has not returned long after its deadline, because the
-        other shards wait for it.
+        """Return the leases to extend. There are none if a transport has still not returned long after its deadline,
+        because the other shards are waiting for it.
         """
         shards = list(self._shards.values())
         busy_until = min((until for one in shards if (until := one.busy_until) is not None), default=None)

@@ -1,4 +1,4 @@
-"""Wait for messages of relays: by notifications on PostgreSQL, by watching the file on SQLite."""
+"""Wait for messages of relays: through notifications on PostgreSQL, and by watching the file on SQLite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def start(self) -> None: ...
 
     def wait(self, relay: str, seconds: float) -> None:
-        """Return when there may be messages of the relay, after this many seconds, or when closed."""
+        """Return when there may be messages of the relay, after this many seconds, or after `close`."""
 
     def wake(self, relay: str) -> None: ...
 

@@ -51,7 +51,7 @@ _NOTHING = AttemptCounts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obedience:
-    """The functions with which a worker obeys the orders of a person."""
+    """The functions with which a worker obeys a person's orders."""
 
     obey: Callable[[Orders], None] = lambda _: None
     state: Callable[[], WorkerState | None] = lambda: None
@@ -178,8 +178,8 @@ class PartitionMaker:
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks in batches in which a task has failed, if the batch's policy requires it, even for
-    batches whose worker has died.
+    """Cancels the other tasks in batches in which a task has failed, if the batch's policy requires it, even if the
+    worker that ran the failed task has died.
     """
 
     store: Store
@@ -189,7 +189,7 @@ class BatchCanceller:
         """Ends the thread's pause."""
         self._is_due = False
         self._looked_at = -math.inf
-        """When it last checked (`time.monotonic()`)."""
+        """The time of the last check (`time.monotonic()`)."""
 
     def run_once(self) -> None:
         """Cancel these tasks."""

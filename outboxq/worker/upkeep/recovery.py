@@ -34,8 +34,8 @@ check every five seconds, the task of a dead worker is recovered within ten seco
 _STALL = 2.0
 """Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
-"""Longest time for which a recovery waits for SQLite's only lock. If that takes longer, no task is recovered, because
-heartbeats had to wait too.
+"""The longest time for which a recovery waits for SQLite's only lock. If the wait takes longer, no task is recovered,
+because heartbeats had to wait too.
 """
 _BROKEN_PAUSE = 60.0
 """Seconds for which a task that cannot be recovered is left alone."""
@@ -187,8 +187,8 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Note when leases that now seem to last longer really expire, and make due the tasks whose due times were set
-        by the clock that was running fast.
+        """Record when leases that now seem to last longer really expire, and make due the tasks whose due times were
+        set by the clock that was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process
         began. A lease then expires after the duration that its task declares, unless a heartbeat extends it.

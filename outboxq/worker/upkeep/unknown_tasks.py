@@ -56,7 +56,7 @@ class UnknownTasks:
         """Set when a name is seen that `recent()` did not contain."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
-        """The queue and the name of each task, and the time at which it was last seen, in the order of these times."""
+        """The queue and the name of each task, and the time at which it was last seen, in order of these times."""
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
