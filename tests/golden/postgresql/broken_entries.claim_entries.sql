@@ -39,6 +39,7 @@ WITH
                     LIMIT %(param_2)s::INTEGER
                 ) IS NOT NULL AS besides,
             pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded,
+            false AS many,
             task_outbox.queue AS entry_queue,
             task_outbox.partition_key AS entry_partition_key
     ),
@@ -160,6 +161,7 @@ SELECT
     taken.entry_id,
     taken.besides,
     taken.crowded,
+    taken.many,
     taken.entry_queue,
     taken.entry_partition_key,
     claimed.pipeline_execution_id,

@@ -37,7 +37,8 @@ WITH
                         OR mine.key_rate_limit IS NOT NULL
                     LIMIT %(param_2)s::INTEGER
                 ) IS NOT NULL AS besides,
-            pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded
+            pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded,
+            false AS many
     ),
     claimed AS (
         UPDATE task_executions
@@ -154,6 +155,7 @@ SELECT
     taken.entry_id,
     taken.besides,
     taken.crowded,
+    taken.many,
     claimed.pipeline_execution_id,
     claimed.task_name,
     claimed.queue,

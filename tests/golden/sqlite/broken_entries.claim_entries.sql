@@ -35,6 +35,7 @@ RETURNING
             OFFSET :param_4
         ) IS NOT NULL AS besides,
     0 AS crowded,
+    0 AS many,
     queue AS entry_queue,
     partition_key AS entry_partition_key;
 

@@ -33,7 +33,8 @@ RETURNING
             LIMIT :param_9
             OFFSET :param_10
         ) IS NOT NULL AS besides,
-    0 AS crowded;
+    0 AS crowded,
+    0 AS many;
 
 -- claimed
 WITH taken AS MATERIALIZED (

@@ -35,7 +35,8 @@ RETURNING
             LIMIT :param_3
             OFFSET :param_4
         ) IS NOT NULL AS besides,
-    0 AS crowded;
+    0 AS crowded,
+    0 AS many;
 
 -- claimed
 WITH taken AS MATERIALIZED (

@@ -71,7 +71,8 @@ RETURNING
             LIMIT :param_5
             OFFSET :param_6
         ) IS NOT NULL AS besides,
-    0 AS crowded;
+    0 AS crowded,
+    0 AS many;
 
 -- claimed
 WITH taken AS MATERIALIZED (
