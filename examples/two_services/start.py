@@ -22,7 +22,7 @@ def listens(port):
 
 
 def run_rabbitmq():
-    scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("*/sbin/rabbitmq-server"))  # Debian's in PATH asks for root
+    scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("*/sbin/rabbitmq-server"))  # Debian's wrapper needs root
     server = scripts[-1] if scripts else shutil.which("rabbitmq-server")
     if server is None:
         sys.exit("RabbitMQ is not installed: apt install rabbitmq-server, or set RABBITMQ_URL")

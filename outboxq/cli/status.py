@@ -378,7 +378,7 @@ _span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit,
 
 def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[[Any], Any]:
     """Return the option that switches a rule on or off."""
-    return click.option(f"--{name}/--no-{name}", rule, cls=Once, default=default, help=help)
+    return click.option(f"--{name}/--no-{name}", rule, default=default, help=help)
 
 
 @click.command()

@@ -38,8 +38,9 @@ def test_a_second_value_is_refused_and_both_are_named(words, option, first, seco
 def test_each_option_with_one_value_refuses_a_second():
     for path, command in commands(main):
         for option in command.params:
-            if isinstance(option, click.Option) and not (option.is_flag or option.multiple or option.count):
-                assert isinstance(option, Once), f"{' '.join(path)} {option.opts[0]}"
+            if isinstance(option, click.Option):
+                has_one_value = not (option.is_flag or option.multiple or option.count)
+                assert isinstance(option, Once) is has_one_value, f"{' '.join(path)} {option.opts[0]}"
 
 
 def test_the_message_never_contains_a_password():
