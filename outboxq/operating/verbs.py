@@ -158,9 +158,8 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
 def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
 
-    The worker must not have been seen for 90 seconds. Another worker runs the task at once instead of waiting for its
-    lease to expire. A worker that was only frozen cannot write the outcome. After three recoveries in a row, the task
-    becomes a dead letter.
+    The worker must not have been seen for 90 seconds. Another worker runs the task without waiting for its lease to
+    expire. A frozen worker can no longer write the outcome. After three recoveries in a row, the task becomes a dead letter.
     """
     now = store.recover_lost(task, reason=why, using=using).status
     words = {
@@ -565,9 +564,7 @@ def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome
     the program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
     """
     store.end_session(session, using=using)
-    return Outcome(
-        predicate="was ended, and its transaction was rolled back", record={"session": session, "ended": True}
-    )
+    return Outcome(predicate="was ended, and was rolled back", record={"session": session, "ended": True})
 
 
 def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:
@@ -580,9 +577,7 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
 
 
 def _soon(store: Store, worker: UUID, using: object) -> str:
-    """Return a phrase that says when the worker will obey. A worker that has not been seen lately obeys only if it was
-    frozen and wakes up.
-    """
+    """Return the words for the time at which the worker obeys. A frozen worker obeys only if it wakes up."""
     silence = store.workers.silence(worker, using=using)
     return "within six seconds" if silence is None else f"only if it wakes up: it has not been seen for {span(silence)}"
 

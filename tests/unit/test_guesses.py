@@ -54,7 +54,7 @@ def test_words_of_other_programs_are_answered_with_the_way_here(words, cure):
 def test_a_framework_is_answered_in_its_own_words():
     flask = flask_commands()
     assert said("failed retry", flask, "flask outboxq").endswith("; write flask outboxq failed redrive")
-    assert said("worker -B", flask, "flask outboxq").endswith("which `flask outboxq schedule list` shows")
+    assert said("worker -B", flask, "flask outboxq").endswith("; `flask outboxq schedule list` lists the schedules")
     assert said("task list --state x", flask, "flask outboxq").endswith("; write --status")
     assert "write mount outboxq.web.application()" in said("flower", flask, "flask outboxq")
 

@@ -53,7 +53,7 @@ A worker with topics may refuse a task. So it is not called by name, but tries t
 queue that is resumed, a freed key and a transaction that cannot see the sleepers call every worker, and so does the
 trigger if the tables have been moved.
 
-Every sleeper is told the due time of a delayed task, so it needs no statement to learn that time. When the task is due,
+A notification announces the due time of a delayed task, so no sleeper needs a statement to learn it. When the task is due,
 the sleepers look one after the other, 10 ms apart, and claim it if it is still there. They look in id order, beginning
 with a different worker each time (`Place`).
 """

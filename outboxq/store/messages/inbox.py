@@ -78,7 +78,7 @@ class InboxMessages:
         )
 
     def receive(self, arrivals: Sequence[Arrival], *, using: object = None) -> int:
-        """In one transaction, enqueue the task of each message that its consumer does not have yet, and record that the
+        """Enqueue the task of each message that its consumer does not have yet, and record in the same transaction that the
         consumer has the message. Returns the number of these tasks, which are enqueued in the order of the messages.
 
         Messages are accepted in key order, so that two calls never deadlock. A message that occurs twice is accepted
