@@ -65,7 +65,9 @@ class Begin(StrEnum):
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
-    """Maps each function that builds a statement to the statement of one dialect. Each is compiled on first use."""
+    """Maps each function that builds a statement to the statement for one dialect. Each statement is compiled on first
+    use.
+    """
 
     def __init__(self, compile_: Callable[[Builder], Prepared | Plan]) -> None:
         super().__init__()
@@ -258,8 +260,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
-        """Return the messages that begin our transaction on a connection without an open one; `info` is SQLAlchemy's
-        record of the connection, and `major` the version of its server.
+        """Return the messages that begin our transaction on a connection without an open transaction; `info` is
+        SQLAlchemy's record of the connection, and `major` its server's major version.
         """
 
     @abstractmethod
@@ -304,7 +306,7 @@ class Dialect(ABC):
         """
 
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
-        """Apply the settings with which our transactions begin to the connections of an engine that only we use."""
+        """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Make the connections of an engine that only we use give up waiting for a lock early, and then request it
@@ -365,7 +367,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def plan(self, transition: Transition) -> Plan:
-        """Return how a transition runs on this database."""
+        """Return the plan for running a transition on this database."""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -47,7 +47,7 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
 
 
 def keep_settings(engine: Engine) -> None:
-    """Record how durably the connections of our own engine commit, so that `begin_statements` may vary it."""
+    """Record the commit durability of our own engine's connections, so that `begin_statements` may vary it."""
     event.listen(engine, "connect", _remember)
 
 
@@ -113,7 +113,8 @@ def _begin(connection: Any) -> None:
     options = connection.get_execution_options()
     if options.get("isolation_level") == "AUTOCOMMIT":
         return
-    # SQLAlchemy restores the driver's own way of beginning after every AUTOCOMMIT use of a pooled connection.
+    # SQLAlchemy restores the driver's own way of beginning transactions after every AUTOCOMMIT use of a pooled
+    # connection.
     connection.connection.dbapi_connection.isolation_level = None
     connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")
 

@@ -92,8 +92,8 @@ def scanning(_: Grammar) -> sa.Select[Any]:
 
 
 def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
-    """Select, for a partition, the number of tasks that may be dropped, the Failed tasks among them, the tasks to keep,
-    and the `sequence_num` of the last event.
+    """Select, for a partition, the number of tasks that may be dropped, the ids of the Failed tasks among them, the ids
+    of the tasks to keep, and the last event's `sequence_num`.
     """
     done, task = history.done(g, executions.c), executions.c
     columns: list[sa.ColumnElement[Any]] = [
@@ -206,7 +206,7 @@ def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
 
 
 def next_number(_: Grammar) -> sa.Select[Any]:
-    """Draw the next sequence_num of a table that has it as an identity."""
+    """Draw the next sequence_num of a table that has it as an identity column."""
     sequence = sa.func.pg_get_serial_sequence(
         sa.bindparam("table", type_=sa.Text, required=True), sa.literal_column("'sequence_num'")
     )

@@ -1,4 +1,4 @@
-"""Define the tables of tasks, their events, queues, keys and workers, and the metadata of all tables.
+"""Define the tables for tasks, their events, queues, keys and workers, and the metadata for all tables.
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive
 it. `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes,
@@ -58,7 +58,7 @@ def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement
 
 
 task_position = Sequence("task_position", metadata=metadata)
-"""The sequence of `position` on PostgreSQL. The order of a key must not depend on the producers' clocks."""
+"""The sequence for `position` on PostgreSQL. The order of a key's tasks must not depend on the producers' clocks."""
 
 
 VERSION_TABLE = "outboxq_alembic_version"
@@ -121,9 +121,9 @@ task_executions = typed_table(
     metadata,
     TaskExecutionsColumns,
     *bounds.of("task_executions"),
-    # Half a page is free for the row versions of claim and completion, because a batch updates whole pages at once.
-    # When a queue is drained in batches of 100, only 49 % of the updates stay heap-only at 70, compared with 90 % at 50,
-    # with 17 % less WAL.
+    # Half a page is free for the row versions that claims and completions write, because a batch updates whole pages at
+    # once. When a queue is drained in batches of 100, only 49 % of the updates stay heap-only at 70, compared with 90 %
+    # at 50, with 17 % less WAL.
     storage={"fillfactor": 50},
 )
 
@@ -220,7 +220,7 @@ _is_end = (_event.event_type != EventType.CLAIMED.value) & _event.lease_token.is
 _is_other = _event.lease_token.is_(None)
 
 # Three disjoint indexes, so that an event costs one entry. A task's history is read through all three. The two unique
-# indexes make the log itself refuse a second claim or a second end of one lease token.
+# indexes make the log itself refuse a second claim or a second end under one lease token.
 _of_one_claim = (_event.task_execution_id, _event.lease_token)
 _partial_index("uq_execution_events_claim", *_of_one_claim, where=_is_claim, unique=True)
 _partial_index("uq_execution_events_end", *_of_one_claim, where=_is_end, unique=True)
@@ -360,8 +360,8 @@ class WorkersColumns(TypedColumns):
 
 
 workers = typed_table("workers", metadata, WorkersColumns)
-# Finds the live workers without reading the workers that have ended. It does not contain what changes while a worker
-# lives (HOT).
+# Finds the live workers without reading the workers that have ended. It does not contain columns that change while a
+# worker lives (HOT).
 _partial_index("ix_workers_present", workers.c.id, where=workers.c.ended_at.is_(None))
 
 

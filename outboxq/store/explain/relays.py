@@ -43,8 +43,8 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
     """Return why the relays have not published this event; None if it is not the id of an event.
 
     With several relays, the sentence names each of them, and the reason is the one to deal with first. Published events
-    leave no row in `relay_messages`. The whole table is read, because it has no index on event ids, which only this
-    function would need.
+    leave no row in `relay_messages`. The whole table is read, because it does not have an index on event ids. Only this
+    function would need one.
     """
     values = store.values(target, event_id=event_id)
     messages, tasks = target.run(messages_of_event, values), target.run(tasks_of_event, values)
@@ -259,7 +259,7 @@ def task_that_holds(_: Grammar) -> sa.Select[Any]:
 
 
 def ahead(_: Grammar) -> sa.Select[Any]:
-    """Count the messages of the shard before :message_id, up to MOST + 1."""
+    """Count the messages in the shard before :message_id, up to MOST + 1."""
     before = sa.select(_m.id).where(_m.relay == _relay, _m.slot % _shards == _shard, _m.id < _message_id)
     counted = before.limit(sa.literal_column(str(MOST + 1))).subquery("counted")
     return sa.select(sa.func.count().label("messages")).select_from(counted)

@@ -76,10 +76,10 @@ def verify(
     returned to the task that is running or holding it, unless another task has taken it. A due time, retry time,
     completion time, error, worker, position, idempotency key or cancel request that differs from the task's events gets
     the value from the events. A lease or rate that ends too late is set to end after its own length, counted from now,
-    and the counter of positions continues after the largest position. Ticks and steps without tasks are deleted. Each
+    and the position counter continues after the largest position. Ticks and steps without tasks are deleted. Each
     repair is a separate transaction. With `using`, the snapshot of this connection's transaction is used.
 
-    `on_progress` is called after each check, with the number of finished checks and the number of all checks.
+    `on_progress` is called after each check, with the number of finished checks and the total number of checks.
     """
     done = on_progress or (lambda _done, _all: None)
     broken = store.run(partial(_broken, store, on_progress=done), using=using, begin=Begin.SNAPSHOT)
