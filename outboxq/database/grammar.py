@@ -8,7 +8,7 @@ use the same chain.
 Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. A batch is locked in
 id order.
 
-`python -m benchmarks.tunings` measures the fields of a transition that exist for speed.
+`python -m benchmarks.tunings` measures those fields of a transition that exist for speed.
 """
 
 from __future__ import annotations
@@ -166,12 +166,12 @@ class Grammar(Protocol):
         """Return the condition that the table contains so many deleted entries that a claim should begin after them."""
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """Return a condition that takes the lock of this name until the transaction ends. It is false if another
+        """Return a condition that takes the lock with this name until the transaction ends. It is false if another
         transaction has it.
         """
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
-        """Return the next position for each row in the batch. Positions increase in the order of the batch.
+        """Return the next position for each row in the batch. Positions increase in batch order.
 
         If `given` is None, there is only one row.
         """

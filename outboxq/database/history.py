@@ -31,7 +31,7 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return the condition that the task ended before :before in one of the statuses to delete, and so did its batch if
     it has one.
 
-    A task of a batch is kept until the tasks after the batch have completed or been cancelled, because they read the
+    A task in a batch is kept until the tasks after the batch have completed or been cancelled, because they read the
     batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops
     waiting for it.
     """

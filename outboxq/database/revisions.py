@@ -54,7 +54,7 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
     """Raise SchemaOutOfDate unless this code may work on a database with this schema, which supports code from
     `oldest_code` on.
 
-    `schema` is None if there are no tables. `place` returns the name of the database for a sentence.
+    `schema` is None if there are no tables. `place` returns the database's name for the error.
     """
     if schema is None:
         raise SchemaOutOfDate(f"{place()} has no outboxq tables; this release needs {REVISION}", remedy=UPGRADE)

@@ -158,8 +158,8 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     """Lock these tables, if they exist, against all other use, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
-    too. All of the tables are locked here, in one order, so that no later statement has to wait while it makes other
-    sessions wait. Raises Busy.
+    too. All of the tables are locked here, in a fixed order, so that no later statement has to wait while it makes
+    other sessions wait. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names

@@ -70,13 +70,13 @@ class Actions:
         return self._store.run(work, using=using, done=done)
 
     def adding(self, action: NewAction) -> Callable[[Target, int], None]:
-        """Return the `on_change` callback of a bulk change, which adds the number of tasks in each transaction to the
+        """Return the `on_change` callback for a bulk change. It adds the number of tasks in each transaction to the
         record.
         """
         return partial(self._add, action)
 
     def adding_to(self, action_id: UUID) -> Callable[[Target, int], None]:
-        """Return the `on_change` callback of a bulk change that another process has recorded; see `begin`."""
+        """Return the `on_change` callback for a bulk change that another process has recorded; see `begin`."""
 
         def add(target: Target, number: int) -> None:
             target.run(count_up, {"id": action_id, "changed": number})

@@ -77,7 +77,7 @@ def prune(
     took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks that takes
     about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
     the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
-    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task of a batch or a chain is
+    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a chain is
     deleted only if the batch also ended before that time and the tasks after it have completed or been cancelled; a
     Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers,
     skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those from
@@ -206,7 +206,7 @@ def _delete(
 
 
 def _closed(store: Transactions, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:
-    """Return the ranges of ids outside the partitions that a later prune will drop."""
+    """Return the id ranges outside the partitions that a later prune will drop."""
     layout = TimePartitions(store).layout(using)
     low, ranges = _NIL, []
     for one in layout.partitions if layout else ():

@@ -24,7 +24,7 @@ _MOST = 3
 
 
 class RunsTransactions(Protocol):
-    """The methods of a store that are needed to read and grant privileges."""
+    """The store methods that are needed to read and grant privileges."""
 
     schema: str | None
 
@@ -206,7 +206,7 @@ _grantee = sa.bindparam("grantee", None, type_=sa.Text)
 
 
 def grant(right: Right, schema: str, role: str) -> str:
-    """Return the statement that grants the privilege on an object of `schema`, with every identifier in quotes."""
+    """Return the statement that grants the privilege on an object in `schema`, with every identifier in quotes."""
     from psycopg import sql  # imported here, because most programs that import this module do not use PostgreSQL
 
     where = {

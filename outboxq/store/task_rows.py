@@ -1,4 +1,4 @@
-"""Write the rows of a task: execution, outbox entry, dead letter, events and partition key.
+"""Write a task's rows: execution, outbox entry, dead letter, events and partition key.
 
 Which rows are written depends on the task's new status. A Failed task gets a dead letter, and a Ready task an outbox
 entry. A task that has ended frees its key or holds it.
@@ -47,7 +47,7 @@ NEW_TASK: Columns = {
     name: _ONLY_GIVEN[name] if name in _ONLY_GIVEN else parameter_type(task_executions.c[name].type)
     for name in dict.fromkeys([*_GIVEN.split(), *OPTION_COLUMNS.values()])
 }
-"""The columns of the rows that are given to an enqueue, in order. Further options come last."""
+"""The columns of the rows that are passed to an enqueue, in order. Further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Columns that usually have one value throughout a batch, because tasks that are written together are usually calls to
@@ -55,7 +55,7 @@ one function with the same options.
 """
 
 IDS: Columns = {"id": sa.Uuid()}
-"""The columns of a relation of ids."""
+"""The columns of a relation that holds only ids."""
 
 KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 """The columns that an outbox entry has in common with its execution."""
@@ -66,7 +66,7 @@ CARRIED = tuple(
 _NO_WORKER = sa.null()
 
 _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
-"""The field of a NewTask for each column given to an enqueue."""
+"""The NewTask field for each column passed to an enqueue."""
 _HINTS = get_type_hints(NewTask)
 _SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
 _PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
@@ -87,7 +87,7 @@ _PLAIN_SPANS = [name for at, name in enumerate(NEW_TASK) if at in _SPANS and nam
 
 
 def pack_ids(target: Target, name: str, several: Iterable[UUID]) -> dict[str, Any]:
-    """Return the parameters of the relation `name`, whose only column holds these ids."""
+    """Return the parameters for the relation `name`, whose only column holds these ids."""
     return target.dialect.pack(name, IDS, [(one,) for one in several])
 
 
@@ -105,7 +105,7 @@ def row(task: NewTask) -> tuple[object, ...]:
 
 
 def alike_rows(tasks: Sequence[NewTask]) -> Alike:
-    """Return the values of tasks for the columns of `NEW_TASK`. The tasks differ only in their ids and arguments."""
+    """Return the tasks' values for the columns of `NEW_TASK`. The tasks differ only in their ids and arguments."""
     ids = [task.id for task in tasks]
     cells = {**dict(zip(NEW_TASK, row(tasks[0]), strict=True)), "id": ids, "args": [task.args for task in tasks]}
     if tasks[0].pipeline_execution_id is not None:
@@ -353,8 +353,8 @@ def rescheduled(
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:
-    """Return the data of an event as JSON. Characters that databases cannot store are replaced, so that the reason for
-    a failure can always be written.
+    """Return an event's data as JSON. Characters that databases cannot store are replaced, so that the reason for a
+    failure can always be written.
     """
     return json.dumps(_storable(data)) if data else None
 

@@ -90,8 +90,8 @@ class Transactions:
     ) -> None:
         """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
-        Once `gone` is set, failed transactions are not retried, because the owner of the store has no time left.
-        `hurried` transactions retry much sooner to get SQLite's single lock, and so overtake others.
+        Once `gone` is set, failed transactions are not retried, because the store's owner has no time left. `hurried`
+        transactions retry much sooner to get SQLite's single lock, and so overtake others.
         """
         self.engine = engine
         self.schema = schema
@@ -323,7 +323,7 @@ class Transactions:
             if not is_midway:
                 raw.rollback()
             if is_midway or self.dialect.is_of_standby(error, raw):
-                connection.invalidate(error)  # another host of the URL may be the primary now
+                connection.invalidate(error)  # another host in the URL may be the primary now
         except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
             log.debug("the rollback failed: %s", failed)
         except BaseException as interruption:

@@ -137,7 +137,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Return the parameters of `grammar.rows(name, columns)`."""
+        """Return the parameters for `grammar.rows(name, columns)`."""
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
@@ -218,17 +218,17 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_spoilt(self, raw: Any) -> bool:
-        """Return whether an error has ended the transaction of a driver's connection, or aborted it."""
+        """Return whether an error has ended or aborted a driver connection's transaction."""
 
     def is_aborted(self, raw: Any) -> bool:  # noqa: ARG002
         """Return whether a driver's connection is lost, or refuses further statements until its transaction is rolled back."""
         return False
 
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
-        """Return whether an external error ended the transaction of a driver's connection: `error`, or an error that
-        led to it.
+        """Return whether an external error ended a driver connection's transaction: `error`, or an error that led to
+        it.
 
-        `known` contains errors of this same connection. Any other error must have aborted its transaction, because a
+        `known` contains errors from this same connection. Any other error must have aborted its transaction, because a
         handler may have more than one connection.
         """
         spoilt, gone = self.is_spoilt(raw), getattr(raw, "closed", False)
@@ -301,7 +301,7 @@ class Dialect(ABC):
         """
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
-        """Add a remedy to the error of a failed statement, or raise a better error. `raw` returns the driver's
+        """Add a remedy to the error from a failed statement, or raise a better error. `raw` returns the driver's
         connection.
         """
 

@@ -26,9 +26,9 @@ OF_BATCHES = {
     tables.task_batch_changes.name: "task_batch_changes_count",
     tables.task_batches.name: "task_batches_advance",
 }
-"""The triggers that count the finished tasks of batches, by their tables."""
+"""The triggers that count the finished tasks in batches, by table."""
 OF_RELAYS = {tables.relay_messages.name: "relay_messages_notify"}
-"""The trigger that wakes relay senders (PostgreSQL), by its table."""
+"""The trigger that wakes relay senders (PostgreSQL), by table."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
 _NAMED = tuple(

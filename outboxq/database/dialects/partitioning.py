@@ -331,7 +331,7 @@ def _overlaps(period: Period, one: Partition) -> bool:
 
 
 def _storage(table: Table) -> tuple[str, ...]:
-    """Return the storage parameters of the tables that hold the rows. The parent of the partitions has no storage
+    """Return the storage parameters of the tables that hold the rows. The partitions' parent does not have storage
     parameters.
     """
     storage = storage_of(table)

@@ -1,8 +1,8 @@
 """Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or
 sqlite3's.
 
-One object serves every kind of caller's connection, at a third of the cost of executing the construct. `Prepared` is a
-single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
+One object serves every kind of caller's connection, at a third of the cost of executing the SQLAlchemy construct.
+`Prepared` is a single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Prepared:
         self._required: list[str] = []
         self._optional: list[str] = []
         self._defaults: dict[str, Any] = {}
-        """The parameters that are not required: optional parameters, and the constants of the text."""
+        """The parameters that are not required: optional parameters, and the constants in the text."""
         self.encoders: dict[str, Encoder] = {}
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
@@ -318,7 +318,7 @@ class RelationGrammar(Protocol):
 
 
 class Script(_Plan):
-    """A transition as a chain of statements on SQLite, which has no data-modifying CTEs.
+    """A transition as a chain of statements on SQLite, which does not have data-modifying CTEs.
 
     `Script.run` goes through the steps of the transition in order:
 
@@ -328,7 +328,8 @@ class Script(_Plan):
        earlier steps returned) are its parameters.
     4. It decodes the rows of the step that the transition returns, and adds the columns of the joined steps by id.
 
-    A transition whose statements read no relation, such as the enqueue of a plain task, is run without these steps.
+    A transition whose statements do not read any relation, such as the enqueue of a plain task, is run without these
+    steps.
 
     A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further forms, which
     return the same rows for less work:

@@ -43,8 +43,8 @@ _UNKNOWN: Final = "SQL_ASCII"
 # A handler may take as long as its own timeout allows. With our timeout, the handler would fail, because a pause would
 # close its connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
-# The duration of a migration or of a statement that reads whole tables depends on the size of the tables, so a limit
-# set for the role must not apply. A command sets its own limit (`statement_timeout` in base.py).
+# The duration of a migration or of a statement that reads whole tables depends on the tables' size, so a limit set for
+# the role must not apply. A command sets its own limit (`statement_timeout` in base.py).
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
 # From version 17 on, a server can close the connection of a long transaction. Earlier versions do not know the setting.
 _NO_TRANSACTION_TIMEOUT: Final = "transaction_timeout = 0"
@@ -55,14 +55,14 @@ WATCH_CLIENT: Final = (
 )
 """Make the server check every second, during the statements of this transaction, whether the client still exists.
 
-Without a timeout, the statement of a killed client would keep running, keep its locks and delay vacuum. A server on
-Windows cannot check, and refuses the setting.
+Without a timeout, a killed client's statement would keep running, keep its locks and delay vacuum. A server on Windows
+cannot check, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 # psycopg reads times only in ISO format, and our patterns have backslashes that are not escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 PLAN_ONCE: Final = "plan_cache_mode = force_generic_plan"
-# * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
+# * READ COMMITTED and short timeouts, whatever the engine's or the role's defaults are.
 # * A batch of task ends waits two seconds for a row that a stuck transaction has locked, and then continues without
 #   that row.
 # * Plans are index lookups, even if they were made and cached while a table was empty, as the tables of an idle queue
@@ -160,7 +160,7 @@ def set_up(engine: Engine) -> None:
 
 
 def keep_settings(engine: Engine) -> None:
-    """Apply our settings to the connections of our own engine."""
+    """Apply our settings to our own engine's connections."""
     if engine.pool.dispatch.reset or engine.pool.dispatch.checkin:
         return  # an application that resets its connections would undo the settings
     event.listen(engine, "connect", _apply_settings)
@@ -209,7 +209,7 @@ def is_marked(raw: psycopg.Connection[Any]) -> bool:
 
 
 def ensure_server(raw: Any) -> None:
-    """Raise UnsupportedDatabase unless the database of a driver's connection is UTF-8."""
+    """Raise UnsupportedDatabase unless the database behind a driver's connection uses UTF-8."""
     found = _told(raw, "server_encoding")
     if found is not None and found != _UTF8:
         raise UnsupportedDatabase(

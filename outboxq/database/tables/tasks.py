@@ -71,7 +71,7 @@ version_table = Table(
 
 
 class OptionColumns(TypedColumns):
-    """The options of a task, `model.TaskOptions`, which every execution, subscription and schedule has."""
+    """A task's options (`model.TaskOptions`), which every execution, subscription and schedule has."""
 
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
@@ -183,7 +183,7 @@ class TaskLeasesColumns(TypedColumns):
     lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
-    begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
+    begun = Column(Boolean)  # False: its handler has not begun, so its worker's death does not count against it
     progress = Column(Double)  # from 0 to 1; NULL: its handler has not reported any
     progress_note = Column(Text)
 
@@ -207,8 +207,8 @@ class ExecutionEventsColumns(TypedColumns):
     lease_token = Column(BigInteger)
     created_at = Column(BoundedInstant, nullable=False)
     # The transaction that wrote the event. Readers of the log stop before the oldest transaction that is still open,
-    # because the numbers are not in the order of commits. The PostgreSQL migration sets a default that fills it. It is
-    # NULL on SQLite, where transactions commit one after the other.
+    # because the numbers are not in commit order. The PostgreSQL migration sets a default that fills it. It is NULL on
+    # SQLite, where transactions commit one after the other.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -285,7 +285,7 @@ partition_claims = typed_table(
 class TaskSubscriptionsColumns(OptionColumns):
     topic = Column(Text, primary_key=True)  # an exact topic, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
-    # The parameter of the task that takes the payload. NULL: the task belongs to a relay to a broker, which gets a message
+    # The task's parameter that takes the payload. NULL: the task belongs to a relay to a broker, which gets a message
     # instead of a task.
     parameter = Column(Text)
 

@@ -86,7 +86,7 @@ class TaskDetail:
     holds_key: bool
     """True for a dead letter that holds its partition key."""
     exception: str | None
-    """Class of the exception of a dead letter."""
+    """Class of a dead letter's exception."""
     idempotency_key: str | None
     lost_key: str | None
     """Idempotency key of a dead letter that now belongs to another task."""
@@ -108,7 +108,7 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
-    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. For the id of an
+    A task that follows a batch or another task in a chain and is not enqueued yet is explained too. For the id of an
     event, which is `Emitted.pipeline_execution_id`, the answer says why its relays have not published it. The answer is
     read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises TaskNotFound.
     """
@@ -214,7 +214,7 @@ def _task_of(row: Row) -> TaskExecution:
 
 
 def _newest(target: Target, task_id: UUID, limit: int) -> list[ExecutionEvent]:
-    """Return the newest events of a task, newest first."""
+    """Return a task's newest events, newest first."""
     return [event_of(row) for row in target.run(statements.select_recent_history, {"task_id": task_id, "limit": limit})]
 
 
@@ -417,7 +417,7 @@ _available_at = sa.bindparam("available_at", type_=Instant, required=True)
 
 
 def waiting(g: Grammar) -> sa.Select[Any]:
-    """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its
+    """Select, for each waiting task in :tasks, its outbox entry, the head and the owner of its key, the settings of its
     queue, and the number of running tasks if the queue limits it.
 
     The columns are subqueries, so each task costs a few lookups, no matter how many tasks are waiting. The settings of

@@ -34,7 +34,7 @@ class Reason(StrEnum):
     """The worker may be dead, but the lease has not expired."""
     RUNNING = "running"
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
-    """The task follows a batch or another task of a chain, and is not enqueued yet, or never will be."""
+    """The task follows a batch or another task in a chain, and is not enqueued yet, or never will be."""
     EXPIRED = "expired"
     RETRY_LATER = "retry_later", "waiting for its retry"
     DELAYED = "delayed"

@@ -65,7 +65,7 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
 
 
 def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
-    """Return the explanation of an event that has neither a message nor a task."""
+    """Return the explanation for an event that has neither a message nor a task."""
     if not is_uuid7(event_id) or event_id.int & FAMILY:
         return None
     if target.run(unrouted, {"pipeline_execution_id": event_id}):
@@ -129,7 +129,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
 
 
 def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanation:
-    """Return the explanation of a message whose key waits for an event that was refused before it."""
+    """Return the explanation for a message whose key waits for an event that was refused before it."""
     before = next(iter(target.run(task_that_holds, {"task_id": holding})), None)
     key = f"its partition key {message['partition_key']!r}"
     event = "an event" if before is None else f"the event {before['event_id']}"
@@ -143,7 +143,7 @@ def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanatio
 
 
 def _in_turn(store: Transactions, target: Target, message: Row, relay: str) -> Explanation:
-    """Return the explanation of a message that nothing in our tables holds back."""
+    """Return the explanation for a message that nothing in our tables holds back."""
     names = ("relay", "shard", "shards")
     asked = {**{name: message[name] for name in names}, "message_id": message["id"]}
     before = target.run(ahead, store.values(target, **asked))[0]["messages"]

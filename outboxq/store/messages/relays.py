@@ -9,10 +9,10 @@ transactions have their own ids (`Grammar.identified`). So the messages up to a 
 their transactions were rolled back. A sender never remembers up to which id it has published, because published
 messages are deleted.
 
-**One sender.** A shard has one lease. The messages of a partition key are always in one slot, and shard S of N sends
-the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker gets one
-until the last of the old ones would have expired. A worker settles messages only under its lease. A worker that was
-frozen can still publish messages that its successor publishes too, but cannot settle them.
+**One sender.** A shard has one lease. Messages with the same partition key are always in one slot, and shard S of N
+sends the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker
+gets one until the last of the old ones would have expired. A worker settles messages only under its lease. A worker
+that was frozen can still publish messages that its successor publishes too, but cannot settle them.
 
 **Wake-ups.** A sender without work announces that it is going to sleep, and the trigger notifies it of messages. A
 transaction whose trigger ran before the announcement was committed does not notify the sender, but it had its id by
@@ -169,7 +169,7 @@ class Relays(Answering):
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """End the pause of a relay, and also a pause after failures.
+        """End a relay's pause, and also a pause after failures.
 
         `on_change` is called in the transaction if the relay was paused in either way. Raises RelayNotFound.
         """
@@ -227,7 +227,7 @@ class Relays(Answering):
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
-        """Return the next messages of the shard. See the top of this file for which messages are complete."""
+        """Return the next messages in the shard. See the top of this file for which messages are complete."""
 
         def work(target: Target) -> RelayLook:
             values = self._store.values(target, **_of(lease))

@@ -180,7 +180,7 @@ def look(g: Grammar) -> sa.Select[Any]:
 
 
 def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
-    """Select up to :limit messages of a shard with ids up to :settled, in id order, while this worker has the shard's
+    """Select up to :limit messages in a shard with ids up to :settled, in id order, while this worker has the shard's
     lease.
 
     With `holds`, messages whose key waits for an event that the broker refused are left out. The key is held by a Failed

@@ -25,7 +25,7 @@ from .problem import Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
-"""The period that is searched for a storm of retries."""
+"""The period that is searched for a retry storm."""
 STORM = 50
 """Minimum number of a task's failed attempts in this period that will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))

@@ -54,7 +54,7 @@ class Live:
     `oldest_due_at`.
     """
     signs: Mapping[str, list[Row]]
-    """Other rows of the statement, by kind."""
+    """Other rows from the statement, by kind."""
     failed_at_least: bool
     """True if all queues together have more dead letters than the bound. The uncounted ones may belong to any queue.
     """

@@ -55,7 +55,7 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:
-    """The attempts at one task in one queue that ended on one worker within a span of ten seconds."""
+    """The attempts at one task in one queue that ended on one worker within a ten-second span."""
 
     id: UUID
     """The id of the row. It ensures that a row that is sent twice is written only once."""
@@ -156,9 +156,9 @@ class Metrics:
         """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or task or
         for all of them.
 
-        A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if
-        the step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more
-        than 2,000 steps.
+        A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if the
+        step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more than
+        2,000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -203,7 +203,7 @@ class Metrics:
         spans.
 
         Each span is a separate transaction, and is rolled up only once, however many workers attempt it. The call
-        returns early if the owner of the store has no time left.
+        returns early if the store's owner has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -237,7 +237,7 @@ class Metrics:
 def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
     """Add up workers' counts since a given time, by queue or task, under the names used in `Statistics`.
 
-    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds when the span
+    The result is empty if no worker has written counts since then. A worker writes a ten-second span when the span
     ends, so the window begins and ends up to ten seconds earlier.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})

@@ -97,7 +97,7 @@ def overview(
     delayed.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed or are late, a storm of retries is under way, or a worker was lost.
+    tasks failed or are late, a retry storm is under way, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
@@ -178,7 +178,7 @@ def trends(
     held_keys: int | None = None,
     using: object = None,
 ) -> Trends:
-    """Return the series of `metrics` and of `samples` for the same steps, for one queue or for all queues, in one
+    """Return the `metrics` and `samples` series for the same steps, for one queue or for all queues, in one
     transaction. With `held_keys`, the result includes at most this number of the queue's keys that dead letters hold.
     Raises InvalidArgument for more than 2,000 steps.
     """

@@ -55,7 +55,7 @@ def broken_ones(rows: sa.Select[Any], broken: Mapping[str, sa.ColumnElement[bool
 
 
 def task_of(table: sa.FromClause) -> sa.Label[Any]:
-    """Return the task of a row, as the column `id`."""
+    """Return the task that a row belongs to, as the column `id`."""
     return table.c.task_execution_id.label("id")
 
 

@@ -1,4 +1,4 @@
-"""Check the rows of tasks and of relays, the values in all rows, and the indexes and triggers of the tables."""
+"""Check task and relay rows, the values in all rows, and the indexes and triggers of the tables."""
 
 from __future__ import annotations
 
