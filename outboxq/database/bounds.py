@@ -12,9 +12,7 @@ _ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
 
 
 def of(table: str) -> list[CheckConstraint]:
-    """Return the CHECKs of one table, named according to the metadata's naming convention. Some exist on SQLite
-    only.
-    """
+    """Return the CHECKs of one table, named according to the metadata's naming convention. Some exist only on SQLite."""
     both = [CheckConstraint(text, name=name) for name, text in _CHECKS.get(table, {}).items()]
     sqlite = [
         CheckConstraint(text, name=name).ddl_if(dialect="sqlite")

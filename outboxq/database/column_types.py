@@ -157,7 +157,7 @@ def _in_utc(value: datetime | None) -> datetime | None:
     return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
 
 
-@lru_cache(maxsize=2048, typed=True)  # the tasks of a claim share most of their times
+@lru_cache(maxsize=2048, typed=True)  # the tasks in a claim share most of their times
 def _from_iso(value: str | None) -> datetime | None:
     if value is None:
         return None
@@ -187,7 +187,7 @@ def parameter_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 
 
 def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return a column type with bounds: on PostgreSQL a domain, on SQLite a CHECK of the table.
+    """Return a column type with bounds: on PostgreSQL a domain, on SQLite a CHECK on the table.
 
     On PostgreSQL, a CHECK makes an enqueue two to twenty microseconds slower, because it is parsed for each statement.
     A domain's CHECK is parsed once.

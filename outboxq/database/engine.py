@@ -43,7 +43,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
 
 
 def is_own(engine: Engine) -> bool:
-    """Return True if `make_engine` created this engine, whose connections need no further options."""
+    """Return True if `make_engine` created this engine. Its connections then do not need further options."""
     return _OWN in engine.get_execution_options()
 
 
@@ -98,7 +98,7 @@ def _invalidate(_connection: Any, record: Any) -> None:
 
 
 def detached(engine: Engine) -> Any:
-    """Return a driver's connection that does not belong to a pool. It is opened like the engine's connections, and the
+    """Return a driver connection that does not belong to a pool. It is opened like the engine's connections, and the
     caller closes it.
     """
     fairy = engine.pool.recreate().connect()
@@ -152,11 +152,11 @@ def configure_sqlite(engine: Engine) -> Engine:
     """Make transactions on this SQLite engine real, so that a task enqueued inside a savepoint is rolled back with it.
 
     By default, the sqlite3 driver does not begin a transaction before a SAVEPOINT. Releasing that savepoint then
-    commits, and the outer rollback has no effect. With this call SQLAlchemy begins every transaction itself, as a
+    commits, and the outer rollback has no effect. With this call, SQLAlchemy begins every transaction itself, as a
     writer from the start (BEGIN IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once
-    if another connection, such as a worker's, has written in the meantime, and no busy timeout helps. A connection that
-    only reads may set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode and a busy timeout
-    of 30 seconds.
+    if another connection, such as a worker's, has written in the meantime, and a busy timeout does not help. A
+    connection that only reads may set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode
+    and a busy timeout of 30 seconds.
 
     Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that
     an application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another

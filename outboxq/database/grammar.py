@@ -5,10 +5,10 @@ RETURNING), never the list that the caller passed. PostgreSQL runs the chain as 
 SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both databases
 use the same chain.
 
-Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the
-order of its ids.
+Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. A batch is locked in
+id order.
 
-`python -m benchmarks.tunings` measures the fields of a transition that exist for speed.
+`python -m benchmarks.tunings` measures those fields of a transition that exist for speed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Transition:
     returning: tuple[str, ...] | None = None
     """The columns of that step that the outcome has; None means all columns."""
     joined_steps: tuple[str, ...] = ()
-    """Steps whose columns are added to the outcome's row of the same `id`, as None if there is no such row."""
+    """Steps whose columns are added to the outcome's row with the same `id`, as None if there is no such row."""
     joined_columns: tuple[str, ...] | None = None
     """The columns that are added; None means all columns."""
 
@@ -90,7 +90,7 @@ class Grammar(Protocol):
 
     @property
     def now(self) -> sa.ColumnElement[datetime]:
-        """Return the time of the transition: the same in all of its steps."""
+        """Return the time of the transition, which is the same in all of its steps."""
 
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
         """Return the time that is `seconds` after `moment`."""
@@ -119,7 +119,7 @@ class Grammar(Protocol):
         """Return the number of whole steps of `micros` microseconds between two times."""
 
     def hour(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
-        """Return the beginning of the hour of a time, in UTC."""
+        """Return the beginning of the hour that contains a time, in UTC."""
 
     def among(self, column: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Return the condition that the column is one of these ids. The row is looked up by index, regardless of what
@@ -166,18 +166,18 @@ class Grammar(Protocol):
         """Return the condition that the table contains so many deleted entries that a claim should begin after them."""
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """Return a condition that takes the lock of this name until the transaction ends. It is false if another
+        """Return a condition that takes the lock with this name until the transaction ends. It is false if another
         transaction has it.
         """
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
-        """Return the next position for each row in the batch. Positions increase in the order of the batch.
+        """Return the next position for each row in the batch. Positions increase in batch order.
 
         If `given` is None, there is only one row.
         """
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
-        """Return the id with this number (1 to 65535) in a family of ids, whose last 16 bits are zero
+        """Return the id with this number (1 to 65535) in a family of ids. The last 16 bits of `family` are zero
         (`uuid7.family`).
         """
 
@@ -188,14 +188,14 @@ class Grammar(Protocol):
         """Return `rows`, a query for new rows, changed so that none of their values is computed before the transaction
         has been given its id.
 
-        Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`, and senders
-        of relays on the same rule for the ids of messages. Only a transition that does not write any other rows before
-        them needs this.
+        Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`, and relay
+        senders rely on the same rule for message ids. Only a transition that does not write any other rows before the
+        new ones needs this.
         """
 
     @property
     def oldest_open(self) -> sa.ColumnElement[int]:
-        """Return the smallest id of the transactions open at this snapshot, or the id of the next transaction; see
+        """Return the smallest id among the transactions open at this snapshot, or the id of the next transaction; see
         `tail`.
         """
 
@@ -210,7 +210,7 @@ class Grammar(Protocol):
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return whether this transaction is one of `ids`, a text such as ``{[7,8),[9,12)}``."""
+        """Return the condition that this transaction is one of `ids`, a text such as ``{[7,8),[9,12)}``."""
 
     def insert(self, table: sa.Table) -> Any:
         """Return the dialect's own INSERT, which has `on_conflict_do_nothing()`."""
@@ -222,8 +222,7 @@ class Grammar(Protocol):
         """Delete up to :limit due entries of these (queue, priority) pairs, best first."""
 
     def columns_of(self, table: str) -> sa.Select[Any]:
-        """Select the names of the columns of this table in our schema, as `name`. Selects no rows if there is no such
-        table.
+        """Select the column names of this table in our schema, as `name`. Selects no rows if there is no such table.
 
         A query that reads a missing column would abort a PostgreSQL transaction.
         """
@@ -232,17 +231,13 @@ class Grammar(Protocol):
         """Select the names of our indexes and triggers that are missing, invalid or disabled, as the column `id`."""
 
     def misplaced_functions(self) -> sa.Select[Any]:
-        """Select, as the column `id`, the names of our functions that refer to a schema other than that of our
-        tables.
-        """
+        """Select, as the column `id`, the names of our functions that refer to a schema other than our tables' schema."""
 
     def set_back(self) -> sa.Select[Any]:
-        """Select one row, with the column `id`, if the counter of positions is lower than the largest position of a
-        task.
-        """
+        """Select one row, with the column `id`, if the position counter is less than the largest position of a task."""
 
     def set_forward(self) -> Transition:
-        """Raise the counter of positions to the largest position if it is lower than that."""
+        """Raise the position counter to the largest position if the counter is less than that."""
 
     def is_standby(self) -> sa.Select[Any]:
         """Select one row if this server is a standby, which does not accept writes."""
@@ -269,7 +264,7 @@ def number(value: float) -> sa.ColumnElement[float]:
 
 
 def sql_literal(value: StrEnum) -> sa.ColumnElement[str]:
-    """Return a status or event type as a literal of the SQL text, which partial indexes and the planner need to see."""
+    """Return a status or event type as a literal in the SQL text, which partial indexes and the planner need to see."""
     return sa.literal_column(f"'{value}'")
 
 
@@ -286,7 +281,7 @@ class SqlStatus:
 def insert_values(
     new: _Insert, values: Mapping[str, Any], rows: sa.FromClause | None, *where: sa.ColumnElement[bool]
 ) -> _Insert:
-    """Complete the INSERT `new`, so that it writes `values` for each of `rows` for which all of `where` are true.
+    """Complete the INSERT `new`, so that it writes `values` for each of `rows` that meets all conditions in `where`.
 
     If `rows` is None, it writes them once.
     """

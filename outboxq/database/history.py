@@ -21,9 +21,7 @@ _statuses = {
 
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
-    """Return the conditions of the three disjoint indexes of events. The events of a task are looked up through all of
-    them.
-    """
+    """Return the conditions of the three disjoint indexes on events. A task's events are looked up through all of them."""
     claim = event.event_type == sql_literal(EventType.CLAIMED)
     ended = and_(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None))
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
@@ -33,7 +31,7 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return the condition that the task ended before :before in one of the statuses to delete, and so did its batch if
     it has one.
 
-    A task of a batch is kept until the tasks after the batch have completed or were cancelled, because they read the
+    A task in a batch is kept until the tasks after the batch have completed or been cancelled, because they read the
     batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops
     waiting for it.
     """
@@ -53,8 +51,8 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
 
 
 def _may_be_read(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that the last task that was enqueued after a batch may still run and read the results of the
-    batch.
+    """Return the condition that the last task that was enqueued after a batch may still run and read the batch's
+    results.
 
     In a completed batch, all `then` tasks before the last one have completed too. So only one task is looked up, by its
     id.

@@ -2,7 +2,7 @@
 
 In the tables where a producer reads or changes other producers' tasks, it has privileges on individual columns only, so
 that it can neither read nor change their arguments. Tests prove that the list is right: they run as these roles, once
-with all privileges and once without each of them.
+with all privileges, and once without each privilege in turn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Feature(StrEnum):
     REPLACE = "replace"
     """Replaces the task that holds the idempotency key (`on_conflict="replace"`). This includes IDEMPOTENCY."""
     RESULTS = "results"
-    """Waits for the results of tasks, including those of other producers."""
+    """Waits for the results of tasks, including other producers' tasks."""
     BATCHES = "batches"
     """Creates batches and chains, and adds tasks to batches."""
     INBOX = "inbox"
@@ -72,8 +72,8 @@ class Right:
 
 
 def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
-    """Return the privileges that a role needs, those on the schema first. `features` are the features that a producer
-    uses.
+    """Return the privileges that a role needs, starting with those on the schema. `features` are the features that a
+    producer uses.
     """
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}

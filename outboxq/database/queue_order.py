@@ -1,8 +1,8 @@
 """Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
 
-The order is the order of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The
-settings of a queue say whether it is paused and what its limits are. For a queue without settings, one lookup in a
-small table is enough.
+The order is that of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The settings of
+a queue say whether it is paused and what its limits are. For a queue without settings, one lookup in a small table is
+enough.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .tables import queue_settings, task_leases, task_outbox
 FLOORS: Columns = {"queue": sa.Text(), "priority": sa.SmallInteger(), "below": sa.SmallInteger(), "since": Instant}
 """The columns of `Grammar.floors`: pairs with many dead entries before the due time `since` (NULL: read them all).
 
-`below` is the next lower priority of the queue. Each queue begins with a row of the priority `TOP`.
+`below` is the next lower priority of the queue. Each queue begins with a row whose priority is `TOP`.
 """
 TOP, BOTTOM = 2**15 - 1, -(2**15)
 """A priority above all others, and one below all others."""
 MANY_QUEUES = 64
-"""A claim among more queues than this reads only a few of them (`store/claims/heads.py`)."""
+"""A claim from more queues than this reads only a few of them (`store/claims/heads.py`)."""
 _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
@@ -49,13 +49,13 @@ def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
 
 
 def are_many(found: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: these are the pairs of more queues than a claim should read."""
+    """Return the condition that these are the pairs of more queues than a claim should read."""
     number = sa.select(sa.func.count(sa.distinct(found.c.queue))).scalar_subquery()
     return number > sa.literal_column(str(MANY_QUEUES), sa.Integer)
 
 
 def wanted(g: Grammar, topic: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition: the worker runs tasks of this topic."""
+    """Return the condition that the worker runs tasks with this topic."""
     given = g.topics
     mine = sa.select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
     return sa.or_(_any_topic, mine)
@@ -66,9 +66,9 @@ def given_queues(g: Grammar) -> sa.FromClause:
 
 
 def queues_beyond(g: Grammar) -> sa.CTE:
-    """Return the queues of `every_queue` without a key, and all queues of `g.floors`.
+    """Return the queues that have entries without a key (`every_queue`), and all queues in `g.floors`.
 
-    The index is probed between the queues of the floors only, so that their dead entries are not read.
+    The index is probed only between the queues in the floors, so that their dead entries are not read.
     """
     if g.floors is None:
         return every_queue()
@@ -90,8 +90,8 @@ def queues_beyond(g: Grammar) -> sa.CTE:
 
 
 def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
-    """Return the queues, after `after` if given, that have entries without a key (or with one): one index probe for each
-    queue, for any backlog.
+    """Return the queues, after `after` if given, that have entries without a key (or with one): one index probe for
+    each queue, however large the backlog is.
     """
 
     def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -110,7 +110,7 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 
 
 def limited_queues(after: sa.ColumnElement[str]) -> sa.CTE:
-    """Return the queues after `after` that have entries without a key, and among them all that have a limit.
+    """Return queues after `after` that have entries without a key, including all those that have a limit.
 
     It hops to the next queue with a limit, and from there to the next queue with entries. It therefore takes two probes for each
     limited queue, or for each queue with entries, whichever are fewer.
@@ -155,9 +155,9 @@ def pairs(
 def pairs_beyond(
     g: Grammar, queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]], *, name: str = "pairs"
 ) -> sa.CTE:
-    """Return the pairs of `pairs`, and all pairs of `g.floors` with their `since`.
+    """Return the pairs that `pairs` returns, and all pairs in `g.floors` with their `since`.
 
-    The index is probed between the pairs of the floors only. So a new pair is found at once, however many entries are
+    The index is probed only between the pairs in the floors. So a new pair is found at once, however many entries are
     dead in the others.
     """
     if g.floors is None:
@@ -211,9 +211,10 @@ def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = t
 
 
 def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition: the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
+    """Return the condition that the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
 
-    It compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. NULL without a topic.
+    It compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. The
+    condition is NULL without a topic.
     """
     one = sa.literal_column("1", sa.Integer)
     rest = sa.func.length(pattern) - one
@@ -227,22 +228,23 @@ LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
 
 
 def paused(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return a condition: the queue is paused."""
+    """Return the condition that the queue is paused."""
     return _some(queue, _is_paused)
 
 
 def limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return a condition: the queue has a limit."""
+    """Return the condition that the queue has a limit."""
     return _some(queue, has_limit)
 
 
 def paused_or_limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return a condition: a claim that does not lock the settings of the queue must skip it."""
+    """Return the condition that a claim must skip the queue unless it locks the queue's settings."""
     return _some(queue, lambda mine: sa.or_(_is_paused(mine), has_limit(mine)))
 
 
 def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit.
+    """Return the condition that no task in the queue may start now: the queue is paused, or has reached its concurrency
+    limit or rate limit.
 
     A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
     (`store/claims/limits_sql.py`).
@@ -258,20 +260,20 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def any_limited() -> sa.ColumnElement[bool]:
-    """Return a condition: some queue has a limit, so its tasks need another kind of claim."""
+    """Return the condition that some queue has a limit, so its tasks need another kind of claim."""
     mine = queue_settings.alias("mine")
     return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 
 
 def any_by_key() -> sa.ColumnElement[bool]:
-    """Return a condition: some queue limits its keys (`store/claims/limits_sql.py`)."""
+    """Return the condition that some queue limits its keys (`store/claims/limits_sql.py`)."""
     mine = queue_settings.alias("by_key")
     found = sa.select(mine.c.queue).where(limits_keys(mine)).limit(1)
     return found.scalar_subquery().is_not(None)
 
 
 def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition: the stored key is a concurrency key. NULL without a key."""
+    """Return the condition that the stored key is a concurrency key; NULL without a key."""
     length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
     return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == sa.literal_column(
         f"'{CONCURRENCY_KEY_PREFIX}'", sa.Text
@@ -279,19 +281,19 @@ def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def has_limit(settings: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: the queue has a limit, either for itself or for its keys."""
+    """Return the condition that the queue has a limit, either for itself or for its keys."""
     return sa.or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None), limits_keys(settings))
 
 
 def limits_keys(settings: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: the queue limits its keys."""
+    """Return the condition that the queue limits its keys."""
     return sa.or_(*(settings.c[name].is_not(None) for name in LIMITS_OF_KEYS))
 
 
 def next_start(g: Grammar, settings: sa.FromClause) -> sa.ColumnElement[Any]:
     """Return the time of the next start that the rate limit allows; NULL without a rate limit.
 
-    The limit is a token bucket: it holds `rate_limit` starts, and fills in `rate_seconds`.
+    The limit is a token bucket: it holds `rate_limit` starts, and refills in `rate_seconds`.
     """
     room = settings.c.rate_seconds - settings.c.rate_seconds / settings.c.rate_limit
     return g.later(settings.c.rate_full_at, -room)
@@ -304,7 +306,7 @@ def _is_paused(settings: sa.FromClause) -> sa.ColumnElement[bool]:
 def _some(
     queue: sa.ColumnElement[str], says: Callable[[sa.FromClause], sa.ColumnElement[bool]]
 ) -> sa.ColumnElement[bool]:
-    """Return a condition on the settings of the queue; false without any.
+    """Return a condition on the queue's settings; it is false if the queue does not have any.
 
     It is a scalar subquery, which remains a lookup by key whatever the rest of the plan is.
     """

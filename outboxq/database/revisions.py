@@ -1,5 +1,5 @@
-"""Decide which schemas this code runs on, and which code a schema supports, because different releases run at once
-during a rollout.
+"""Decide which schemas this code runs on, and which code a schema supports, because different releases run at the same
+time during a rollout.
 
 Either side may be newer. The code names the oldest schema that it runs on (`OLDEST_SCHEMA`). The schema's version table
 names the oldest code that the schema supports (`oldest_code`): the lowest `REVISION` that a release must know.
@@ -20,7 +20,7 @@ the code then needs.
 """
 
 FINGERPRINT = "d7044354b36b"
-"""The digest of the text of revision 0001. It is stored in the database, so that tables from an unreleased text are
+"""The digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased text are
 recognised.
 
 Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
@@ -54,7 +54,7 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
     """Raise SchemaOutOfDate unless this code may work on a database with this schema, which supports code from
     `oldest_code` on.
 
-    `schema` is None if there are no tables. `place` returns the name of the database for a sentence.
+    `schema` is None if there are no tables. `place` returns the database's name for the error.
     """
     if schema is None:
         raise SchemaOutOfDate(f"{place()} has no outboxq tables; this release needs {REVISION}", remedy=UPGRADE)

@@ -46,7 +46,7 @@ _CONFLICTS_WITH_WRITES: Final = frozenset(
 _OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 100
-"""Maximum number of characters of a statement in a sentence."""
+"""Maximum length of a statement in a sentence, in characters."""
 _VALUE: Final = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"  # comments
     r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d+(?:\.\d+)?\b",
@@ -158,8 +158,8 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     """Lock these tables, if they exist, against all other use, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
-    too. All of the tables are locked here, in one order, so that no later statement has to wait while it makes other
-    sessions wait. Raises Busy.
+    too. All of the tables are locked here, in a fixed order, so that no later statement has to wait while it makes
+    other sessions wait. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names
@@ -180,13 +180,13 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
 
 
 def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeout: str | None = None) -> Row:
-    """Set these timeouts of the transaction from now on; None leaves a timeout unchanged. Returns the previous ones."""
+    """Set these timeouts for the rest of the transaction; None leaves a timeout unchanged. Returns the previous ones."""
     values = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
     return dialect.compiled[limits].run(execute, values)[0]
 
 
 def statement_shown(query: str) -> str:
-    """Return the beginning of a statement in one line, with an ellipsis instead of each value, which may be secret."""
+    """Return the beginning of a statement on one line, with an ellipsis in place of each value, which may be secret."""
     shown = _VALUE.sub(lambda found: " " if found[0].startswith(("--", "/*")) else "…", query)
     text = " ".join(shown.split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
@@ -254,7 +254,7 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
 
 
 def limits(_: Grammar) -> sa.Select[Any]:
-    """Set the transaction's timeouts from now on, and return the previous ones: strings with their units.
+    """Set these timeouts for the rest of the transaction, and return the previous ones: strings with their units.
 
     A :statement_timeout of NULL leaves that timeout unchanged.
     """
@@ -287,8 +287,8 @@ def fresh_look(_: Grammar) -> sa.Select[Any]:
 
 
 def select_holders(g: Grammar) -> sa.Select[Any]:
-    """Select the other sessions that hold or want locks on our tables: sessions that are not waiting come first, and
-    then the oldest.
+    """Select the other sessions that hold or want locks on our tables: first the sessions that are not waiting, then
+    the others, each group oldest first.
 
     For another role's session, a role without the privilege to see more gets only the pid and the name of the
     application. A prepared transaction has no session, and so no pid.

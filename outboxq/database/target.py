@@ -135,7 +135,7 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
     """Return the target for the object that a caller passed to `using()`.
 
     The object may be a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, or a Django
-    connection or alias. `dialect` is the dialect of this schema that the database probably has. Raises InvalidTarget,
+    connection or alias. `dialect` is the dialect for this schema that the database probably uses. Raises InvalidTarget,
     which says what to pass instead, for anything without an open transaction.
     """
     target = _wrap(using, schema, dialect)
@@ -146,9 +146,9 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
 class SqlalchemyTarget(Target):
     """A SQLAlchemy Connection. A connection that outboxq opened does not need `check`.
 
-    Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy
-    still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the engine
-    echoes, or if its cursor events have a listener, for example for tracing, our statements use SQLAlchemy's cursor.
+    Statements go to the driver's cursor, because SQLAlchemy's layers cost more than claiming one task. SQLAlchemy still
+    does its part: it raises the errors, notices a lost connection, and begins the transaction. If the engine echoes, or
+    if its cursor events have a listener, for example for tracing, our statements use SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
@@ -222,7 +222,7 @@ class SqlalchemyTarget(Target):
             raise InvalidTarget(advice(self.connection.dialect.driver))
 
     def has_real_savepoints(self) -> bool:
-        """Return False on a SQLite connection whose driver would commit at the end of the first savepoint."""
+        """Return False for an SQLite connection whose driver would commit at the end of the first savepoint."""
         raw = self._raw()
         return not (isinstance(raw, sqlite3.Connection) and _begins_by_itself(raw))
 
@@ -401,8 +401,8 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an instance of the class of that name in `sqlalchemy.orm`. Such an object cannot exist
-    unless the module is imported.
+    """Return whether this is an instance of the class `name` in this module of `sqlalchemy.orm`. Such an object cannot
+    exist unless the module is imported.
 
     A process that does not use sessions is thus spared the import, which takes a quarter as long as importing
     SQLAlchemy.
@@ -431,7 +431,7 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
 
 
 def major_of(connection: Connection) -> int:
-    """Return the major version of the server."""
+    """Return the server's major version."""
     version = connection.dialect.server_version_info
     return int(version[0]) if version else 0
 

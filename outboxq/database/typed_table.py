@@ -65,7 +65,7 @@ def _named(key: str, column: Column[Any]) -> Column[Any]:
 
 
 def storage_of(table: Table) -> Mapping[str, float]:
-    """Return PostgreSQL's storage parameters for a table, which are empty for the server's defaults."""
+    """Return PostgreSQL's storage parameters for a table; empty if the table uses the server's defaults."""
     return table.info.get(_STORAGE, {})  # type: ignore[no-any-return]
 
 

@@ -161,7 +161,7 @@ class Store(Answering, Claiming):
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
     error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start. With
-    ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor retries.
+    ``using=``, a method runs in that connection's transaction instead. It then neither commits nor retries.
     """
 
     _noun = "the store"
@@ -285,8 +285,8 @@ class Store(Answering, Claiming):
 
 
 def in_the_store(name: str) -> str:
-    """Return the correct way to write an attribute of the store that was looked up on the outbox; "" if the store does
-    not have it.
+    """Return the correct way to write a store attribute that was looked up on the outbox; "" if the store does not have
+    it.
     """
     if name not in FOR_APPLICATIONS:
         return ""

@@ -31,7 +31,7 @@ KEPT = timedelta(days=90)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _AT_ONCE = 1_000
 _LONGEST = 1_000
-"""Maximum number of bytes of a name or a reason."""
+"""Maximum length of a name or a reason, in bytes."""
 
 
 class Actions:
@@ -51,9 +51,9 @@ class Actions:
     ) -> T:
         """Make a change and record it in one transaction, and return what `change` returns.
 
-        `change` is called with the open transaction, which it passes on as `using` to the methods of the store.
-        `number` returns the number of changes to record. If that is 0, nothing is recorded. `replaced` returns the
-        former values, which are added to the record's details. If `change` raises an error, nothing is written.
+        `change` is called with the open transaction, which it passes on as `using` to the store's methods. `number`
+        returns the number of changes to record. If that is 0, nothing is recorded. `replaced` returns the former
+        values, which are added to the record's details. If `change` raises an error, nothing is written.
         """
         made: builtins.list[T] = []
 
@@ -70,13 +70,13 @@ class Actions:
         return self._store.run(work, using=using, done=done)
 
     def adding(self, action: NewAction) -> Callable[[Target, int], None]:
-        """Return the `on_change` callback of a bulk change, which adds the number of tasks in each transaction to the
+        """Return the `on_change` callback for a bulk change. It adds the number of tasks in each transaction to the
         record.
         """
         return partial(self._add, action)
 
     def adding_to(self, action_id: UUID) -> Callable[[Target, int], None]:
-        """Return the `on_change` callback of a bulk change that another process has recorded; see `begin`."""
+        """Return the `on_change` callback for a bulk change that another process has recorded; see `begin`."""
 
         def add(target: Target, number: int) -> None:
             target.run(count_up, {"id": action_id, "changed": number})
@@ -121,7 +121,7 @@ class Actions:
         return [_action_of(row) for row in rows]
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
-        """Delete the records from before this time, except those of the last 90 days."""
+        """Delete the records written before this time, except those from the last 90 days."""
         values = {"older": before, "least": -KEPT.total_seconds(), "limit": _AT_ONCE}
         gone = _AT_ONCE
         while gone == _AT_ONCE and not stop():
@@ -187,17 +187,17 @@ def one(_: Grammar) -> sa.Select[Any]:
 
 
 def newest(_: Grammar) -> sa.Select[Any]:
-    """Select a page of the records that match, newest first."""
+    """Select a page of the matching records, newest first."""
     return _page()
 
 
 def newest_of_target(_: Grammar) -> sa.Select[Any]:
-    """Select a page of the records of :target that match, newest first."""
+    """Select a page of the matching records for :target, newest first."""
     return _page().where(_action.target == _written["target"])
 
 
 def prune(g: Grammar) -> Statement:
-    """Delete up to :limit records from before :older that are older than :least seconds."""
+    """Delete up to :limit records written before :older that are older than :least seconds."""
     is_old = sa.and_(_action.at < _older, _action.at < g.later(g.now, _least))
     some = sa.select(_action.id).where(is_old).limit(limit)
     return sa.delete(operator_actions).where(_action.id.in_(some)).returning(_action.id)

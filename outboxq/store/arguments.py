@@ -1,4 +1,5 @@
-"""Check the arguments of the store before a transaction begins, and declare the statement parameters that take them.
+"""Check the arguments to the store's methods before a transaction begins, and declare the statement parameters that
+take them.
 
 Each check returns the argument, or raises InvalidArgument.
 """
@@ -67,9 +68,7 @@ def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
 
 
 def state_of(given: Waiting | str | None) -> Waiting | None:
-    """Return the state of a Ready task that was given as a Waiting or as its text. Raises InvalidArgument for anything
-    else.
-    """
+    """Return a Ready task's state that was given as a Waiting or as its text. Raises InvalidArgument for anything else."""
     return None if given is None else choice(Waiting, given, "waiting")
 
 

@@ -39,7 +39,8 @@ class FailureLog:
         """True if the current failure was logged, so its end has to be logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
-        """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
+        """Log `what` ("claiming failed; no task was started") and the error, unless this kind of error was logged
+        within the last minute.
 
         `fields` are the fields of the log record if a single task caused the failure.
         """
@@ -78,10 +79,10 @@ class FailureLog:
 def say(
     log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Log `what` and the error in one line. `fields` are the fields of a log record about a task; the exception is
+    """Log `what` and the error on one line. `fields` are the fields of a log record about a task; the exception is
     added to them.
 
-    The traceback, with the whole SQL, is logged at DEBUG. The traceback of an error that comes neither from the
+    The traceback, with the whole SQL, is logged at DEBUG level. The traceback of an error that comes neither from the
     database nor from outboxq is logged with the line, because such an error is a bug.
     """
     extra = None if fields is None else {**fields, "exception": exception_field(error)}
@@ -93,7 +94,7 @@ def say(
 
 
 def sentence(error: BaseException) -> str:
-    """Return the error in one line. For a database error, this is the message from the server or the driver, without
+    """Return the error on one line. For a database error, this is the message from the server or the driver, without
     the statement.
     """
     cause, text = getattr(error, "orig", None) or error, _first_line(error)

@@ -46,7 +46,7 @@ _SHARE = 1.5
 _FEWEST, _MOST = 50, 2000
 _BATCH_SECONDS = 0.05
 """The target time for a batch on PostgreSQL. Alongside a running claim loop, 13,291 tasks a second were deleted,
-compared with 1,991 in batches of 50 with pauses, and the p99 of a claim was 1.10 times its value before the prune:
+compared with 1,991 in batches of 50 with pauses, and the p99 claim time was 1.10 times its value before the prune:
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
@@ -77,19 +77,19 @@ def prune(
     took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks that takes
     about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
     the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
-    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task of a batch or a chain is
-    deleted only if the batch also ended before that time and the tasks after it have completed or were cancelled; a
+    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a chain is
+    deleted only if the batch also ended before that time and the tasks after it have completed or been cancelled; a
     Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers,
-    skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those of
+    skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those from
     the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is.
     With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the
     number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
-    during a drop, which takes about as long as reading the partition's tasks once. Therefore partitions are not dropped
-    if `using` is given. Then the rows of the other partitions are deleted. With `whole_partitions`, these rows are left
-    to later drops, so tasks may be kept longer, by up to the period of one partition.
+    during a drop, which takes about as long as reading the partition's tasks once. Therefore, partitions are not
+    dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With `whole_partitions`,
+    these rows are left to later drops, so tasks may be kept longer, by up to one partition's period.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
@@ -132,8 +132,8 @@ class Pace:
     """The number of tasks that the next batch deletes, and the pause after it."""
 
     def __init__(self, *, batch: int | None, pause: timedelta | float | None, one_writer: bool) -> None:
-        """`one_writer` means that a batch blocks all other writers. Raises InvalidArgument for a batch below 1 or a
-        negative pause.
+        """`one_writer` means that a batch blocks all other writers. Raises InvalidArgument for a batch size below 1 or
+        a negative pause.
         """
         self._adapts = batch is None and not one_writer
         self._pause = None if pause is None else duration(pause, "pause").total_seconds()
@@ -206,7 +206,7 @@ def _delete(
 
 
 def _closed(store: Transactions, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:
-    """Return the ranges of ids outside the partitions that a later prune will drop."""
+    """Return the id ranges outside the partitions that a later prune will drop."""
     layout = TimePartitions(store).layout(using)
     low, ranges = _NIL, []
     for one in layout.partitions if layout else ():
@@ -348,7 +348,7 @@ class TimePartitions:
         return self._briefly(work, done=lambda target: None if _has(target, one) else went)
 
     def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
-        """Run work that locks whole tables. All other sessions queue behind such a lock, so an attempt is given up
+        """Run work that locks whole tables. All other sessions queue behind such a lock, so each attempt is abandoned
         quickly, and repeated after a pause.
         """
         stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self._store.gone)
@@ -382,8 +382,8 @@ def delete_old(g: Grammar) -> Transition:
     A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is
     locked is skipped and returned without a status, because another transaction is taking the key over.
 
-    Ids contain their time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at` is not
-    needed. The statement does not wait for locks, so transactions that lock keys in key order never wait for a
+    Ids contain their creation time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at`
+    is not needed. The statement does not wait for locks, so transactions that lock keys in key order never wait for a
     transaction that is waiting for them.
     """
     key = tables.idempotency_keys.c.task_execution_id

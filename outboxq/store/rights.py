@@ -24,7 +24,7 @@ _MOST = 3
 
 
 class RunsTransactions(Protocol):
-    """The methods of a store that are needed to read and grant privileges."""
+    """The store methods that are needed to read and grant privileges."""
 
     schema: str | None
 
@@ -51,7 +51,7 @@ class Rights:
         """
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted if the role of the transaction is not permitted to enqueue with these features."""
+        """Raise NotPermitted if the transaction's role is not permitted to enqueue with these features."""
         if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
@@ -85,8 +85,8 @@ class Rights:
             raise complaint(lacking, role, enqueues or ()) from error
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
-        """Return the GRANT statements that give the database role `name` the privileges of `role` in the schema of the
-        tables. They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given
+        """Return the GRANT statements that give the database role `name` the privileges of `role` in the tables'
+        schema. They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given
         for a role other than a producer, and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
@@ -146,8 +146,8 @@ class Rights:
 
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
-    """Return a row for each of these privileges that the role of the transaction, or `grantee`, lacks. This never
-    raises an error.
+    """Return a row for each of these privileges that the transaction's role, or `grantee`, lacks. This never raises an
+    error.
     """
     if not target.dialect.has_roles:
         return []
@@ -206,7 +206,7 @@ _grantee = sa.bindparam("grantee", None, type_=sa.Text)
 
 
 def grant(right: Right, schema: str, role: str) -> str:
-    """Return the statement that grants the privilege on an object of `schema`, with every identifier in quotes."""
+    """Return the statement that grants the privilege on an object in `schema`, with every identifier in quotes."""
     from psycopg import sql  # imported here, because most programs that import this module do not use PostgreSQL
 
     where = {
@@ -246,8 +246,8 @@ def select_role(_: Grammar) -> sa.Select[Any]:
 def missing(g: Grammar) -> sa.Select[Any]:
     """Select the given privileges that :grantee, or the current role, lacks in our schema, and the name of that role.
 
-    If our statements find the tables through the search path, this also selects the tables that a table in another
-    schema hides (`hidden_by`).
+    If our statements find the tables through the search path, this also selects the tables that are hidden by a table
+    in another schema (`hidden_by`).
 
     The statement returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role
     without any privileges.

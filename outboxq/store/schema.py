@@ -1,4 +1,4 @@
-"""Check that the tables of a store exist and fit this code, and explain errors due to missing tables."""
+"""Check that a store's tables exist and fit this code, and explain errors due to missing tables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], st
     """Return the revision of the tables and the oldest code that they support; (None, None) if there are no tables.
 
     Columns are looked up before they are read, because an error would abort the caller's transaction. Raises
-    SchemaOutOfDate for the tables of an unreleased version. `place` returns the name of the database for the error.
+    SchemaOutOfDate for tables from an unreleased version. `place` returns the database's name for the error.
     """
     columns = {row["name"] for row in run(version_columns)}
     if version_table.c.oldest_code.name not in columns:  # so far, Alembic has created only the table
@@ -74,14 +74,12 @@ def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], st
 
 
 def version(_: Grammar) -> sa.Select[Any]:
-    """Select the revision of our schema, the oldest code that it supports, and the fingerprint of the text of revision
-    0001.
-    """
+    """Select the revision of our schema, the oldest code that it supports, and the fingerprint of revision 0001's text."""
     return sa.select(version_table)
 
 
 def version_columns(g: Grammar) -> sa.Select[Any]:
-    """Select the names of the columns of the version table."""
+    """Select the version table's column names."""
     return g.columns_of(VERSION_TABLE)
 
 

@@ -1,4 +1,4 @@
-"""Write the rows of a task: execution, outbox entry, dead letter, events and partition key.
+"""Write a task's rows: execution, outbox entry, dead letter, events and partition key.
 
 Which rows are written depends on the task's new status. A Failed task gets a dead letter, and a Ready task an outbox
 entry. A task that has ended frees its key or holds it.
@@ -38,7 +38,7 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns given to an enqueue that are not columns of the execution. They determine the times in its outbox entry."""
+"""Columns passed to an enqueue that are not columns of the execution. They determine the times in its outbox entry."""
 _GIVEN = """
     id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
     partition_key on_dead_letter topic expires_at expires_seconds
@@ -47,15 +47,15 @@ NEW_TASK: Columns = {
     name: _ONLY_GIVEN[name] if name in _ONLY_GIVEN else parameter_type(task_executions.c[name].type)
     for name in dict.fromkeys([*_GIVEN.split(), *OPTION_COLUMNS.values()])
 }
-"""The columns of the rows that are given to an enqueue, in order. Further options come last."""
+"""The columns of the rows that are passed to an enqueue, in order. Further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
-"""Columns that usually have one value in a whole batch, because tasks that are written together are usually calls of
+"""Columns that usually have one value throughout a batch, because tasks that are written together are usually calls to
 one function with the same options.
 """
 
 IDS: Columns = {"id": sa.Uuid()}
-"""The columns of a relation of ids."""
+"""The columns of a relation that holds only ids."""
 
 KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 """The columns that an outbox entry has in common with its execution."""
@@ -66,7 +66,7 @@ CARRIED = tuple(
 _NO_WORKER = sa.null()
 
 _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
-"""The field of a NewTask for each column given to an enqueue."""
+"""The NewTask field for each column passed to an enqueue."""
 _HINTS = get_type_hints(NewTask)
 _SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
 _PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
@@ -87,12 +87,12 @@ _PLAIN_SPANS = [name for at, name in enumerate(NEW_TASK) if at in _SPANS and nam
 
 
 def pack_ids(target: Target, name: str, several: Iterable[UUID]) -> dict[str, Any]:
-    """Return the parameters of the relation `name`, whose only column holds these ids."""
+    """Return the parameters for the relation `name`, whose only column holds these ids."""
     return target.dialect.pack(name, IDS, [(one,) for one in several])
 
 
 def row(task: NewTask) -> tuple[object, ...]:
-    """Return the columns of `NEW_TASK`."""
+    """Return the task's values for the columns of `NEW_TASK`."""
     cells = list(_cells(task))
     for at in _SPANS:
         if (span := cells[at]) is not None:
@@ -105,7 +105,7 @@ def row(task: NewTask) -> tuple[object, ...]:
 
 
 def alike_rows(tasks: Sequence[NewTask]) -> Alike:
-    """Return the columns of `NEW_TASK` for tasks that differ only in their ids and arguments."""
+    """Return the tasks' values for the columns of `NEW_TASK`. The tasks differ only in their ids and arguments."""
     ids = [task.id for task in tasks]
     cells = {**dict(zip(NEW_TASK, row(tasks[0]), strict=True)), "id": ids, "args": [task.args for task in tasks]}
     if tasks[0].pipeline_execution_id is not None:
@@ -121,7 +121,7 @@ def is_plain(task: NewTask) -> bool:
 
 
 def plain_columns(task: NewTask) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK` except those in `OWN`, by name."""
+    """Return the task's values for the columns of `PLAIN_TASK` except those in `OWN`, by column name."""
     columns = {name: cell for name, cell in zip(PLAIN_TASK, _plain_cells(task), strict=True) if name not in OWN}
     for name in _PLAIN_SPANS:
         if (span := columns[name]) is not None:
@@ -130,7 +130,9 @@ def plain_columns(task: NewTask) -> dict[str, Any]:
 
 
 def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK` and the values of every statement. `columns` are the columns already known."""
+    """Return the task's values for the columns of `PLAIN_TASK`, and `values`, the parameters of every statement.
+    `columns` are the values that `plain_columns` has returned.
+    """
     row = {**columns, **values, "id": task.id, "args": task.args, "headers": task.headers}
     if (now := values["now"]) is not None and task.available_at is None:
         row["available_at"] = now + task.delay  # the clock is Python's
@@ -140,7 +142,7 @@ def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, An
 def new_entry(
     g: Grammar, task: Any, batch: sa.FromClause, rows: sa.FromClause, *where: sa.ColumnElement[bool]
 ) -> Statement:
-    """Insert the outbox entries of these rows of the batch. `task` has the columns of a new task."""
+    """Insert the outbox entries for these rows of the batch. `task` has the columns of a new task."""
     values = {
         "task_execution_id": task.id,
         "queue": task.queue,
@@ -191,7 +193,8 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
 
 
 def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
-    """Insert the Created events of the tasks that have an entry. Each contains the due time, the position, and `asked`.
+    """Insert the Created events for the tasks that have an entry. Each contains the due time, the position, and
+    `asked`.
 
     `asked` contains the members that name an idempotency key; they are NULL for a task without a key. `verify` reads
     the position and the key to check that they are not lost. Most tasks have neither, and so do not cost anything
@@ -224,8 +227,8 @@ def event(
     worker_id: sa.ColumnElement[Any] = _NO_WORKER,
     lease_token: sa.ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
-    """Insert one event for each of `rows` (None: only one). `task` has the columns that name the task; the last two
-    arguments name a claim.
+    """Insert one event for each of `rows` (None: only one). `task` has the columns that identify the task; the last two
+    arguments identify a claim.
     """
     values = {
         "pipeline_execution_id": task.pipeline_execution_id,
@@ -277,7 +280,7 @@ def dead_letter(g: Grammar, execution: Any, rows: sa.FromClause, *, exception: s
 
 
 def dead_letter_gone(g: Grammar, execution: Any) -> Statement:
-    """Delete the dead letter of the task."""
+    """Delete the task's dead letter."""
     return sa.delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
 
 
@@ -350,8 +353,8 @@ def rescheduled(
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:
-    """Return the data of an event as JSON. Characters that databases cannot store are replaced, so that the reason for
-    a failure can always be written.
+    """Return an event's data as JSON. Characters that databases cannot store are replaced, so that the reason for a
+    failure can always be written.
     """
     return json.dumps(_storable(data)) if data else None
 

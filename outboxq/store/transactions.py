@@ -1,4 +1,4 @@
-"""Run the transactions of a store: begin, end and retry them."""
+"""Run a store's transactions: begin, end and retry them."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Transactions:
     ) -> None:
         """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
-        Once `gone` is set, failed transactions are not retried, because the owner of the store has no time left.
-        `hurried` transactions retry much sooner to get SQLite's single lock, and so overtake others.
+        Once `gone` is set, failed transactions are not retried, because the store's owner has no time left. `hurried`
+        transactions retry much sooner to get SQLite's single lock, and so overtake others.
         """
         self.engine = engine
         self.schema = schema
@@ -119,7 +119,7 @@ class Transactions:
 
     @cached_property
     def _options(self) -> Mapping[str, Any]:
-        """Execution options for the connections of the store."""
+        """Execution options for the store's connections."""
         return connection_options(self.bound_engine)
 
     @cached_property
@@ -168,7 +168,7 @@ class Transactions:
         return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
-        """Return the same store on reserved connections (`engine.reserve`), with these options of `__init__`."""
+        """Return the same store on reserved connections (`engine.reserve`), with these arguments to `__init__`."""
         engine = self.reserve_engine()
         hurried = hurried and self.dialect.one_writer  # a server that is down must not be flooded
         if hurried:
@@ -254,8 +254,8 @@ class Transactions:
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """Return the caller's transaction. Raises an error, while the transaction is still usable, if its database is
-        another one or lacks our tables, or if (with `enqueues`) its role lacks a privilege.
+        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it belongs to
+        another database, if our tables are missing, or if (with `enqueues`) its role lacks a privilege.
         """
         dialect = None if self.engine is None else self.dialect
         target = target_of(using, schema=self.schema, dialect=dialect)
@@ -323,7 +323,7 @@ class Transactions:
             if not is_midway:
                 raw.rollback()
             if is_midway or self.dialect.is_of_standby(error, raw):
-                connection.invalidate(error)  # another host of the URL may be the primary now
+                connection.invalidate(error)  # another host in the URL may be the primary now
         except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
             log.debug("the rollback failed: %s", failed)
         except BaseException as interruption:
@@ -412,7 +412,8 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Have sleeping workers notified, after the commit, that tasks became claimable without an insert.
 
-        Call this after the change. It does nothing for a database that cannot notify, because workers watch the file.
+        Call this after the change. It does nothing for a database that cannot notify, because its workers watch the
+        file.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:

@@ -65,7 +65,9 @@ class Begin(StrEnum):
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
-    """Maps each function that builds a statement to the statement of one dialect. Each is compiled on first use."""
+    """Maps each function that builds a statement to the statement for one dialect. Each statement is compiled on first
+    use.
+    """
 
     def __init__(self, compile_: Callable[[Builder], Prepared | Plan]) -> None:
         super().__init__()
@@ -135,7 +137,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Return the parameters of `grammar.rows(name, columns)`."""
+        """Return the parameters for `grammar.rows(name, columns)`."""
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
@@ -216,17 +218,17 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_spoilt(self, raw: Any) -> bool:
-        """Return whether an error has ended the transaction of a driver's connection, or aborted it."""
+        """Return whether an error has ended or aborted a driver connection's transaction."""
 
     def is_aborted(self, raw: Any) -> bool:  # noqa: ARG002
         """Return whether a driver's connection is lost, or refuses further statements until its transaction is rolled back."""
         return False
 
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
-        """Return whether an external error ended the transaction of a driver's connection: `error`, or an error that
-        led to it.
+        """Return whether an external error ended a driver connection's transaction: `error`, or an error that led to
+        it.
 
-        `known` contains errors of this same connection. Any other error must have aborted its transaction, because a
+        `known` contains errors from this same connection. Any other error must have aborted its transaction, because a
         handler may have more than one connection.
         """
         spoilt, gone = self.is_spoilt(raw), getattr(raw, "closed", False)
@@ -258,8 +260,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
-        """Return the messages that begin our transaction on a connection without an open one; `info` is SQLAlchemy's
-        record of the connection, and `major` the version of its server.
+        """Return the messages that begin our transaction on a connection without an open transaction; `info` is
+        SQLAlchemy's record of the connection, and `major` its server's major version.
         """
 
     @abstractmethod
@@ -299,12 +301,12 @@ class Dialect(ABC):
         """
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
-        """Add a remedy to the error of a failed statement, or raise a better error. `raw` returns the driver's
+        """Add a remedy to the error from a failed statement, or raise a better error. `raw` returns the driver's
         connection.
         """
 
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
-        """Apply the settings with which our transactions begin to the connections of an engine that only we use."""
+        """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Make the connections of an engine that only we use give up waiting for a lock early, and then request it
@@ -365,7 +367,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def plan(self, transition: Transition) -> Plan:
-        """Return how a transition runs on this database."""
+        """Return the plan for running a transition on this database."""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -26,9 +26,9 @@ OF_BATCHES = {
     tables.task_batch_changes.name: "task_batch_changes_count",
     tables.task_batches.name: "task_batches_advance",
 }
-"""The triggers that count the finished tasks of batches, by their tables."""
+"""The triggers that count the finished tasks in batches, by table."""
 OF_RELAYS = {tables.relay_messages.name: "relay_messages_notify"}
-"""The trigger that wakes the senders of relays (PostgreSQL), by its table."""
+"""The trigger that wakes relay senders (PostgreSQL), by table."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
 _NAMED = tuple(
@@ -43,9 +43,7 @@ _schema = sa.table("sqlite_master", *map(sa.column, ("type", "name", "tbl_name")
 
 
 def _of_server(name: str, /, **columns: TypeEngine[Any] | None) -> sa.TableClause:
-    """Return a table of PostgreSQL's catalogue with these columns. A type of None means that the type does not
-    matter.
-    """
+    """Return a PostgreSQL catalogue table with these columns. A type of None means that the type does not matter."""
     return sa.table(name, *(sa.column(key, kind) for key, kind in columns.items()), schema="pg_catalog")
 
 
@@ -92,7 +90,7 @@ _attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text())
 
 
 def missing_from_sqlite() -> sa.Select[Any]:
-    """Select the missing indexes and triggers of our tables. Indexes of constraints cannot be dropped."""
+    """Select the missing indexes and triggers of our tables. Indexes that belong to constraints cannot be dropped."""
     expected = _expected(_indexes)
     found = sa.select(_schema.c.name).where(
         _schema.c.type == text_literal("index"),

@@ -2,7 +2,7 @@
 receiving (PostgreSQL).
 
 The channel is named after the schema in which the outbox table is now. So the name is the same for programs that find
-the table by a search path, for programs that name the schema, and for the trigger itself.
+the table through a search path, for programs that name the schema, and for the trigger itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..tables import sleeping_workers, task_outbox
 from .catalogue import fires, pg_class, pg_namespace
 
 SETTING = "outboxq.notify"
-"""The setting of a transaction, a role or a database: `always`, `off`, or a proof."""
+"""The setting for a transaction, a role or a database: `always`, `off`, or a proof."""
 
 PROOF = "proof "
 """The beginning of a proof. The listener adds a random word to it."""
@@ -31,7 +31,7 @@ EVERYBODY, ANSWERED, AT = "*", "-", "@"
 """The beginnings of a notification to every worker, of a notification that reports an answered call, and of a time."""
 
 RELAYED = ">"
-"""The beginning of a notification to the senders of a relay. The relay's name follows it."""
+"""The beginning of a notification to a relay's senders. The relay's name follows it."""
 
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
@@ -89,9 +89,9 @@ def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def wake(g: Grammar) -> sa.Select[Any]:
-    """Notify the workers that are sleeping until there is work in these queues. The trigger notifies them about
-    inserts. This statement is for tasks that become claimable in other ways. Run it after the writes that it announces,
-    so that the transaction has its id before it looks for sleeping workers.
+    """Notify the workers that are sleeping until there is work in these queues. The trigger notifies them of inserts.
+    This statement is for tasks that become claimable in other ways. Run it after the writes that it announces, so that
+    the transaction has its id before it looks for sleeping workers.
     """
     queues = given_queues(g)
     sleeps = sa.select(sleeping_workers.c.queue).where(_sleeps(g, queues))
@@ -107,7 +107,7 @@ def wake(g: Grammar) -> sa.Select[Any]:
 
 
 def call(g: Grammar) -> sa.Select[Any]:
-    """Call two of the workers that sleep on each of these queues, and name one that checks later, as the trigger
+    """Call two of the workers that are sleeping on each of these queues, and name one that checks later, as the trigger
     does.
     """
     queues, sleeper = given_queues(g), sleeping_workers.c

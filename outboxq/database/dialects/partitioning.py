@@ -33,7 +33,7 @@ from .time_partitions import PARTITIONED
 FIRST, DEFAULT = "first", "default"
 SEQUENCE = "execution_events_sequence_num_seq"
 PARTITION_NAME = re.compile(rf"({'|'.join(table.name for table in PARTITIONED)})_({FIRST}|{DEFAULT}|p\d{{8}})")
-"""Pattern of the names of outboxq's partitions."""
+"""Pattern for the names of outboxq's partitions."""
 
 _BOUND = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'(.+)')\) TO \('(.+)'\)")
 
@@ -91,7 +91,7 @@ class Partitioning:
         pairs: dict[str, Partition] = {}
         for row in rows:
             name = row["name"].removeprefix(f"{row['parent']}_")
-            # Another transaction is currently dropping a partition without a bound.
+            # A partition without a bound is currently being dropped by another transaction.
             if (bound := _BOUND.fullmatch(row["bound"] or "")) is not None:
                 lower, upper = UUID(bound[1]) if bound[1] else UUID(int=0), UUID(bound[2])
                 pairs[name] = Partition(name=name, schema=row["schema"], lower=lower, upper=upper)
@@ -103,7 +103,9 @@ class Partitioning:
         )
 
     def prepared(self, build: Callable[[Grammar, FromClause, FromClause], Statement], one: Partition) -> Prepared:
-        """Prepare a statement about a partition. It is built from the tables of the partition's tasks and events."""
+        """Prepare a statement about a partition. It is built from the tables that hold the partition's tasks and
+        events.
+        """
         tasks, events = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
         return self._dialect.prepare(build(self._dialect.grammar, tasks, events))
 
@@ -329,7 +331,7 @@ def _overlaps(period: Period, one: Partition) -> bool:
 
 
 def _storage(table: Table) -> tuple[str, ...]:
-    """Return the storage parameters of the tables that hold the rows. The parent of the partitions has no storage
+    """Return the storage parameters of the tables that hold the rows. The partitions' parent does not have storage
     parameters.
     """
     storage = storage_of(table)

@@ -1,8 +1,8 @@
 """Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or
 sqlite3's.
 
-One object serves every kind of caller's connection, at a third of the cost of executing the construct. `Prepared` is a
-single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
+One object serves every kind of caller's connection, at a third of the cost of executing the SQLAlchemy construct.
+`Prepared` is a single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Prepared:
         self._required: list[str] = []
         self._optional: list[str] = []
         self._defaults: dict[str, Any] = {}
-        """The parameters that are not required: optional parameters, and the constants of the text."""
+        """The parameters that are not required: optional parameters, and the constants in the text."""
         self.encoders: dict[str, Encoder] = {}
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
@@ -150,10 +150,11 @@ def _uuid(stored: object) -> UUID | UnreadableId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alike:
-    """A batch whose rows differ in only a few columns. It is neither taken apart into rows nor compared row by row."""
+    """A batch whose rows differ in only a few columns. It is neither split into rows nor compared row by row."""
 
     cells: Mapping[str, Any]
-    """Each column of the batch: the value of all rows or, for a column in `several`, the values in row order."""
+    """Each column of the batch: the value that all rows share or, for a column in `several`, the values in row order.
+    """
     several: frozenset[str]
     """The columns in which rows may differ. None of them is a constant column of the transition."""
 
@@ -205,8 +206,8 @@ class OneStatement(_Plan):
 
     `OneStatement.run` chooses a variant of the statement according to the batch, compiles it on first use, and runs it:
 
-    1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. Every column of a batch of
-       one is such a column, so the planner sees constants.
+    1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. In a batch
+       of one, every column is such a column, so the planner sees constants.
     2. A step whose condition is not met by any row of the batch is left out, because the server prepares even steps
        that find no rows.
     3. The last SELECT reads the step that the transition returns, and joins the columns of the joined steps by id.
@@ -253,7 +254,9 @@ class OneStatement(_Plan):
         return self._variant(constant, needless).run(execute, {**values, **batch})
 
     def _kind(self, rows: Batch) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the columns that hold one value in the whole batch, and the steps for which it has no row."""
+        """Return the columns that hold one value in the whole batch, and the steps whose condition none of its rows
+        meets.
+        """
         if isinstance(rows, Alike):
             return self._every_column - rows.several, self._needless(rows)
         if len(rows) == 1:
@@ -315,7 +318,7 @@ class RelationGrammar(Protocol):
 
 
 class Script(_Plan):
-    """A transition as a chain of statements on SQLite, which has no data-modifying CTEs.
+    """A transition as a chain of statements on SQLite, which does not have data-modifying CTEs.
 
     `Script.run` goes through the steps of the transition in order:
 
@@ -325,7 +328,8 @@ class Script(_Plan):
        earlier steps returned) are its parameters.
     4. It decodes the rows of the step that the transition returns, and adds the columns of the joined steps by id.
 
-    A transition whose statements read no relation, such as the enqueue of a plain task, is run without these steps.
+    A transition whose statements do not read any relation, such as the enqueue of a plain task, is run without these
+    steps.
 
     A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further forms, which
     return the same rows for less work:
@@ -399,7 +403,7 @@ class Script(_Plan):
         return self._outcome(found)
 
     def _outcome(self, found: Found) -> list[Row]:
-        """Return the decoded rows of the returned step, each with the columns of the joined steps' row that has the
+        """Return the decoded rows of the returned step, each with the columns of the joined steps' rows that have the
         same id.
         """
         if self._transition.returns is None:
@@ -416,7 +420,7 @@ class Script(_Plan):
 
 
 class _Step:
-    """A statement of the chain, in its three forms."""
+    """A statement in the chain, in its three forms."""
 
     def __init__(
         self,
@@ -446,9 +450,7 @@ class _Step:
         return self._form(rows) if self._constant else self.packed
 
     def form(self, found: Found, *, constant: bool) -> _Form:
-        """Return the form for these rows. `constant` says that the constant columns of the batch hold one value
-        each.
-        """
+        """Return the form for these rows. `constant` is True if the constant columns of the batch hold one value each."""
         if self.reads and all(len(found[name]) == 1 for name in self.reads):
             return self.single
         return self.constant if constant else self.packed

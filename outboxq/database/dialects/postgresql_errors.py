@@ -31,7 +31,7 @@ _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
 """A configured limit, such as temp_file_limit, which the statement exceeded."""
 _NO_ROOM = ("53", "58")
-"""Insufficient resources (a full disk, no memory), and errors of the operating system (I/O)."""
+"""Insufficient resources (a full disk, no memory), and operating-system errors (I/O)."""
 
 _PREPARED = frozenset({"26000", "42P05", "08P01"})
 """A prepared statement that is missing, already exists, or takes different parameters."""
@@ -143,7 +143,7 @@ def _driver_error(error: BaseException) -> BaseException | None:
 
 
 def add_hint(error: BaseException) -> None:
-    """Name the setting that caused the error of a prepared statement. Other errors are not changed."""
+    """Name the setting that caused a prepared-statement error. Other errors are not changed."""
     orig = getattr(error, "orig", None) or (error if isinstance(error, psycopg.Error) else error.__cause__)
     if getattr(orig, "sqlstate", None) not in _PREPARED or "prepared statement" not in str(orig):
         return

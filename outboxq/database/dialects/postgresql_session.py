@@ -43,7 +43,7 @@ _UNKNOWN: Final = "SQL_ASCII"
 # A handler may take as long as its own timeout allows. With our timeout, the handler would fail, because a pause would
 # close its connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
-# The duration of a migration or of a statement that reads whole tables depends on the size of the tables, so a limit of
+# The duration of a migration or of a statement that reads whole tables depends on the tables' size, so a limit set for
 # the role must not apply. A command sets its own limit (`statement_timeout` in base.py).
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
 # From version 17 on, a server can close the connection of a long transaction. Earlier versions do not know the setting.
@@ -55,15 +55,16 @@ WATCH_CLIENT: Final = (
 )
 """Make the server check every second, during the statements of this transaction, whether the client still exists.
 
-Without a timeout, the statement of a killed client would keep running, keep its locks and delay vacuum. A server on
-Windows cannot check, and refuses the setting.
+Without a timeout, a killed client's statement would keep running, keep its locks and delay vacuum. A server on Windows
+cannot check, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 # psycopg reads times only in ISO format, and our patterns have backslashes that are not escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 PLAN_ONCE: Final = "plan_cache_mode = force_generic_plan"
-# * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
-# * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then continues without that row.
+# * READ COMMITTED and short timeouts, whatever the engine's or the role's defaults are.
+# * A batch of task ends waits two seconds for a row that a stuck transaction has locked, and then continues without
+#   that row.
 # * Plans are index lookups, even if they were made and cached while a table was empty, as the tables of an idle queue
 #   are.
 # * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms compared with 0.9 ms) and does not
@@ -140,9 +141,10 @@ _COMMITS: Final[Mapping[Begin, str]] = {
 }
 """The value of `synchronous_commit` for transactions on connections that have our settings."""
 _KEY: Final = "outboxq_commits"
-"""The key in the `info` of a connection that has our settings: its current `synchronous_commit`."""
+"""The key under which the `info` of a connection with our settings holds its current `synchronous_commit`."""
 _DIRECT: Final = "outboxq_direct"
-"""The key in the `info` of a connection: True if there is no pooler between the connection and the server session."""
+"""The key of a flag in a connection's `info`: True if there is no pooler between the connection and the server session.
+"""
 
 
 def made_ours(url: URL) -> URL:
@@ -158,7 +160,7 @@ def set_up(engine: Engine) -> None:
 
 
 def keep_settings(engine: Engine) -> None:
-    """Apply our settings to the connections of our own engine."""
+    """Apply our settings to our own engine's connections."""
     if engine.pool.dispatch.reset or engine.pool.dispatch.checkin:
         return  # an application that resets its connections would undo the settings
     event.listen(engine, "connect", _apply_settings)
@@ -207,7 +209,7 @@ def is_marked(raw: psycopg.Connection[Any]) -> bool:
 
 
 def ensure_server(raw: Any) -> None:
-    """Raise UnsupportedDatabase unless the database of a driver's connection is UTF-8."""
+    """Raise UnsupportedDatabase unless the database behind a driver's connection uses UTF-8."""
     found = _told(raw, "server_encoding")
     if found is not None and found != _UTF8:
         raise UnsupportedDatabase(
@@ -217,7 +219,7 @@ def ensure_server(raw: Any) -> None:
 
 
 def ensure_readable(raw: Any) -> None:
-    """Raise the error of `ensure_server`, or InvalidTarget if a caller's connection does not have an encoding."""
+    """Raise the error from `ensure_server`, or InvalidTarget if a caller's connection does not have an encoding."""
     if not hasattr(raw, "info"):
         return
     ensure_server(raw)
@@ -288,7 +290,7 @@ def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
     A pooler has to issue its own cancel keys to its clients, because it could not otherwise tell which statement a
     cancel request belongs to. So the process id in the key differs from that of the process that answers. A statement
     prepared in one server session would be missing in the next session that the pooler lends us, or that session might
-    have another client's statement of the same name.
+    have another client's statement with the same name.
     """
     direct = record.info.get(_DIRECT)
     if direct is None:

@@ -47,7 +47,7 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
 
 
 def keep_settings(engine: Engine) -> None:
-    """Record how durably the connections of our own engine commit, so that `begin_statements` may vary it."""
+    """Record the commit durability of our own engine's connections, so that `begin_statements` may vary it."""
     event.listen(engine, "connect", _remember)
 
 
@@ -70,9 +70,9 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
     """Return the statements that begin a transaction. On our own connections, the transaction commits as
     durably as `begin` requires.
 
-    An asynchronous commit is in the log but not yet on disk, so a crash of the machine may undo it and everything after
-    it. A later flush by any connection includes this commit, because the log is a single file, which is read up to its
-    first gap.
+    An asynchronous commit is in the log but not yet on disk, so a machine crash may undo it and everything after it. A
+    later flush by any connection includes this commit, because the log is a single file, which is read up to its first
+    gap.
     """
     if (kept := info.get(_KEPT)) is not None:
         level = min(kept, _NORMAL) if begin in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS} else kept
@@ -113,7 +113,8 @@ def _begin(connection: Any) -> None:
     options = connection.get_execution_options()
     if options.get("isolation_level") == "AUTOCOMMIT":
         return
-    # SQLAlchemy restores the driver's own way of beginning after every AUTOCOMMIT use of a pooled connection.
+    # SQLAlchemy restores the driver's own way of beginning transactions after every AUTOCOMMIT use of a pooled
+    # connection.
     connection.connection.dbapi_connection.isolation_level = None
     connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")
 
@@ -146,7 +147,7 @@ def _read_leniently(text: bytes) -> str:
 
 def real_path(file: str) -> str:
     """Return the path that identifies connections to one file as connections to the same database."""
-    # A relative path depends on the current directory of the process, so it is made absolute outside the cache.
+    # A relative path depends on the process's current directory, so it is made absolute outside the cache.
     return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
 
 

@@ -42,8 +42,7 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to it. This takes one lookup in the directory, which lasts a
-        microsecond or two.
+        """Return True if the file's name still refers to it. This takes one directory lookup, a microsecond or two.
 
         Raises FileUnusable if the name no longer refers to a file.
         """
@@ -53,9 +52,7 @@ class OpenFile:
 
     @property
     def has_left_its_log(self) -> bool:
-        """Return True if the file's log or its index still has the name under which SQLite looks for the log of a new
-        file.
-        """
+        """Return True if the file's log or its index still has the name under which SQLite looks for a new file's log."""
         return any(
             mine is not None and mine == found for mine, found in zip(self.beside, _beside(self.path), strict=False)
         )
@@ -272,7 +269,7 @@ _UNDEFINED = ("no such table: ", "no such column: ")
 NO_TEXT = "Could not decode to UTF-8"
 """The beginning of the driver's error for bytes that are not text; the error has no code."""
 _FILE = "outboxq_file"
-"""The key in the `info` of a connection: its `OpenFile`."""
+"""The key under which a connection's `info` holds its `OpenFile`."""
 
 
 def _new_path(name: str, *, is_uri: bool) -> str | None:

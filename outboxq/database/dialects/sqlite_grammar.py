@@ -228,7 +228,7 @@ class SqliteGrammar(Grammar):
 
 
 class _SingleOrdinal(sa.Integer):
-    """The type of the ordinal of a single row."""
+    """The type of a single row's ordinal."""
 
 
 def _micros(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:

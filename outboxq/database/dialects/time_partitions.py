@@ -92,8 +92,8 @@ def scanning(_: Grammar) -> sa.Select[Any]:
 
 
 def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
-    """Select, for a partition, the number of tasks that may be dropped, the Failed tasks among them, the tasks to keep,
-    and the `sequence_num` of the last event.
+    """Select, for a partition, the number of tasks that may be dropped, the ids of the Failed tasks among them, the ids
+    of the tasks to keep, and the last event's `sequence_num`.
     """
     done, task = history.done(g, executions.c), executions.c
     columns: list[sa.ColumnElement[Any]] = [
@@ -206,7 +206,7 @@ def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
 
 
 def next_number(_: Grammar) -> sa.Select[Any]:
-    """Draw the next sequence_num of a table that has it as an identity."""
+    """Draw the next sequence_num of a table that has it as an identity column."""
     sequence = sa.func.pg_get_serial_sequence(
         sa.bindparam("table", type_=sa.Text, required=True), sa.literal_column("'sequence_num'")
     )
@@ -221,7 +221,7 @@ def set_number(_: Grammar) -> sa.Select[Any]:
 
 
 def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the privileges that the owner of a table has granted, one row each; `grantee` is None for PUBLIC."""
+    """Select the privileges that a table's owner has granted, one row each; `grantee` is None for PUBLIC."""
     owned = pg_class.alias("owned")
     given = sa.func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
     return (
@@ -239,7 +239,7 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the name of each trigger of a table, and the statement that creates it."""
+    """Select the name of each trigger on a table, and the statement that creates it."""
     return (
         sa.select(pg_trigger.c.tgname.label("name"), sa.func.pg_get_triggerdef(pg_trigger.c.oid).label("statement"))
         .where(pg_trigger.c.tgrelid == relation, ~pg_trigger.c.tgisinternal)
@@ -248,7 +248,7 @@ def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def owner(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the owner and the schema of a table."""
+    """Select a table's owner and schema."""
     return (
         sa.select(sa.func.pg_get_userbyid(pg_class.c.relowner).label("owner"), pg_namespace.c.nspname.label("schema"))
         .select_from(pg_class)

@@ -1,4 +1,4 @@
-"""Define the tables for operators: the counts of workers, samples of the waiting tasks, and the changes that people made."""
+"""Define the tables for operators: workers' counts, samples of the waiting tasks, and the changes that people made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tasks import metadata
 
 
 class TaskMetricsColumns(TypedColumns):
-    """A row for each queue and task, with the counts of one worker process in a span of time.
+    """A row for each queue and task, with one worker process's counts for a time span.
 
     Old rows are summed into rows for longer spans, up to an hour. In addition to these columns, the table has one for
     each bucket of the two histograms: `wait_0` and so on for the seconds from due time to start, `run_0` and so on for
@@ -33,8 +33,8 @@ class TaskMetricsColumns(TypedColumns):
     released = Column(Integer, nullable=False)
     lost = Column(Integer, nullable=False)
     timed_out = Column(Integer, nullable=False)
-    timed_out_last = Column(Integer, nullable=False)  # those of `timed_out` that no other attempt followed
-    wait_seconds = Column(Double, nullable=False)  # the sum over the attempts of the histogram
+    timed_out_last = Column(Integer, nullable=False)  # those in `timed_out` that no other attempt followed
+    wait_seconds = Column(Double, nullable=False)  # the sum over the attempts in the histogram
     run_seconds = Column(Double, nullable=False)
 
 

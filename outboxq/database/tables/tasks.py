@@ -1,4 +1,4 @@
-"""Define the tables of tasks, their events, queues, keys and workers, and the metadata of all tables.
+"""Define the tables for tasks, their events, queues, keys and workers, and the metadata for all tables.
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive
 it. `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes,
@@ -58,7 +58,7 @@ def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement
 
 
 task_position = Sequence("task_position", metadata=metadata)
-"""The sequence of `position` on PostgreSQL. The order of a key must not depend on the producers' clocks."""
+"""The sequence for `position` on PostgreSQL. The order of a key's tasks must not depend on the producers' clocks."""
 
 
 VERSION_TABLE = "outboxq_alembic_version"
@@ -71,7 +71,7 @@ version_table = Table(
 
 
 class OptionColumns(TypedColumns):
-    """The options of a task, `model.TaskOptions`, which every execution, subscription and schedule has."""
+    """A task's options (`model.TaskOptions`), which every execution, subscription and schedule has."""
 
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
@@ -121,9 +121,9 @@ task_executions = typed_table(
     metadata,
     TaskExecutionsColumns,
     *bounds.of("task_executions"),
-    # Half a page is free for the row versions of claim and completion, because a batch updates whole pages at once.
-    # When a queue is drained in batches of 100, only 49 % of the updates stay heap-only at 70, compared with 90 % at 50,
-    # with 17 % less WAL.
+    # Half a page is free for the row versions that claims and completions write, because a batch updates whole pages at
+    # once. When a queue is drained in batches of 100, only 49 % of the updates stay heap-only at 70, compared with 90 %
+    # at 50, with 17 % less WAL.
     storage={"fillfactor": 50},
 )
 
@@ -183,7 +183,7 @@ class TaskLeasesColumns(TypedColumns):
     lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
-    begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
+    begun = Column(Boolean)  # False: its handler has not begun, so its worker's death does not count against it
     progress = Column(Double)  # from 0 to 1; NULL: its handler has not reported any
     progress_note = Column(Text)
 
@@ -207,8 +207,8 @@ class ExecutionEventsColumns(TypedColumns):
     lease_token = Column(BigInteger)
     created_at = Column(BoundedInstant, nullable=False)
     # The transaction that wrote the event. Readers of the log stop before the oldest transaction that is still open,
-    # because the numbers are not in the order of commits. The PostgreSQL migration sets a default that fills it. It is
-    # NULL on SQLite, where transactions commit one after the other.
+    # because the numbers are not in commit order. The PostgreSQL migration sets a default that fills it. It is NULL on
+    # SQLite, where transactions commit one after the other.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -220,7 +220,7 @@ _is_end = (_event.event_type != EventType.CLAIMED.value) & _event.lease_token.is
 _is_other = _event.lease_token.is_(None)
 
 # Three disjoint indexes, so that an event costs one entry. A task's history is read through all three. The two unique
-# indexes make the log itself refuse a second claim or a second end of one lease token.
+# indexes make the log itself refuse a second claim or a second end under one lease token.
 _of_one_claim = (_event.task_execution_id, _event.lease_token)
 _partial_index("uq_execution_events_claim", *_of_one_claim, where=_is_claim, unique=True)
 _partial_index("uq_execution_events_end", *_of_one_claim, where=_is_end, unique=True)
@@ -285,7 +285,7 @@ partition_claims = typed_table(
 class TaskSubscriptionsColumns(OptionColumns):
     topic = Column(Text, primary_key=True)  # an exact topic, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
-    # The parameter of the task that takes the payload. NULL: the task belongs to a relay to a broker, which gets a message
+    # The task's parameter that takes the payload. NULL: the task belongs to a relay to a broker, which gets a message
     # instead of a task.
     parameter = Column(Text)
 
@@ -360,8 +360,8 @@ class WorkersColumns(TypedColumns):
 
 
 workers = typed_table("workers", metadata, WorkersColumns)
-# Finds the live workers without reading the workers that have ended. It does not contain what changes while a worker
-# lives (HOT).
+# Finds the live workers without reading the workers that have ended. It does not contain columns that change while a
+# worker lives (HOT).
 _partial_index("ix_workers_present", workers.c.id, where=workers.c.ended_at.is_(None))
 
 

@@ -26,7 +26,7 @@ class TaskBatchesColumns(TypedColumns):
     failed = Column(Integer, nullable=False)  # dead letters
     cancelled = Column(Integer, nullable=False)
     closed = Column(Boolean, nullable=False)  # False: the transaction that creates it has not ended
-    then_tasks = Column(Text)  # JSON array of the tasks that follow, in their order; NULL: none
+    then_tasks = Column(Text)  # JSON array of the tasks that follow, in order; NULL: none
     stage = Column(Integer, nullable=False)  # the number of these tasks that are enqueued
     runs_then = Column(Boolean, nullable=False)  # False: a person cancelled the batch, so these tasks are not enqueued
     cancel_requested_at = Column(BoundedInstant)
@@ -109,7 +109,7 @@ class TaskSchedulesColumns(OptionColumns):
     ends_at = Column(BoundedInstant)  # all ticks are before this time
     declared_by = Column(Text)  # the version of the code that declares it; NULL: it was stored at run time
     declaration = Column(Text)  # a digest of what the code declares, to detect changes; NULL: stored at run time
-    planted_until = Column(BoundedInstant, nullable=False)  # ticks up to here are planted or skipped
+    planted_until = Column(BoundedInstant, nullable=False)  # ticks up to this time are planted or skipped
     paused_at = Column(BoundedInstant)
     pause_reason = Column(Text)
     created_at = Column(BoundedInstant, nullable=False)

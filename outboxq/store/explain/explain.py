@@ -1,5 +1,5 @@
 """Explain one task, a page of tasks, or one task with all data for its page. This module reads the facts for the rules,
-and names the running task that a waiting task waits for.
+and names the running task that a task is waiting for.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TaskDetail:
     holds_key: bool
     """True for a dead letter that holds its partition key."""
     exception: str | None
-    """Class of the exception of a dead letter."""
+    """Class of a dead letter's exception."""
     idempotency_key: str | None
     lost_key: str | None
     """Idempotency key of a dead letter that now belongs to another task."""
@@ -108,9 +108,9 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
-    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. For the id of an
+    A task that follows a batch or another task in a chain and is not enqueued yet is explained too. For the id of an
     event, which is `Emitted.pipeline_execution_id`, the answer says why its relays have not published it. The answer is
-    read from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises TaskNotFound.
     """
     task_id = identifier(task_id)
 
@@ -214,14 +214,14 @@ def _task_of(row: Row) -> TaskExecution:
 
 
 def _newest(target: Target, task_id: UUID, limit: int) -> list[ExecutionEvent]:
-    """Return the newest events of a task, newest first."""
+    """Return a task's newest events, newest first."""
     return [event_of(row) for row in target.run(statements.select_recent_history, {"task_id": task_id, "limit": limit})]
 
 
 def _facts_of_one(
     store: Transactions, target: Target, task: TaskExecution, row: Row, named: Iterable[UUID | None] = ()
 ) -> Facts:
-    """Read the facts for one task, with the labels of the workers `named`."""
+    """Read the facts for one task, with the labels of the workers in `named`."""
     if task.status not in _UNFINISHED:
         return Facts(now=row["now"], labels=_registered(target, named, ())[0])
     entry = {name: row[f"entry_{name}"] for name in _FACTS}
@@ -258,8 +258,8 @@ def _facts(
 def _registered(
     target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]
 ) -> tuple[dict[UUID, str], dict[UUID, datetime]]:
-    """Return the labels of the registered workers among these, and the times at which they were last seen. Those of
-    `live` are already known.
+    """Return the labels of the registered workers among these, and the times at which they were last seen. Those of the
+    workers in `live` are already known.
     """
     found = {one.id: one.label for one in live}
     seen = {one.id: one.last_seen_at for one in live}
@@ -417,7 +417,7 @@ _available_at = sa.bindparam("available_at", type_=Instant, required=True)
 
 
 def waiting(g: Grammar) -> sa.Select[Any]:
-    """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its
+    """Select, for each waiting task in :tasks, its outbox entry, the head and the owner of its key, the settings of its
     queue, and the number of running tasks if the queue limits it.
 
     The columns are subqueries, so each task costs a few lookups, no matter how many tasks are waiting. The settings of
@@ -496,7 +496,7 @@ def one(g: Grammar) -> sa.Select[Any]:
 
 
 def labels(g: Grammar) -> sa.Select[Any]:
-    """Select the labels of the workers of :named that are registered, and the times at which they were last seen."""
+    """Select the labels of the registered workers in :named, and the times at which they were last seen."""
     return sa.select(workers.c.id, workers.c.label, workers.c.last_seen_at).where(
         g.among(workers.c.id, g.rows("named", IDS).c.id)
     )
@@ -513,7 +513,7 @@ def ahead(g: Grammar) -> sa.Select[Any]:
         _entry.priority >= _priority,
         sa.or_(_entry.priority > _priority, older),
     )
-    # The query has two parts, each of which has its own index.
+    # The query has two parts, each with its own index.
     parts = sa.union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
     counted = sa.select(parts.subquery("parts")).limit(sa.literal_column(str(MOST + 1))).subquery("counted")
     return sa.select(sa.func.count().label("tasks")).select_from(counted)

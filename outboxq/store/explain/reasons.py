@@ -34,7 +34,7 @@ class Reason(StrEnum):
     """The worker may be dead, but the lease has not expired."""
     RUNNING = "running"
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
-    """The task follows a batch or another task of a chain, and is not enqueued yet, or never will be."""
+    """The task follows a batch or another task in a chain, and is not enqueued yet, or never will be."""
     EXPIRED = "expired"
     RETRY_LATER = "retry_later", "waiting for its retry"
     DELAYED = "delayed"
@@ -47,7 +47,7 @@ class Reason(StrEnum):
     KEY_LIMIT = "key_limit", "limit of its key"
     """The number of running tasks with the concurrency key has reached its limit."""
     KEY_RATE = "key_rate", "rate of its key"
-    """The key has used up its starts."""
+    """The key has used up the starts that its rate limit allows."""
     CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"
     RATE_LIMIT = "rate_limit", "rate limit"
     NO_WORKER = "no_worker", "no worker on its queue"
@@ -60,12 +60,12 @@ class Reason(StrEnum):
     RELAY_PAUSED = "relay_paused", "relay paused"
     RELAY_UNSENT = "relay_unsent", "no worker serves its relay"
     RELAY_FAILING = "relay_failing", "its broker is unavailable"
-    """The broker of the relay has confirmed no event since a failure."""
+    """The relay's broker has not confirmed any event since a failure."""
     RELAY_REFUSED = "relay_refused", "refused"
     """The broker refused the event, which is now a dead letter."""
     RELAY_KEY_HELD = "relay_key_held", "a refused event holds its key"
     RELAY_BEHIND = "relay_behind", "behind an open transaction"
-    """An open transaction may still write an event that comes before it."""
+    """An open transaction may still write an event that comes before this one."""
     RELAY_DUE = "relay_due", "about to be published"
     RELAY_DISCARDED = "relay_discarded", "discarded"
     """The event was refused, and its dead letter was discarded."""
@@ -93,7 +93,7 @@ class Cure:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer of `explain`: the reason why a task is not running, and the commands that help."""
+    """The answer from `explain`: the reason why a task is not running, and the commands that help."""
 
     reason: Reason
     sentence: str
@@ -133,7 +133,7 @@ def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
 
 
 def of_lost(task_id: UUID) -> tuple[Cure, ...]:
-    """Return the command that takes a running task back from a worker that is lost."""
+    """Return the command that takes a running task back from a lost worker."""
     return cure_of("recover it from the lost worker", "task", "recover", task_id)
 
 

@@ -43,8 +43,8 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
     """Return why the relays have not published this event; None if it is not the id of an event.
 
     With several relays, the sentence names each of them, and the reason is the one to deal with first. Published events
-    leave no row in `relay_messages`. The whole table is read, because it has no index on event ids, which only this
-    function would need.
+    leave no row in `relay_messages`. The whole table is read, because it does not have an index on event ids. Only this
+    function would need one.
     """
     values = store.values(target, event_id=event_id)
     messages, tasks = target.run(messages_of_event, values), target.run(tasks_of_event, values)
@@ -65,7 +65,7 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
 
 
 def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
-    """Return the explanation of an event that has neither a message nor a task."""
+    """Return the explanation for an event that has neither a message nor a task."""
     if not is_uuid7(event_id) or event_id.int & FAMILY:
         return None
     if target.run(unrouted, {"pipeline_execution_id": event_id}):
@@ -129,7 +129,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
 
 
 def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanation:
-    """Return the explanation of a message whose key waits for an event that was refused before it."""
+    """Return the explanation for a message whose key waits for an event that was refused before it."""
     before = next(iter(target.run(task_that_holds, {"task_id": holding})), None)
     key = f"its partition key {message['partition_key']!r}"
     event = "an event" if before is None else f"the event {before['event_id']}"
@@ -143,7 +143,7 @@ def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanatio
 
 
 def _in_turn(store: Transactions, target: Target, message: Row, relay: str) -> Explanation:
-    """Return the explanation of a message that nothing in our tables holds back."""
+    """Return the explanation for a message that nothing in our tables holds back."""
     names = ("relay", "shard", "shards")
     asked = {**{name: message[name] for name in names}, "message_id": message["id"]}
     before = target.run(ahead, store.values(target, **asked))[0]["messages"]
@@ -259,7 +259,7 @@ def task_that_holds(_: Grammar) -> sa.Select[Any]:
 
 
 def ahead(_: Grammar) -> sa.Select[Any]:
-    """Count the messages of the shard before :message_id, up to MOST + 1."""
+    """Count the messages in the shard before :message_id, up to MOST + 1."""
     before = sa.select(_m.id).where(_m.relay == _relay, _m.slot % _shards == _shard, _m.id < _message_id)
     counted = before.limit(sa.literal_column(str(MOST + 1))).subquery("counted")
     return sa.select(sa.func.count().label("messages")).select_from(counted)

@@ -1,4 +1,4 @@
-"""Accept each message from another program once, and forget it when its retention time has passed."""
+"""Accept each message from another program only once, and forget it when its retention time has passed."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class InboxMessages:
     def accept(
         self, consumer: str, message_id: str, *, source: str = "", keep: timedelta | float = KEPT, using: object
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
+        """Record, in the transaction of `using`, that the consumer has this message. Returns False if the consumer
         already had the message.
 
         If another transaction is accepting the same message, the call waits until that transaction ends. A rollback
-        undoes the acceptance. Above READ COMMITTED, the database may raise a serialization failure instead. Raises
-        InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
+        undoes the acceptance. At isolation levels above READ COMMITTED, the database may raise a serialization failure
+        instead. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
         """
         name = f"message {str(message_id)[:200]!r}"
         for key, value in (("consumer", consumer), ("message_id", message_id)):
@@ -125,8 +125,8 @@ MESSAGES: Columns = {"consumer": sa.Text(), "source": sa.Text(), "message_id": s
 def accept(g: Grammar) -> Transition:
     """Write the message unless the consumer has it. Returns a row if it was written.
 
-    ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The statement does not return a
-    column, so that a consumer does not need the privilege to read other consumers' messages.
+    ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The statement does not return any
+    columns, so that a consumer does not need the privilege to read other consumers' messages.
     """
 
     def accepted(_: Relations) -> Statement:

@@ -9,15 +9,15 @@ transactions have their own ids (`Grammar.identified`). So the messages up to a 
 their transactions were rolled back. A sender never remembers up to which id it has published, because published
 messages are deleted.
 
-**One sender.** A shard has one lease. The messages of a partition key are always in one slot, and shard S of N sends
-the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker gets one
-until the last of the old ones would have expired. A worker settles only under its lease. A worker that was frozen can
-still publish messages that its successor publishes too, but cannot settle them.
+**One sender.** A shard has one lease. Messages with the same partition key are always in one slot, and shard S of N
+sends the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker
+gets one until the last of the old ones would have expired. A worker settles messages only under its lease. A worker
+that was frozen can still publish messages that its successor publishes too, but cannot settle them.
 
-**Wake-ups.** A sender without work announces that it sleeps, and the trigger notifies it of messages. A transaction
-whose trigger ran before the announcement was committed does not notify the sender, but it had its id by then. So the
-sender makes a mark after the announcement, and sleeps only if it finds no message once that mark has passed, not even
-one above the mark. On SQLite, senders watch the file.
+**Wake-ups.** A sender without work announces that it is going to sleep, and the trigger notifies it of messages. A
+transaction whose trigger ran before the announcement was committed does not notify the sender, but it had its id by
+then. So the sender makes a mark after the announcement, and sleeps only if it finds no message once that mark has
+passed, not even one above the mark. On SQLite, senders watch the file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LEASE = timedelta(seconds=10)
 """The time after which another worker takes over the shards of a worker that was killed."""
 _OPTIONS = TaskOptions()
 AT_ONCE = 500
-"""The largest number of messages that a sender reads."""
+"""The largest number of messages that a sender reads at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ class RelayLook:
     """The next messages, in id order. There are none while the relay is paused."""
     on_refused: OnRefused = OnRefused.HOLD
     shards: int = 1
-    """The number of shards of the relay."""
+    """The relay's number of shards."""
     failures: int = 0
     try_in: float | None = None
     """Seconds until the next attempt after a failure; None if there is nothing to wait for."""
@@ -169,7 +169,7 @@ class Relays(Answering):
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """End the pause of a relay, and also a pause after failures.
+        """End a relay's pause, and also a pause after failures.
 
         `on_change` is called in the transaction if the relay was paused in either way. Raises RelayNotFound.
         """
@@ -192,14 +192,14 @@ class Relays(Answering):
         return self._store.run(work, using=using)
 
     def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
-        """Lease a shard that no worker sends, and return the lease; None if there is no such shard."""
+        """Lease a shard without a sender, and return the lease; None if there is no such shard."""
         values = {"relay": relay, "worker_id": worker_id, "lease_seconds": LEASE.total_seconds()}
         for found in self._store.run_one(sql.take_shard, begin=Begin.SINGLE, **values):
             return ShardLease(relay=relay, shard=found["shard"], token=found["lease_token"], worker_id=worker_id)
         return None
 
     def renew(self, worker_id: UUID, leases: Collection[ShardLease]) -> set[tuple[str, int]]:
-        """Extend the leases of a worker. Returns the relays and shards of those that it still has."""
+        """Extend a worker's leases. Returns the relay and shard of each lease that it still has."""
 
         def work(target: Target) -> list[Row]:
             values = self._store.values(target, worker_id=worker_id, lease_seconds=LEASE.total_seconds())
@@ -218,16 +218,16 @@ class Relays(Answering):
             )
 
     def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
-        """Ask for the worker to be notified of messages of the relay (PostgreSQL)."""
+        """Ask for the worker to be notified of the relay's messages (PostgreSQL)."""
         values = {"relay": relay, "worker_id": worker_id, "pause_seconds": longest.total_seconds()}
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
     def wake(self, relay: str, worker_id: UUID) -> None:
-        """End the request of `sleep`, because a worker that always finds messages to publish need not be notified."""
+        """End the request made by `sleep`, because a worker that always finds messages to publish need not be notified."""
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
-        """Return the next messages of the shard. See the top of this file for which messages are complete."""
+        """Return the next messages in the shard. See the top of this file for which messages are complete."""
 
         def work(target: Target) -> RelayLook:
             values = self._store.values(target, **_of(lease))
@@ -262,8 +262,8 @@ class Relays(Answering):
         failure: RelayFailure | None = None,
         works_again: bool = False,
     ) -> bool:
-        """Record the answers of the broker in one transaction: delete confirmed messages, and turn refused ones into
-        dead letters. Returns False, and writes nothing, if the lease is lost.
+        """Record the broker's answers in one transaction: delete confirmed messages, and turn refused ones into dead
+        letters. Returns False, and writes nothing, if the lease is lost.
 
         `refused` maps the id of a message to the broker's reason, and `options` are the options of the dead letters.
         """
@@ -325,8 +325,8 @@ _SHOWN = (
 
 
 def _divide(target: Target, relay: str, shards: int) -> None:
-    """Give the relay this number of shards, which no worker may send until the leases of the old ones would have
-    expired.
+    """Give the relay this number of shards, whose messages no worker may send until the leases of the old shards would
+    have expired.
     """
     before = target.run(sql.lock_shards, {"relay": relay})
     token = max((one["lease_token"] for one in before), default=0) + 1

@@ -1,4 +1,4 @@
-"""The statements of relays to brokers."""
+"""The statements for relays to brokers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _r, _s, _m = relays.c, relay_shards.c, relay_messages.c
 _NOTHING = sa.null()
 _prefix = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text)
 TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
-"""The name that the task and the queue of a relay have, for a row of `relays`."""
+"""The name of a relay's task and queue, for a row of `relays`."""
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
 """The exception that the dead letter of a refused event names."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
@@ -99,7 +99,7 @@ def drop_shards(_: Grammar) -> sa.Delete:
 
 
 def add_shards(_: Grammar) -> Transition:
-    """Write shards that no worker sends yet."""
+    """Write shards that do not have a sender yet."""
 
     def added(r: Relations) -> Statement:
         return sa.insert(relay_shards).from_select(list(SHARD), sa.select(*(r["given"].c[name] for name in SHARD)))
@@ -152,13 +152,13 @@ def give_up(_: Grammar) -> Transition:
 
 
 def sleep(g: Grammar) -> sa.Update:
-    """Ask for this worker to be notified of messages of :relay for :pause_seconds."""
+    """Ask for this worker to be notified of :relay's messages for :pause_seconds."""
     mine = sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id)
     return mine.values(sleeps_until=g.later(g.now, _pause))
 
 
 def wake(_: Grammar) -> sa.Update:
-    """End the request of `sleep`."""
+    """End the request made by `sleep`."""
     return sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id).values(sleeps_until=_NOTHING)
 
 
@@ -180,7 +180,7 @@ def look(g: Grammar) -> sa.Select[Any]:
 
 
 def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
-    """Select up to :limit messages of a shard with ids up to :settled, in id order, while this worker has the shard's
+    """Select up to :limit messages in a shard with ids up to :settled, in id order, while this worker has the shard's
     lease.
 
     With `holds`, messages whose key waits for an event that the broker refused are left out. The key is held by a Failed
@@ -264,8 +264,8 @@ def bury(g: Grammar) -> Transition:
 
 
 def back_off(g: Grammar) -> sa.Update:
-    """Stop publishing events of :relay for :pause_seconds because of :error. With :restarts, count the failures from
-    one again.
+    """Stop publishing events of :relay for :pause_seconds because of :error. With :restarts, restart the count of
+    failures at one.
 
     A pause that another sender of the relay has begun in the meantime is not changed.
     """
@@ -337,7 +337,7 @@ def select_topics(_: Grammar) -> sa.Select[Any]:
 
 
 def select_shards(g: Grammar) -> sa.Select[Any]:
-    """Select all shards, with the labels of the workers that send them. An expired lease counts as no lease."""
+    """Select all shards, with the labels of the workers that send their messages. An expired lease counts as no lease."""
     worker = sa.case((_s.lease_expires_at > g.now, _s.worker_id)).label("worker_id")
     both = relay_shards.outerjoin(workers, workers.c.id == _s.worker_id)
     return (
@@ -359,8 +359,8 @@ def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
 
 
 def select_held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit keys of :relay that dead letters of its :queue hold, each with the refused event, and the number of
-    its messages among the first :most.
+    """Select up to :limit keys of :relay that are held by dead letters in its :queue, each with the refused event, and
+    the number of its messages among the first :most.
     """
     claim, task = partition_claims.c, task_executions.c
     some = sa.select(_m.partition_key).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")

@@ -60,7 +60,7 @@ class HeldSnapshot:
     age: timedelta | None
     """Age of the transaction; None for a slot and for a standby, because the server does not know it."""
     transactions: int
-    """Number of transactions that have begun since."""
+    """Number of transactions that have begun since then."""
 
     def __str__(self) -> str:
         """Return a description with the name, the state and the statement."""

@@ -59,8 +59,8 @@ _CURE = "delete other files there, or enlarge it; `outboxq prune` needs free spa
 
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
-    """Return a sentence about the disk and the cure for each of these failures that is due to a full disk. On
-    PostgreSQL, this takes one statement for each of them.
+    """Map each of these failures that is due to a full disk to a sentence about the disk and the cure. On PostgreSQL,
+    this takes one statement for each of them.
     """
     return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
 
@@ -85,7 +85,9 @@ _tablespace = sa.bindparam("tablespace", type_=sa.BigInteger, required=True)
 
 
 def places(_: Grammar) -> sa.Select[Any]:
-    """Select the server's data directory, which only some roles may see, and the place of the tablespace :tablespace."""
+    """Select the server's data directory, which only some roles may see, and the location of the tablespace
+    :tablespace.
+    """
     directory = sa.select(pg_settings.c.setting).where(pg_settings.c.name == text_literal("data_directory"))
     mine = pg_tablespace.c.oid == sa.cast(_tablespace, sa.BigInteger)
     name = sa.select(pg_tablespace.c.spcname).where(mine)

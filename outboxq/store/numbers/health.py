@@ -25,9 +25,9 @@ from .problem import Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
-"""The period that is searched for a storm of retries."""
+"""The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of a task's attempts in this period that failed and will be repeated."""
+"""Minimum number of a task's failed attempts in this period that will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
@@ -101,7 +101,7 @@ def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     names = sorted({each.task_name for one in found for each in one.unknown})
     modules = plural(len(names), "its module", "their modules")
     sentence = f"no live worker on {_places(found)} knows {_listed(map(repr, names))}; import {modules} where the worker starts"
-    # How many of the waiting tasks have these names is not known; there is at least one of each.
+    # The number of waiting tasks with these names is not known; there is at least one for each name.
     yield _of_queues(Rule.UNKNOWN_TASK, found, sentence, tasks=len(names))
 
 
@@ -409,7 +409,7 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield one problem for all unclosed batches, and one for all batches and chains that wait for dead letters. Each
-    names the first of them.
+    problem names the first of its batches.
     """
     if limits.batch_unclosed and (rows := sorted(facts.rows("unclosed"), key=lambda row: row["task_id"])):
         sentence = (
@@ -573,7 +573,9 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks times how long they have been due, then by name."""
+    """Return the queues, sorted by the number of due tasks times the age of the oldest, then by that number and by
+    name.
+    """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 
 

@@ -1,7 +1,7 @@
 """Count the tasks that are currently waiting, running or failed, up to a bound, so that the cost does not grow with the
 backlog.
 
-Each count reads a bounded number of index entries of a queue and priority. If a count reaches the bound, it is a lower
+Each count reads a bounded number of index entries for a queue and priority. If a count reaches the bound, it is a lower
 bound. `samples` has the full counts, which are taken at intervals.
 """
 
@@ -31,7 +31,7 @@ BOUND = 10_000
 Samples contain larger counts.
 """
 BOUND_BY_TASK = 1_000
-"""Maximum number of entries of each queue and priority whose task names are looked up. Each lookup reads a large
+"""Maximum number of entries for each queue and priority whose task names are looked up. Each lookup reads a large
 table.
 """
 LOOKED_UP = 1_000
@@ -54,7 +54,7 @@ class Live:
     `oldest_due_at`.
     """
     signs: Mapping[str, list[Row]]
-    """Other rows of the statement, by kind."""
+    """Other rows from the statement, by kind."""
     failed_at_least: bool
     """True if all queues together have more dead letters than the bound. The uncounted ones may belong to any queue.
     """
@@ -251,7 +251,7 @@ def _by_task(g: Grammar, *, given: bool) -> sa.Select[Any]:
 
 
 def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) -> sa.Select[Any]:
-    """Select up to :most entries of each of these queues: entries that are due now, or entries that are due later."""
+    """Select up to :most entries from each of these queues: entries that are due now, or entries that are due later."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         when = entry.c.available_at <= g.now if due else entry.c.available_at > g.now
@@ -273,7 +273,7 @@ def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.Co
 
 
 def oldest_due(g: Grammar) -> sa.Select[Any]:
-    """Select the first :most due entries of each priority, and of the tasks with a key, in the given queues."""
+    """Select the first :most due entries for each priority, and for the tasks with a key, in the given queues."""
     plain, keyed = asked_queues(g, given=True, beyond_floors=False)
     parts = [_entries(g, source, with_key=source is keyed, due=True) for source in (pairs(plain), keyed)]
     return sa.select(sa.union_all(*parts).subquery("found"))

@@ -111,7 +111,7 @@ def take(g: Grammar) -> sa.Update:
 
 
 def lock(_: Grammar) -> sa.Select[Any]:
-    """Lock the row of the job. Returns no row if another session has locked it."""
+    """Lock the job's row. Returns no row if another session has locked it."""
     return sa.select(_job.name).where(_job.name == _name).with_for_update(skip_locked=True)
 
 

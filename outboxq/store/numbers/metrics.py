@@ -1,5 +1,5 @@
-"""Store the counts of workers. They are written every ten seconds, rolled up into longer spans as they age, and deleted
-after 90 days.
+"""Store the counts that workers report. They are written every ten seconds, rolled up into longer spans as they age,
+and deleted after 90 days.
 
 A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
 sums in one transition, so each row is rolled up only once, even if two workers attempt it.
@@ -43,8 +43,8 @@ LEVELS = (
 )
 """Ages at which shorter spans are rolled up, with the lengths of the resulting spans.
 
-The chart of a day has steps of 15 minutes, and the chart of six hours has steps of 5 minutes. For 20 tasks, the chart
-of a day reads 4,800 rows. With one-minute spans only, it would read 28,800 rows and take six times as long: `python -m
+A one-day chart has 15-minute steps, and a six-hour chart has 5-minute steps. For 20 tasks, the one-day chart reads
+4,800 rows. With one-minute spans only, it would read 28,800 rows and take six times as long: `python -m
 benchmarks.dashboard`.
 
 If the first roll-up came after ten minutes instead of two, `stats()` would read twice as many rows for an hour: `python
@@ -55,7 +55,7 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:
-    """The attempts at one task in one queue that ended on one worker within a span of ten seconds."""
+    """The attempts at one task in one queue that ended on one worker within a ten-second span."""
 
     id: UUID
     """The id of the row. It ensures that a row that is sent twice is written only once."""
@@ -125,13 +125,13 @@ BY_WORKER: Final = LEVELS[0][0]
 
 
 class Metrics:
-    """The counts of all workers."""
+    """The counts that all workers have reported."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
     def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
-        """Write the counts of a worker for the last ten seconds. A metric that has already been written is skipped."""
+        """Write a worker's counts for the last ten seconds. A metric that has already been written is skipped."""
         if not metrics:
             return
         rows = [one.row() for one in metrics]
@@ -156,9 +156,9 @@ class Metrics:
         """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or task or
         for all of them.
 
-        A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if
-        the step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more
-        than 2,000 steps.
+        A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if the
+        step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more than
+        2,000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -174,14 +174,14 @@ class Metrics:
         """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
-        The call finds the counts of the window through an index.
+        The call finds the counts for the window through an index.
         """
         length = duration(window, "window")
         return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
 
     def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
-        """Return the counts of each task that one worker has run in the last two minutes (`BY_WORKER`), in the same
-        order. Older counts are stored for all workers together.
+        """Return the counts of each task that one worker has run in the last two minutes (`BY_WORKER`), sorted as in
+        `by_task`. Older counts are stored for all workers together.
         """
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
@@ -203,7 +203,7 @@ class Metrics:
         spans.
 
         Each span is a separate transaction, and is rolled up only once, however many workers attempt it. The call
-        returns early if the owner of the store has no time left.
+        returns early if the store's owner has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -235,9 +235,9 @@ class Metrics:
 
 
 def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
-    """Add up the counts of workers since a given time, by queue or task, under the names used in `Statistics`.
+    """Add up workers' counts since a given time, by queue or task, under the names used in `Statistics`.
 
-    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds when the span
+    The result is empty if no worker has written counts since then. A worker writes a ten-second span when the span
     ends, so the window begins and ends up to ten seconds earlier.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
@@ -313,7 +313,7 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the start of the span of this length into which the time falls."""
+    """Return the start of the span of this length that contains the time."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 
@@ -339,7 +339,7 @@ _family = sa.bindparam("family", type_=sa.Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write the rows of a worker for the ten seconds up to now. A row whose id exists is skipped."""
+    """Write a worker's rows for the ten seconds up to now. A row whose id exists is skipped."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c

@@ -91,13 +91,13 @@ def overview(
     using: object = None,
 ) -> Overview:
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
-    waiting tasks of each queue and priority, and 10,000 dead letters, are counted. Beyond that, the last sample of the
-    queue is used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000
-    delayed tasks of each queue and priority are looked up to find those that are waiting for a retry; otherwise these count as
+    waiting tasks per queue and priority, and 10,000 dead letters, are counted. Beyond that, the queue's last sample is
+    used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000 delayed
+    tasks per queue and priority are looked up to find those that are waiting for a retry; otherwise these count as
     delayed.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed or are late, a storm of retries is under way, or a worker was lost.
+    tasks failed or are late, a retry storm is under way, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
@@ -156,8 +156,8 @@ def stuck(store: Transactions, *, using: object = None) -> Stuck:
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
     starts or stops. The call takes one statement, which reads indexes and small tables. The string does not reflect
-    changes that do not write a row (a delayed task that becomes due, an age), heartbeats, the load of workers, pruned
-    tasks, or a task that was enqueued 200 events ago in a transaction that has only now been committed.
+    changes that do not write a row (a delayed task that becomes due, an age), heartbeats, workers' load, pruned tasks,
+    or a task that was enqueued 200 events ago in a transaction that has only now been committed.
     """
 
     def work(target: Target) -> str:
@@ -178,7 +178,7 @@ def trends(
     held_keys: int | None = None,
     using: object = None,
 ) -> Trends:
-    """Return the series of `metrics` and of `samples` for the same steps, for one queue or for all queues, in one
+    """Return the `metrics` and `samples` series for the same steps, for one queue or for all queues, in one
     transaction. With `held_keys`, the result includes at most this number of the queue's keys that dead letters hold.
     Raises InvalidArgument for more than 2,000 steps.
     """
@@ -313,7 +313,7 @@ _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_before = parameters(
     sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since", "relay_before"
 )
-"""Negative numbers of seconds from now."""
+"""Offsets from now, as negative numbers of seconds."""
 _zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
 _storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")

@@ -27,11 +27,11 @@ class Rule(StrEnum):
     UNKNOWN_TASK = "unknown_task"
     """Workers have come across tasks that none of them knows."""
     WORKER_LOST = "worker_lost"
-    """A worker has fallen silent while it was running tasks."""
+    """A worker fell silent while it was running tasks."""
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker is turning the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
-    """A schedule is planted further ahead than the current clock can have planted it."""
+    """A schedule is planted further ahead than the current clock could have planted it."""
     RELAY_LATE = "relay_late"
     """The events of a relay to a broker are not published: the broker is unavailable, no worker sends, or the relay is
     paused.
@@ -184,7 +184,7 @@ class Lost:
 
     @property
     def is_dealt_with(self) -> bool:
-        """True if it holds no more tasks, and a person recovered at least one of them."""
+        """True if it no longer holds any tasks, and a person recovered at least one of them."""
         return not self.held and self.by_person is not None
 
     @property
@@ -223,7 +223,7 @@ class Facts:
         return self.seen.live.now
 
     def rows(self, kind: str) -> list[Row]:
-        """Return the rows of `overview.signals` of this kind."""
+        """Return the `overview.signals` rows of this kind."""
         return self.seen.live.signs.get(kind, [])
 
     def is_wanted(self, queue: str) -> bool:
@@ -276,7 +276,7 @@ def ranked(found: list[Problem]) -> list[Problem]:
 
 
 def _causes(cause: Problem, symptom: Problem) -> bool:
-    """Return whether a problem causes another one. Problems of queues must have a queue in common."""
+    """Return whether a problem causes another one. Problems with queues must have a queue in common."""
     if cause.rule not in _CAUSES.get(symptom.rule, ()):
         return False
     of_queues = {cause.rule, symptom.rule} <= OF_QUEUES

@@ -1,4 +1,4 @@
-"""Keep the settings of queues: pause, limits and the order of keys."""
+"""Keep queue settings: pause, limits and key order."""
 
 from __future__ import annotations
 
@@ -202,8 +202,8 @@ class Queues(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def unused(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
-        """Return a sentence for each of these queues of a worker that is not used by any task, setting or declaration:
-        its name may be mistyped.
+        """Return a sentence for each of a worker's `queues` that is not used by any task, setting or declaration: its
+        name may be mistyped.
         """
 
         def read(target: Target) -> builtins.list[str]:
@@ -242,7 +242,7 @@ class Queues(Answering):
         return [settings_of(row) for row in target.run(settings)]
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
-        """Return up to `limit` partition keys of a queue that dead letters hold, longest held first."""
+        """Return up to `limit` of a queue's partition keys that dead letters hold, longest held first."""
         storable(queue, "queue")
         read = partial(read_held_keys, queue=queue, limit=positive(limit))
         return self._store.run(read, using=using, begin=Begin.READ)
@@ -274,7 +274,7 @@ class Queues(Answering):
         changes, all buckets are full again.
         """
         # The row is locked before it is compared, so that no other change comes in between, and no claim uses a start
-        # of the old rate in the meantime.
+        # under the old rate in the meantime.
         old = self._write(target, queue, {})
         row = self._write(target, queue, settings)
         different = {name for name in row if name != "updated_at" and old[name] != row[name]}
@@ -304,7 +304,7 @@ def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
 
 
 def settings_of(row: Row) -> QueueSettings:
-    """Return the settings of a row."""
+    """Return the settings in a row."""
     return QueueSettings(
         queue=row["queue"],
         paused_at=row["paused_at"],
@@ -467,7 +467,9 @@ def queue_names(_: Grammar) -> sa.Select[Any]:
 
 
 def held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select the keys of :queue that dead letters hold, oldest first, with the number of waiting tasks up to :most."""
+    """Select the keys in :queue that are held by dead letters, oldest first, with the number of waiting tasks up to
+    :most.
+    """
     held = (
         sa.select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)
         .join_from(

@@ -67,7 +67,7 @@ class Samples:
         """The time before which all samples are known to have been thinned out."""
 
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
-        """Return the last sample of each queue that had tasks at that time."""
+        """Return the last sample, keyed by queue. Queues without tasks at that time are left out."""
         return self._store.run(partial(last_samples, self._store), using=using, begin=Begin.READ)
 
     def series(
@@ -135,7 +135,7 @@ class Samples:
 
 
 def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
-    """Return the last sample of each queue that had tasks then, in this transaction."""
+    """Return the last sample, keyed by queue, in this transaction."""
     return {row["queue"]: QueueSample(**row) for row in target.run(latest, store.values(target))}
 
 

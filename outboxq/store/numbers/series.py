@@ -16,13 +16,13 @@ from ..tasks import tasks
 from ..transactions import Transactions
 
 _MOST = 2_000
-"""Maximum number of points of a series."""
+"""Maximum number of points in a series."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Equal steps of time. The last step may extend beyond `until`."""
+    """Time steps of equal length. The last step may extend beyond `until`."""
 
     since: datetime
     until: datetime

@@ -1,8 +1,7 @@
-"""Statistics on queues or tasks: the tasks that are now waiting, running or failed, and the counts of workers in a
-period.
+"""Statistics on queues or tasks: the tasks that are now waiting, running or failed, and workers' counts for a period.
 
-Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of
-workers.
+Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows that
+workers write.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Statistics:
     """Maximum number of tasks with the same key that start per period; None means no limit."""
     live_workers: int = 0
     """Number of live workers serving the queue; for one task name, only those that also know it.
-    Workers with an order to be quiet or to stop are left out.
+    Workers that have been ordered to be quiet or to stop are left out.
     """
     unknown: tuple[UnknownName, ...] = ()
     """Names of waiting tasks that live workers have recently come across, but that no live worker serving the queue
@@ -90,9 +89,9 @@ class Statistics:
     """
     window: timedelta = HOUR
     by_workers: bool = False
-    """True if workers have written counts in the window. Otherwise the numbers of the window are 0."""
+    """True if workers have written counts in the window. Otherwise, the numbers for the window are 0."""
     counted_since: datetime | None = None
-    """The time at which the counts of workers begin, if it is later than the start of the window."""
+    """The time at which workers' counts begin, if it is later than the start of the window."""
     completed: int = 0
     """Number of tasks that workers completed in the window. The fields below also refer to the window."""
     failures: int = 0
@@ -136,9 +135,9 @@ def stats(
 
     `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it contains every queue
     that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
-    paused. At most 10,000 due and 10,000 delayed tasks of each queue and priority are counted (with `by="task"`, 1,000
-    of each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for
-    the window are up to ten seconds old, because workers write them at this interval.
+    paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`, 1,000 of
+    each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the
+    window are up to ten seconds old, because workers write them at this interval.
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:

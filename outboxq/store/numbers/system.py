@@ -240,7 +240,9 @@ _began_at = sa.bindparam("began_at", type_=Instant, required=True)
 
 
 def terminate(_: Grammar) -> sa.Select[Any]:
-    """End the session with this process and start, if it belongs to a client and holds a snapshot or a transaction."""
+    """End the session with this process ID and start time, if it belongs to a client and holds a snapshot or a
+    transaction.
+    """
     session = pg_stat_activity.c
     return sa.select(sa.func.pg_terminate_backend(session.pid).label("ended")).where(
         session.pid == _pid,

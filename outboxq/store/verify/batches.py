@@ -135,7 +135,7 @@ def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
 
 
 def _counted(g: Grammar) -> sa.FromClause:
-    """Count the tasks of each unfinished batch: in all, by status, and the enqueued `then` tasks."""
+    """Count the tasks of each unfinished batch: in total, by status, and the enqueued `then` tasks."""
     of_status = {
         status.name.lower(): EXECUTION.status == sql_literal(status)
         for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -182,7 +182,7 @@ def recount(g: Grammar) -> Transition:
     """Recompute the counts of an unfinished batch from the statuses of its tasks. The batch completes if all of them
     have ended.
 
-    A pruned task counts as cancelled, unless it was counted before.
+    A pruned task counts as cancelled, unless it has already been counted.
     """
     present, done, dead, left = (
         _tasks(*statuses)

@@ -160,7 +160,7 @@ def _recorded_values_differ(g: Grammar) -> sa.Select[Any]:
 
 
 def _last_recorded(g: Grammar, member: str) -> sa.Select[Any]:
-    """Select the member of this name from the last event of each task that has it."""
+    """Select the member with this name from each task's last event that has it."""
     value = g.text_in(EVENT.event_data, member)
     nth = sa.func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
     recorded = (
@@ -175,7 +175,7 @@ _CLAIMED = is_a(EventType.CLAIMED)
 _OF_CLAIM = EVENT.lease_token.is_not(None)
 _REQUEST = sa.and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
 UNHEARD = sa.and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
-"""The condition that the task is running, and its row has no cancel request."""
+"""The condition that the task is running, and its row does not have a cancel request."""
 
 
 def log_checks() -> Mapping[str, Check]:

@@ -88,8 +88,8 @@ def partition_key_checks() -> Mapping[str, Check]:
 
 
 def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by: _Columns) -> sa.Select[Any]:
-    """Select these tasks except the first of each group. The tasks of a group agree in the columns `of`, and are
-    ordered by `by`.
+    """Select these tasks except the first of each group. The tasks in a group have the same values in the columns `of`,
+    and are ordered by `by`.
     """
     nth = sa.func.row_number().over(partition_by=of, order_by=by)
     ranked = sa.select(EXECUTION.id, nth.label("nth")).where(tasks).subquery(name)

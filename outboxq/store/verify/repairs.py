@@ -59,7 +59,7 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 
 def _position(g: Grammar) -> Transition:
-    """Restore the position of the task, and give it a new outbox entry."""
+    """Restore the task's position, and give the task a new outbox entry."""
     recorded = events.recorded_position(g)
 
     def moved(_: Relations) -> Statement:
@@ -77,7 +77,7 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Replace the entry of the task with one that is due at the time that its last event gives."""
+    """Replace the task's entry with one that is due at the time that its last event gives."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:

@@ -1,4 +1,4 @@
-"""Check the rows of tasks and of relays, the values in all rows, and the indexes and triggers of the tables."""
+"""Check task and relay rows, the values in all rows, and the indexes and triggers of the tables."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ _STATUS_CONTRADICTS = sa.case(
     (_NO_WORKER, ~READY),
     else_=~RUNNING,
 )
-"""The condition that the CHECK `status` of task_executions would refuse the row."""
+"""The condition that the `status` CHECK on task_executions would refuse the row."""
 
 
 def _entry_out_of_bounds(g: Grammar) -> sa.Select[Any]:
@@ -348,7 +348,7 @@ def _events_differ(g: Grammar) -> sa.Select[Any]:
 
 
 def _completions(g: Grammar) -> sa.FromClause:
-    """Select each event of a completed step, in one pass over the events of the tasks that have steps.
+    """Select each event that records a completed step, in one pass over the events of the tasks that have steps.
 
     It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event before it
     that begins or ends a claim begins one. `latest` is the last completion of the same step.
