@@ -47,7 +47,7 @@ class BatchStatus(StrEnum):
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
-    """All of its tasks have ended, and the task that follows is enqueued."""
+    """All of its tasks have ended, and the task that follows, if any, has been enqueued."""
     CANCELLED = "Cancelled"
     """All of its tasks have ended, but no task follows, because a person cancelled it or a task in the chain did not
     complete.
@@ -104,7 +104,7 @@ class Batch:
     not listed.
     """
     stage: int
-    """The number of these tasks that have been enqueued."""
+    """The number of `then` tasks that have been enqueued."""
     runs_then: bool
     """If False, a person has cancelled the batch, so the tasks that follow will not be enqueued."""
     cancel_requested_at: datetime | None

@@ -61,7 +61,7 @@ class AwaitedResults(ABC):
         annotation, and NotPermitted if the database role is not permitted to read results.
 
         Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that is running an event loop, and in
-        any thread of a worker process except the main thread.
+        any thread in a worker process except the main thread.
         """
         return self.wait_for_result(task_id, timeout, None)
 
