@@ -125,7 +125,7 @@ class TaskBatch(BatchTarget, Protocol):
 
 
 class StepRunner(Protocol):
-    """The part of a worker that runs the steps of handlers."""
+    """The part of a worker that runs handlers' steps."""
 
     def run(
         self,
@@ -216,7 +216,7 @@ class TaskContext(Answering):
         self.error: BaseException | None = None
         """The exception that the handler raised, or the error that kept its result from being stored."""
         self.interruption: BaseException | None = None
-        """The error from outside the task that ended the transaction of a step."""
+        """The error from outside the task that ended a step's transaction."""
         self.thread: int | None = None
         """The thread in which the handler is running."""
         self.step_runner: StepRunner | None = None

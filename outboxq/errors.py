@@ -98,7 +98,7 @@ class TaskFailed(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.error = error
-        """The error of the last attempt, on one line."""
+        """The error from the last attempt, on one line."""
         self.exception = exception
         """The module and name of the exception's class; None if the worker gave up on the task, or if the class is not
         known.

@@ -176,8 +176,8 @@ def partition(
     missing partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
-    for a few million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the period of the existing partitions, and
+    for a few million rows. Run it as the tables' owner. It waits for open transactions as `upgrade` does. Raises
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period, and
     TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)

@@ -246,7 +246,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
     does `select_history` in `store/tasks/tasks.py`.
 
     The parts refer to the task in two equivalent ways. Otherwise PostgreSQL would factor out the common condition, and
-    then hash the whole history to find the events of a few tasks.
+    then hash the whole history to find a few tasks' events.
     """
     mine = foreign(happened.c.task_execution_id) == execution.c.id
     also_mine: ColumnElement[bool] = BinaryExpression(

@@ -67,7 +67,7 @@ S = TypeVar("S", bound=Store)
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options of a declared task, as callers write them. `Outbox.task` explains each option."""
+    """The options for a declared task, as callers write them. `Outbox.task` explains each option."""
 
     name: str | None
     queue: str

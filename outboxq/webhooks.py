@@ -297,7 +297,7 @@ def verify_webhook(
 def signed_headers(
     message_id: str, body: bytes, secret: str | Sequence[str], *, now: datetime | None = None
 ) -> dict[str, str]:
-    """Return the three headers of a webhook, with one signature for each secret."""
+    """Return a webhook's three headers, with one signature for each secret."""
     stamp = str(int((now or datetime.now(UTC)).timestamp()))
     signatures = [_signature(key, message_id, stamp, body) for key in keys_of(secret)]
     return {"webhook-id": message_id, "webhook-timestamp": stamp, "webhook-signature": " ".join(signatures)}
@@ -313,7 +313,7 @@ def keys_of(secret: str | Sequence[str]) -> list[bytes]:
 
 
 def _type_of(body: bytes) -> str | None:
-    """Return the `type` member of a body, if it has this member. Standard Webhooks recommends it."""
+    """Return a body's `type` member, which Standard Webhooks recommends; None if it is missing."""
     with suppress(ValueError, RecursionError):
         value = json.loads(body)
         if isinstance(value, dict) and isinstance(value.get("type"), str):

@@ -124,7 +124,7 @@ class Outboxq(Outbox):
         app.after_request(self._forget_refused)
 
     def _forget_refused(self, response: Response) -> Response:
-        """Forget the uncommitted tasks of a request that returns an error, so that no warning is logged."""
+        """Forget the uncommitted tasks from a request that returns an error, so that no warning is logged."""
         application = self.application
         scope = None if response.status_code < 400 or application is None else application.scope
         if scope is not None and scope.session.registry.has():
@@ -236,7 +236,7 @@ class Application:
     """The parts of a Flask application that its Outboxq needs."""
 
     store: Store | None = None
-    """The application's Store; None: the Store of the Outboxq itself."""
+    """The application's Store; None: the Outboxq's own Store."""
     session: scoped_session[Any] | None = None
     """The Outboxq's scoped_session; None: the application has none, or uses the session of `db`."""
     db: Any = None

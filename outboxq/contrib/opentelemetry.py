@@ -167,7 +167,7 @@ class OpenTelemetryHook(Hook):
     def _begin(
         self, context: TaskContext, parent: contexts.Context, links: list[Link], *, since: int | None = None
     ) -> Span:
-        """Start the span of an attempt, now or at `since` (in nanoseconds)."""
+        """Start an attempt's span, now or at `since` (in nanoseconds)."""
         return self._tracer.start_span(
             f"process {context.queue}",
             context=parent,

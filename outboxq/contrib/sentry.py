@@ -42,7 +42,7 @@ as a failure.
 
 
 class SentryHook(Hook):
-    """A hook that creates Sentry's queue spans, and reports the error of each task that has failed permanently.
+    """A hook that creates Sentry's queue spans, and reports the error from each task that has failed permanently.
 
     An enqueue or emit inside another span, such as a request, becomes a `queue.publish` span. An attempt becomes a
     transaction that is named after the task and contains a `queue.process` span. Both belong to the enqueue's trace.
@@ -60,7 +60,7 @@ class SentryHook(Hook):
         """Create a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, not only that of the last attempt.
+            every_attempt: Report the error from each failed attempt, not only from the last one.
             monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may
                 charge for it.
             checkin_margin: The time after which Sentry reports a tick without a check-in as missed. It must exceed the
@@ -165,7 +165,7 @@ class _Attempt:
 
 
 def _data(context: TaskContext) -> dict[str, object]:
-    """Return the data fields of an attempt, under the names that Sentry's queues page reads."""
+    """Return an attempt's data fields, under the names that Sentry's queues page reads."""
     # Use the due time if there is one, because a delayed task or a retry has not been waiting since its enqueue.
     since = context.claim.waits_since or context.created_at
     waited = max(timedelta(0), context.claim.started_at - since)

@@ -41,9 +41,9 @@ class AttemptCounts:
     run_seconds: float = 0.0
     """The total run time in seconds of the attempts counted in `run`."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of started attempts in each bucket of the time from their due time to their start."""
+    """The number of started attempts in each bucket for the time from due time to start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of attempts whose handler has ended, in each bucket of the handler's run time."""
+    """The number of attempts whose handler has ended, in each bucket for the handler's run time."""
 
     def copy(self) -> AttemptCounts:
         """Return a copy that is not changed by later outcomes."""

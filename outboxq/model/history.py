@@ -58,7 +58,7 @@ def replay(events: Iterable[ExecutionEvent]) -> TaskState:
     """Replay the events of one task, oldest first, and return the resulting state. Event types from a later release are
     skipped.
 
-    Raises ValueError if the events do not begin with the creation of the task.
+    Raises ValueError if the events do not begin with the task's creation.
     """
     state: TaskState | None = None
     for event in events:

@@ -92,7 +92,7 @@ OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def in_column(value: Any) -> Any:
-    """Return the value of a field as its column stores it: a span of time as seconds, an enum member as its value."""
+    """Return a field's value as its column stores it: a span of time as seconds, an enum member as its value."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value.value if isinstance(value, StrEnum) else value

@@ -90,7 +90,7 @@ class Relay:
     messages: int = 0
     """The number of events that the broker has not confirmed, up to `COUNTED`."""
     oldest_at: datetime | None = None
-    """The time of the oldest of these events; None: there are none."""
+    """The time of the oldest such event; None: there are none."""
     dead_letters: int = 0
     """The number of events that the broker refused and that are still dead letters, up to `COUNTED`."""
     redriven: int = 0
@@ -110,7 +110,7 @@ class ShardBacklog:
     messages: int
     """The number of these events, among the relay's first `COUNTED` events."""
     oldest_at: datetime
-    """The time of the oldest of these events."""
+    """The time of the oldest such event."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

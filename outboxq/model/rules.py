@@ -352,7 +352,7 @@ FARTHEST: Final = REST + HORIZON
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The next ticks of a schedule, and the missed ones that its catch-up policy skips."""
+    """A schedule's next ticks, and the missed ones that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
     """The ticks that become tasks, in UTC, earliest first. They include missed ticks that are caught up."""

@@ -62,7 +62,7 @@ class NewSchedule(TaskOptions):
     name: str
     task_name: str
     args: str = field(default="{}", repr=False)
-    """The arguments of each task, as JSON."""
+    """The arguments for each task, as JSON."""
     rule: str
     """A cron expression, or `every` and a number of seconds."""
     tz: str = "UTC"

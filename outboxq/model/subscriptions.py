@@ -1,4 +1,4 @@
-"""The records of the fan-out: subscriptions, events to be emitted, and the results of an emit. No I/O."""
+"""Records for the fan-out: subscriptions, events to be emitted, and the results of an emit. No I/O."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Answering:
 
     __slots__ = ()
     _noun = ""
-    """The name of the object in sentences, and its key in CURES."""
+    """The object's name in sentences, and its key in CURES."""
     _inner: frozenset[str] = frozenset()
     """Attributes that are not for applications."""
 

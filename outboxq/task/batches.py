@@ -232,7 +232,7 @@ class StandIn:
 
 
 class BatchedTasks(AwaitedResults):
-    """The batches and chains of an Outbox."""
+    """An Outbox's batches and chains."""
 
     _stand_in: StandIn | None = None
 

@@ -30,7 +30,7 @@ from .task import ContextTask, Task
 BULK: Final = "outboxq.bulk"
 """The name of the task that changes many tasks."""
 BULK_QUEUE: Final = "outboxq"
-"""That task's queue."""
+"""The bulk task's queue."""
 _LEASE = timedelta(seconds=60)
 
 

@@ -1,4 +1,4 @@
-"""The tasks of an outbox by name, and what its code declares for them: schedules, receivers, and relays to brokers."""
+"""An outbox's tasks by name, and what its code declares for them: schedules, receivers, and relays to brokers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BrokerRelay:
 
 
 class TaskRegistry:
-    """The tasks of one outbox by name. Names are stored permanently, so a name must always mean the same task."""
+    """One outbox's tasks, by name. Names are stored permanently, so a name must always mean the same task."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -109,7 +109,8 @@ class TaskRegistry:
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that is executed again, after an import failed halfway or because of a reload, replaces its own tasks.
+        A module that is executed again, after an import that failed halfway or because of a reload, replaces its own
+        tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(

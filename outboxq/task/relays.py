@@ -77,8 +77,8 @@ class Relays(AwaitedResults):
         """Declare that events with these topics are sent to another program.
 
         `emit` writes the event in the caller's transaction, so events from a rolled-back transaction are never sent.
-        Each event is delivered at least once, and events with the same partition key are delivered in order. Returns
-        the task, which is called `relay.NAME`.
+        Each event is delivered at least once, and events with the same partition key are delivered in order. Return the
+        task, which is called `relay.NAME`.
 
         If `to` has a `send(event)` method, as a `Webhook` does, each event becomes a separate task. If `to` has a
         `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event is then a separate row,

@@ -84,7 +84,7 @@ class AwaitedResults(ABC):
         return parsed_result(standing.result, name=standing.task_name)
 
     def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> BatchCounts:
-        """Wait until the tasks of a batch have ended, and return its counts."""
+        """Wait until the tasks in a batch have ended, and return its counts."""
         standing = self._waited(batch_id, timeout, origin).batch
         assert standing is not None
         return standing.counts

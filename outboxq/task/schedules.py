@@ -36,7 +36,7 @@ _NAMED = 5
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """The options of a schedule, as callers write them. `Outbox.periodic` describes them."""
+    """The options for a schedule, as callers write them. `Outbox.periodic` describes them."""
 
     tz: str
     args: Sequence[Any] | Mapping[str, Any]
@@ -102,7 +102,7 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.put(schedule, using=target)
 
     def pause(self, name: str, *, reason: str = "", using: object = CURRENT) -> Schedule:
-        """Stop the ticks of a schedule, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound."""
+        """Stop a schedule's ticks, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound."""
         with self._writing(using, "pause", name) as target:
             return self._outbox.store.schedules.pause(name, reason=reason, using=target)
 
@@ -146,7 +146,7 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.backfill(name, start, end, dry_run=dry_run, using=target)
 
     def list(self, *, using: object = CURRENT) -> builtins.list[Schedule]:
-        """Return all schedules in the database, sorted by name, including the schedules of other programs."""
+        """Return all schedules in the database, sorted by name, including other programs' schedules."""
         with self._reading(using) as target:
             return self._outbox.store.schedules.list(using=target)
 
@@ -171,8 +171,8 @@ class OutboxSchedules(Answering):
     ) -> builtins.list[datetime]:
         """Return a rule's next ticks, in its time zone. The database is neither read nor written.
 
-        `after` is an aware datetime; None means the current time of this machine. The interval `every` starts at that
-        time. Raises InvalidArgument for anything that `put` would refuse.
+        `after` is an aware datetime; None means this machine's current time. The interval `every` starts at that time.
+        Raises InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         positive(count, "count")
@@ -278,7 +278,7 @@ class PeriodicTasks(AwaitedResults):
             tick comes this long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
-            args: The arguments of each task, as a tuple or a mapping.
+            args: The arguments for each task, as a tuple or a mapping.
             overlap: The policy for a tick's task while an earlier tick's task is running. "allow": they run side by
             side. "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still
             running when the `grace` ends.

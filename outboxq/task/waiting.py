@@ -31,7 +31,7 @@ class Wait:
     link: BatchLink | None = field(init=False)
     """The batch that the task follows, or the batch itself; None if the task does not follow a batch."""
     batch: BatchStanding | None = None
-    """That batch's standing at the last poll that found it."""
+    """The batch's standing at the last poll that found it."""
     is_ahead: bool = field(init=False)
     """True while the batch is polled because the task is not enqueued yet."""
     error: BaseException | None = None
@@ -459,7 +459,7 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers that are not new, except those in `seen`, which were just polled for."""
+        """Return the callers that are not new, except those in `seen`, whose tasks were just polled."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 

@@ -490,7 +490,7 @@ class Harness(Answering):
         return Expected(self.app.tasks, task, args, **described)
 
     def _refuse_foreign(self, task: Task[..., Any] | str | None) -> None:
-        """Raise ConfigurationError for a task of another outbox. Otherwise it would look as if it had not been enqueued."""
+        """Raise ConfigurationError for another outbox's task. Otherwise it would look as if it had not been enqueued."""
         __tracebackhide__ = True
         if not isinstance(task, Task) or task.outbox is self.app or task.name in self.app.tasks:
             return

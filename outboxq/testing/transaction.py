@@ -98,7 +98,7 @@ class TestTransaction:
         return nullcontext()
 
     def check(self) -> None:
-        """Raise InvalidTarget if the transaction cannot hold the savepoints of handlers."""
+        """Raise InvalidTarget if the transaction cannot hold handlers' savepoints."""
 
     @property
     def is_flushed(self) -> bool:

@@ -141,7 +141,7 @@ def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[obje
     """Yield the connection inside the current `atomic()` block. If there is none, open a separate one, as `save()`
     does.
 
-    `mode` is the mode of the separate transaction on SQLite.
+    `mode` is the separate transaction's mode on SQLite.
     """
     connection = connections[alias]
     if connection.in_atomic_block or not connection.get_autocommit():
@@ -155,7 +155,7 @@ class DjangoRegistry(TaskRegistry):
     """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, which are found by name: their import
     paths.
 
-    Names come from database rows. For safety, only modules of installed apps and modules that OPTIONS allows are
+    Names come from database rows. For safety, only modules in installed apps and modules that OPTIONS allows are
     imported, and only a Django Task with exactly this name is used.
     """
 

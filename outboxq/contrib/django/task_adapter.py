@@ -66,7 +66,7 @@ class TaskAdapter(Task[..., Any]):
         backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
         run_after: str | None = None,  # noqa: ARG002
     ) -> Any:
-        """Call the Django task's function with `args` and `kwargs`. The row stores the values of these parameters."""
+        """Call the Django task's function with `args` and `kwargs`. The row stores these parameters' values."""
         result = self._begun(ctx)
         _result.set(result)
         signals.task_started.send_robust(self._sender(result.backend), task_result=result)
