@@ -62,7 +62,7 @@ def outboxq_flask(request: pytest.FixtureRequest) -> Any:
 def harness(
     request: pytest.FixtureRequest, outboxq_app: Outbox, outboxq_using: object, outboxq_flask: Any
 ) -> Iterator[Harness]:
-    """Return a Harness in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
+    """Return a Harness in the test's transaction, with assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
     from outboxq.testing import Harness
     from outboxq.testing.unittest_case import refuse_own_database
 
@@ -111,13 +111,13 @@ def without_request(app: Any) -> Iterator[None]:
 
 
 def of_flask(app: Any) -> Outbox | None:
-    """Return the Outbox of a Flask application."""
+    """Return a Flask application's Outbox."""
     found: Outbox | None = None if app is None else app.extensions["outboxq"]
     return found
 
 
 def of_django() -> Outbox | None:
-    """Return the Outbox of the Django project; None if there is no project, or if it does not use outboxq."""
+    """Return the Django project's Outbox; None if there is no project, or if it does not use outboxq."""
     registry = sys.modules.get("django.apps")
     if registry is None or not registry.apps.ready or not registry.apps.is_installed("outboxq.contrib.django"):
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         DuplicateTask as DuplicateTask,
         EndpointGone as EndpointGone,
         EndpointRefused as EndpointRefused,
-        EventRefused as EventRefused,  # the error of a dead letter, not raised by a call
+        EventRefused as EventRefused,  # the error in a dead letter, not raised by a call
         FileUnusable as FileUnusable,
         InvalidArgument as InvalidArgument,
         InvalidCall as InvalidCall,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         LeaseLost as LeaseLost,
         OutboxqError as OutboxqError,
         PayloadError as PayloadError,
-        ProcessDied as ProcessDied,  # the error of an attempt, not raised by a call
-        PublishFailed as PublishFailed,  # the error of an attempt, not raised by a call
+        ProcessDied as ProcessDied,  # the error that ended an attempt, not raised by a call
+        PublishFailed as PublishFailed,  # the error that ended an attempt, not raised by a call
         ReadOnly as ReadOnly,
         RelayNotFound as RelayNotFound,
         QueueNotFound as QueueNotFound,

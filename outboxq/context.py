@@ -46,7 +46,7 @@ class UnitOfWork(Protocol):
 
     @property
     def database(self) -> str | None:
-        """The name or the file of the database; None if it is not known."""
+        """The database's name or file; None if it is not known."""
 
     def flush(self) -> None:
         """Flush the session's pending writes before the completion is written."""
@@ -71,7 +71,7 @@ class BatchTarget(Protocol):
 
     @property
     def outbox(self) -> object:
-        """The outbox of its tasks."""
+        """The outbox to which its tasks belong."""
 
     @property
     def target(self) -> Any:
@@ -82,7 +82,8 @@ class BatchTarget(Protocol):
 
 
 class TaskBatch(BatchTarget, Protocol):
-    """The batch or chain of a handler's task: `ctx.batch`. All counts are read when any of them is first used.
+    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read when any of them is first
+    used.
 
     ``using(ctx.batch)`` enqueues tasks in the transaction of a transactional task, and otherwise in a separate one.
     """
@@ -124,7 +125,7 @@ class TaskBatch(BatchTarget, Protocol):
 
 
 class StepRunner(Protocol):
-    """The part of a worker that runs the steps of handlers."""
+    """The part of a worker that runs handlers' steps."""
 
     def run(
         self,
@@ -174,7 +175,7 @@ class TaskContext(Answering):
         services.
         """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
-        """The id shared by the tasks of one `emit`, one `enqueue_many`, one batch or one chain."""
+        """The id shared by the tasks from one `emit` or one `enqueue_many`, or in one batch or one chain."""
         self.task_name: Final[str] = claim.task_name
         """The name under which the task is declared."""
         self.queue: Final[str] = claim.queue
@@ -191,8 +192,8 @@ class TaskContext(Answering):
         `stop` decides.
         """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task since an attempt was last finished by its own
-        worker.
+        """The number of workers that have died while running this task, since a live worker last ended an attempt at
+        it.
         """
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
@@ -215,7 +216,7 @@ class TaskContext(Answering):
         self.error: BaseException | None = None
         """The exception that the handler raised, or the error that kept its result from being stored."""
         self.interruption: BaseException | None = None
-        """The error from outside the task that ended the transaction of a step."""
+        """The error from outside the task that ended a step's transaction."""
         self.thread: int | None = None
         """The thread in which the handler is running."""
         self.step_runner: StepRunner | None = None
@@ -292,7 +293,8 @@ class TaskContext(Answering):
 
     @cached_property
     def batch(self) -> TaskBatch:
-        """The batch or chain of this task, with its counts and results. ``task.using(ctx.batch)`` adds tasks to it.
+        """The batch or chain that this task belongs to, with its counts and results. ``task.using(ctx.batch)`` adds
+        tasks to it.
 
         Raises InvalidCall if the task does not belong to a batch or chain; its `batch_id` is then None.
         """
@@ -306,7 +308,7 @@ class TaskContext(Answering):
     def previous(self) -> Any:
         """The value that the previous task in the chain returned, read according to that task's return annotation.
 
-        Raises InvalidCall for the first task of a chain, and for a task outside a chain. Raises TaskNotFound if the
+        Raises InvalidCall for the first task in a chain, and for a task outside a chain. Raises TaskNotFound if the
         previous task was deleted.
         """
         outbox: Any = self.outbox
@@ -478,11 +480,11 @@ class TaskContext(Answering):
 
 
 class Leave(Snooze):
-    """The snooze of a task whose worker is stopping. The task is due at once, so that another worker can run it."""
+    """A snooze for a task whose worker is stopping. The task is due at once, so that another worker can run it."""
 
 
 class Asleep(Snooze):
-    """The snooze of a task that sleeps until a stored time."""
+    """A snooze for a task that sleeps until a stored time."""
 
     def __init__(self, name: str, until: datetime) -> None:
         super().__init__(0)
@@ -523,7 +525,7 @@ class TaskContextFilter(logging.Filter):
     """Adds the fields `task_id`, `task`, `queue` and `attempt` to each record that is logged inside a handler.
 
     A field that the record already has is kept. Outside handlers the fields are None, so a format string can always use
-    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see the records of that logger's
+    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see records from that logger's
     children.
     """
 

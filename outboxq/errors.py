@@ -53,7 +53,7 @@ class NotPermitted(ConfigurationError):
 
 
 class InvalidTarget(ConfigurationError, TypeError):
-    """The argument of ``using()`` has no open transaction that a task can join."""
+    """The argument to ``using()`` has no open transaction that a task can join."""
 
 
 class InvalidArgument(OutboxqError, ValueError):
@@ -61,7 +61,7 @@ class InvalidArgument(OutboxqError, ValueError):
 
 
 class InvalidCall(OutboxqError, TypeError):
-    """The arguments of a call do not match the signature of the task or method."""
+    """A call's arguments do not match the signature of the task or method."""
 
 
 class PayloadError(OutboxqError, ValueError):
@@ -98,7 +98,7 @@ class TaskFailed(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.error = error
-        """The error of the last attempt, on one line."""
+        """The error from the last attempt, on one line."""
         self.exception = exception
         """The module and name of the exception's class; None if the worker gave up on the task, or if the class is not
         known.
@@ -218,10 +218,10 @@ class FileUnusable(OutboxqError):
 
 
 class WebhookFailed(OutboxqError):
-    """An endpoint did not accept a webhook. The message names the host and the status, but not the path of the URL."""
+    """An endpoint did not accept a webhook. The message names the host and the status, but not the URL's path."""
 
     retry_after: timedelta | None = None
-    """The time to wait before another attempt, as the endpoint requested; None if it did not request any."""
+    """The wait before another attempt that the endpoint requested; None if it did not request one."""
 
 
 class EndpointGone(WebhookFailed):
@@ -252,7 +252,7 @@ class MessageUnreadable(OutboxqError, ValueError):
 
 
 class SourceUnavailable(OutboxqError):
-    """A broker cannot be reached or does not deliver messages at the moment."""
+    """A broker cannot be reached, or is not delivering messages at the moment."""
 
 
 class LeaseLost(OutboxqError):

@@ -107,7 +107,7 @@ def upgrade(
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
     (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
     left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
-    InvalidTarget for a Connection whose transaction cannot roll the tables back.
+    InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
     longer than `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs
@@ -127,7 +127,7 @@ def upgrade(
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
-    """Downgrade the tables to `revision`. ``base`` removes the tables with their data, the triggers and the functions.
+    """Downgrade the tables to `revision`. ``base`` removes the triggers, the functions, and the tables with their data.
 
     Raises SchemaOutOfDate if the tables belong to a later release, and TablesLocked as `upgrade` does.
     """
@@ -147,9 +147,9 @@ def admit_from(oldest_code: str) -> None:
     """Let the schema admit code from this revision on. outboxq's own migration scripts call this in upgrade() and
     downgrade().
 
-    If a revision only adds things that older code can ignore, it repeats the value of the previous revision. If it
-    removes something, or needs something that older code does not write, it names the first revision whose code can
-    work with it.
+    If a revision only adds things that older code can ignore, it repeats the previous revision's value. If it removes
+    something, or needs something that older code does not write, it names the first revision whose code can work with
+    it.
     """
     from alembic import op
 
@@ -176,8 +176,8 @@ def partition(
     missing partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
-    for a few million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the period of the existing partitions, and
+    for a few million rows. Run it as the tables' owner. It waits for open transactions as `upgrade` does. Raises
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period, and
     TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
@@ -215,7 +215,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks. Return the result of
     `work`.
 
-    The rollback to the savepoint releases all locks of the round, so that others can continue before the next round.
+    The rollback to the savepoint releases all locks from the round, so that others can continue before the next round.
     Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
     """
     dialect, known = dialect_for(connection.dialect.name, schema=schema), rounds or Rounds()
@@ -265,7 +265,7 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the revision of the tables; None if there are no tables."""
+    """Return the tables' revision; None if there are no tables."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
@@ -291,8 +291,8 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Return whether to compare this name: among tables, only those in `database/tables`. outboxq's own schema
-    comparison passes this function to Alembic as `include_name`.
+    """Return whether to compare this name. Tables are compared only if they are in `database/tables`. outboxq's own
+    schema comparison passes this function to Alembic as `include_name`.
     """
     return type_ != "table" or name in metadata.tables
 
@@ -328,7 +328,7 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; both are None if there are no tables.
+    """Return the tables' revision and the oldest code that they admit; both are None if there are no tables.
 
     Raises SchemaOutOfDate if the tables belong to an unreleased version.
     """

@@ -96,15 +96,15 @@ class TaskExecution(_Row):
     lease_expires_at: Mapped[datetime | None]
     """The time at which the lease of a Running task expires. Loaded on first use, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
-    """The transitions of the task, oldest first."""
+    """The task's transitions, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
     """The entry that makes a Ready task claimable; None for a task in any other status."""
     pipeline: Mapped[list[TaskExecution]]
-    """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued alone."""
+    """All tasks from the same emit or enqueue_many, including this one; empty for a task that was enqueued alone."""
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments: `args` read as JSON."""
+        """The arguments: `args` parsed as JSON."""
         return cast("dict[str, Any]", json.loads(self.args))
 
     @classmethod
@@ -137,7 +137,7 @@ class ExecutionEvent(_Row):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The data of the event: `event_data` read as JSON."""
+        """The event's data: `event_data` parsed as JSON."""
         return cast("dict[str, Any]", json.loads(self.event_data or "{}"))
 
 
@@ -246,7 +246,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
     does `select_history` in `store/tasks/tasks.py`.
 
     The parts refer to the task in two equivalent ways. Otherwise PostgreSQL would factor out the common condition, and
-    then hash the whole history to find the events of a few tasks.
+    then hash the whole history to find a few tasks' events.
     """
     mine = foreign(happened.c.task_execution_id) == execution.c.id
     also_mine: ColumnElement[bool] = BinaryExpression(

@@ -67,7 +67,7 @@ S = TypeVar("S", bound=Store)
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options of a declared task, as callers write them. `Outbox.task` explains each option."""
+    """The options for a declared task, as callers write them. `Outbox.task` explains each option."""
 
     name: str | None
     queue: str
@@ -121,13 +121,13 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at first use, so
             an Outbox can be a module global even if the process forks later.
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
-            session: A function that returns the Session of the current request, such as a `scoped_session`.
-                `task.enqueue()` writes in its transaction, and handlers can use it too.
+            session: A function that returns the current request's Session, such as a `scoped_session`. `task.enqueue()`
+                writes in its transaction, and handlers can use it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
                 `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
-            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
-                the newer one apply. "": the schedules of the worker that started last apply.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the newer one's
+                schedules apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
                 an hour. None means that no worker deletes them.
             enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
@@ -171,9 +171,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             self.bind(database)
 
     def bind(self, database: str | URL | Engine) -> None:
-        """Set or change the database of this outbox. Raises ConfigurationError if outboxq does not support the
-        database.
-        """
+        """Set or change this outbox's database. Raises ConfigurationError if outboxq does not support the database."""
         refuse_async(database)
         if not isinstance(database, str | URL | Engine):
             raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
@@ -234,14 +232,15 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             priority: -100 to 100. Tasks with a higher priority start first.
             retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None means
                 ten attempts.
-            lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
-                need not cover the handler's duration.
+            lease: The time after which a dead worker's task is taken back. A live worker extends the lease, so it need
+                not cover the handler's duration.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
             timeout_action: The action that the worker takes after the timeout. "ask": none. "raise": TaskTimeout is
                 raised in the handler. "kill": the same, and a handler that is still running after the worker's
                 ``timeout_grace`` is killed with its process.
-            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
-                commits the completion and what the handler enqueued: exactly once within this database.
+            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same
+                transaction commits the completion and what the handler enqueued, so all of it takes effect exactly once
+                within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event with such a topic; the event's payload is the task's only argument.
             on_dead_letter: The effect on a partition key when its task is Failed. "release": its next task runs.
@@ -305,13 +304,13 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: either all of them are
         enqueued or none are.
 
-        `using` and the times work as in `Task.using`. The subscriptions are stored in the database (see
-        `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted to JSON
-        according to its own type, and each task reads it according to the annotation of its parameter. A payload that
-        does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
-        another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a relay of this
-        process subscribes to it, but this subscription is not stored yet, a warning is logged once. With an
-        `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks only for
+        `using`, `delay`, `run_after` and `expires` work as in `Task.using`. The subscriptions are stored in the
+        database (see `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted
+        to JSON according to its own type, and each task reads it according to the annotation of its parameter. A
+        payload that does not fit the annotation causes an error in the worker, not here, because the subscribers may
+        belong to another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a
+        relay in this process subscribes to it, but this subscription is not stored yet, a warning is logged once. With
+        an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks only for
         subscribers that have been added since. All of the tasks get the `headers`, which work as in `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and

@@ -31,7 +31,7 @@ from .model.options import bad_name, bad_span, is_name, is_span
 from .model.transports import Message
 
 TOLERANCE = timedelta(minutes=5)
-"""The longest time between the signature of a webhook and its arrival, in either direction."""
+"""The longest time between a webhook's signature and its arrival, in either direction."""
 _LONGEST_WAIT = timedelta(days=1)
 """The longest `Retry-After` that is obeyed."""
 _PREFIX = "whsec_"
@@ -51,7 +51,7 @@ _Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Webhook:
-    """An HTTP endpoint of another program, to which events are sent."""
+    """Another program's HTTP endpoint, to which events are sent."""
 
     url: str = field(repr=False)  # its path may be a secret
     """An https URL. A user or password in it is refused, and redirects are not followed."""
@@ -98,7 +98,7 @@ class Webhook:
         return duration(self.timeout, "timeout").total_seconds()
 
     def send(self, event: CloudEvent) -> None:
-        """Send the event once. Returns if the endpoint answered with a status from 200 to 299.
+        """Send the event once, and return if the endpoint answers with a status from 200 to 299.
 
         Raises WebhookFailed for any other status and for an endpoint that cannot be reached, EndpointGone if the endpoint
         says that it no longer exists, and EndpointRefused if its address is not allowed.
@@ -157,7 +157,9 @@ class Webhook:
         return secured
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
-        """Connect to the first address that answers. Raises EndpointRefused if an address of the host is not allowed."""
+        """Connect to the first address that answers. Raises EndpointRefused if one of the host's addresses is not
+        allowed.
+        """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for *_, address in found:
             self._check(str(address[0]))
@@ -210,7 +212,7 @@ class WebhookSource:
     tolerance: timedelta | float = TOLERANCE
     """The longest time between the signature and the arrival, in either direction."""
     topic: str | None = None
-    """The topic of a webhook whose body has no `type`. None: such a webhook cannot be read."""
+    """The topic for a webhook whose body has no `type`. None: such a webhook cannot be read."""
     max_bytes: int = 1_048_576
     """The size in bytes of the largest body that is read."""
 
@@ -269,9 +271,9 @@ def verify_webhook(
 ) -> ReceivedWebhook:
     """Return the webhook if it is signed with one of the secrets and its signature is not older than `tolerance`.
 
-    `headers` are the headers of the request, with names in upper or lower case, and `body` is its body, byte for byte
-    as it arrived. `now` replaces the current time in tests. A second delivery within the tolerance is also valid, so
-    pass the id to `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and
+    `headers` are the request's headers, with names in upper or lower case, and `body` is its body, byte for byte as it
+    arrived. `now` replaces the current time in tests. A second delivery within the tolerance is also valid, so pass the
+    id to `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and
     InvalidArgument for a malformed secret.
     """
     keys = keys_of(secret)
@@ -295,7 +297,7 @@ def verify_webhook(
 def signed_headers(
     message_id: str, body: bytes, secret: str | Sequence[str], *, now: datetime | None = None
 ) -> dict[str, str]:
-    """Return the three headers of a webhook, with one signature for each secret."""
+    """Return a webhook's three headers, with one signature for each secret."""
     stamp = str(int((now or datetime.now(UTC)).timestamp()))
     signatures = [_signature(key, message_id, stamp, body) for key in keys_of(secret)]
     return {"webhook-id": message_id, "webhook-timestamp": stamp, "webhook-signature": " ".join(signatures)}
@@ -311,7 +313,7 @@ def keys_of(secret: str | Sequence[str]) -> list[bytes]:
 
 
 def _type_of(body: bytes) -> str | None:
-    """Return the `type` member of a body, if it has this member. Standard Webhooks recommends it."""
+    """Return a body's `type` member, which Standard Webhooks recommends; None if it is missing."""
     with suppress(ValueError, RecursionError):
         value = json.loads(body)
         if isinstance(value, dict) and isinstance(value.get("type"), str):
@@ -375,8 +377,8 @@ def _inner(address: _Address) -> _Address:
 
 @contextmanager
 def _cut_at(deadline: float, connection: socket.socket) -> Iterator[None]:
-    """Cut the connection at the deadline. The timeout of a socket applies to each read, so an endpoint that answers one
-    byte at a time could otherwise keep the handler for hours.
+    """Cut the connection at the deadline. A socket's timeout applies to each read, so an endpoint that answers one byte
+    at a time could otherwise keep the handler for hours.
     """
     is_late = threading.Event()
 

@@ -79,7 +79,7 @@ class Outboxq(Outbox):
         """Create an outbox. If `app` is given, initialise it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
-        schema of outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for
+        schema for outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for
         `Outbox`; a hook that needs an application context must push one. Raises ConfigurationError for any other kind
         of session, and for a hook that is not a Hook.
         """
@@ -108,7 +108,7 @@ class Outboxq(Outbox):
         Call it after Flask-SQLAlchemy's `db.init_app(app)`. It reads `app.config`:
 
         * `OUTBOXQ_DATABASE_URL`: the URL of the database. None means Flask-SQLAlchemy's database.
-        * `OUTBOXQ_BIND_KEY`: one of `SQLALCHEMY_BINDS`. None means Flask-SQLAlchemy's default database.
+        * `OUTBOXQ_BIND_KEY`: a key in `SQLALCHEMY_BINDS`. None means Flask-SQLAlchemy's default database.
         * `OUTBOXQ_CONFIGURE_SQLITE` (True): call `configure_sqlite` on Flask-SQLAlchemy's engine.
         * `OUTBOXQ_TASKS`: modules that declare tasks. The worker and `flask outboxq upgrade` import them.
 
@@ -124,7 +124,7 @@ class Outboxq(Outbox):
         app.after_request(self._forget_refused)
 
     def _forget_refused(self, response: Response) -> Response:
-        """Forget the uncommitted tasks of a request that returns an error, so that no warning is logged."""
+        """Forget the uncommitted tasks from a request that returns an error, so that no warning is logged."""
         application = self.application
         scope = None if response.status_code < 400 or application is None else application.scope
         if scope is not None and scope.session.registry.has():
@@ -133,7 +133,7 @@ class Outboxq(Outbox):
 
     @property
     def store(self) -> Store:
-        """The Store of the current application."""
+        """The current application's Store."""
         if self._stand_in is not None:
             return self._stand_in.store
         application = self.application
@@ -153,14 +153,14 @@ class Outboxq(Outbox):
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
-        """Import the modules in `OUTBOXQ_TASKS` of the current application."""
+        """Import the modules in the current application's `OUTBOXQ_TASKS`."""
         modules = app_ctx.app.config["OUTBOXQ_TASKS"] if self.application is not None else ()
         for module in [modules] if isinstance(modules, str) else modules:
             importlib.import_module(module)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """Create a worker for the current application's tasks. The worker's threads push application contexts of their
-        own.
+        """Create a worker for the current application's tasks. The worker's threads push their own application
+        contexts.
 
         Raises ConfigurationError outside an application context.
         """
@@ -211,11 +211,11 @@ class Outboxq(Outbox):
 
 
 def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
-    """Return a view that receives the webhooks of the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
+    """Return a view that receives the webhooks from the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
-    The endpoint is called ``webhooks_`` followed by the name of the source. It returns 204 when the tasks are
-    committed, 401 for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method
-    except POST. A database error is raised, and Flask returns 500.
+    The endpoint is called ``webhooks_`` followed by the source's name. It returns 204 when the tasks are committed, 401
+    for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method except POST. A
+    database error is raised, and Flask returns 500.
     """
 
     def receive_webhook() -> Response:
@@ -236,7 +236,7 @@ class Application:
     """The parts of a Flask application that its Outboxq needs."""
 
     store: Store | None = None
-    """The application's Store; None: the Store of the Outboxq itself."""
+    """The application's Store; None: the Outboxq's own Store."""
     session: scoped_session[Any] | None = None
     """The Outboxq's scoped_session; None: the application has none, or uses the session of `db`."""
     db: Any = None
@@ -252,7 +252,7 @@ class Application:
 
 
 class FlaskIntegration(Integration):
-    """The integration with the current application. The threads of a worker have no current application, so a worker
+    """The integration with the current application. A worker's threads have no current application, so the worker
     passes its own.
     """
 
@@ -314,7 +314,7 @@ def _in_context(app: Flask) -> Iterator[None]:
 
 
 class _FlaskStore(FrameworkStore):
-    """The Store of one application."""
+    """One application's Store."""
 
     @property
     def upgrade_command(self) -> str:

@@ -43,11 +43,11 @@ class OpenTelemetryHook(Hook):
     """A hook that creates a span for each enqueue and each attempt, and carries the trace from the enqueue to the
     attempts.
 
-    The span of an enqueue is called `send QUEUE`, and that of an emit `send TOPIC`; both have the kind PRODUCER. The
-    span of an attempt is called `process QUEUE` and has the kind CONSUMER. The task's headers carry the context in the
-    format of the program's propagator: `traceparent`, `tracestate` and `baggage`. The first attempt continues the trace
-    of the enqueue. A retry, the tick of a schedule, and a task that starts later than `same_trace_for` begin a new
-    trace with a link to the enqueue. Task arguments are never recorded.
+    An enqueue's span is called `send QUEUE`, and an emit's span `send TOPIC`; both have the kind PRODUCER. An attempt's
+    span is called `process QUEUE` and has the kind CONSUMER. The task's headers carry the context in the format of the
+    program's propagator: `traceparent`, `tracestate` and `baggage`. The first attempt continues the enqueue's trace. A
+    retry, a schedule tick, and a task that starts later than `same_trace_for` begin a new trace with a link to the
+    enqueue. Task arguments are never recorded.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class OpenTelemetryHook(Hook):
 
     def _origin(self, context: TaskContext) -> tuple[contexts.Context, list[Link]]:
         """Return the parent context for the attempt's span, and the link to the enqueue."""
-        base = trace.set_span_in_context(INVALID_SPAN)  # the only parent of a task is its enqueue
+        base = trace.set_span_in_context(INVALID_SPAN)  # a task's only parent is its enqueue
         parent = propagate.extract(context.headers, context=base)
         origin = trace.get_current_span(parent).get_span_context()
         if self._begins_trace(context):
@@ -167,7 +167,7 @@ class OpenTelemetryHook(Hook):
     def _begin(
         self, context: TaskContext, parent: contexts.Context, links: list[Link], *, since: int | None = None
     ) -> Span:
-        """Start the span of an attempt, now or at `since` (in nanoseconds)."""
+        """Start an attempt's span, now or at `since` (in nanoseconds)."""
         return self._tracer.start_span(
             f"process {context.queue}",
             context=parent,
@@ -215,7 +215,7 @@ class _Attempt:
     has_ended: bool = False
     """True once its outcome is known."""
     failure: dict[str, str] = field(default_factory=dict)
-    """The attribute of a failure, for the metrics."""
+    """The failure's attribute, for the metrics."""
 
 
 def _common(operation: str, destination: str) -> dict[str, str]:
@@ -229,7 +229,7 @@ def _common(operation: str, destination: str) -> dict[str, str]:
 
 
 def _of_task(context: TaskContext) -> dict[str, str]:
-    """Return the attributes of an attempt that its span and the metrics share."""
+    """Return the attributes that an attempt's span and the metrics share."""
     return _common("process", context.queue) | {"messaging.outboxq.task": context.task_name}
 
 
@@ -251,7 +251,7 @@ def _injected(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _record(span: Span, error: BaseException) -> dict[str, str]:
-    """Record an operation's failure in the span, and return the attribute of the failure for metrics."""
+    """Record an operation's failure in the span, and return the failure's attribute for metrics."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)

@@ -1,4 +1,4 @@
-"""The Sentry hook: queue spans in one trace, the errors of tasks that failed permanently, and cron monitors for
+"""The Sentry hook: queue spans in one trace, the errors from tasks that failed permanently, and cron monitors for
 schedules.
 
 It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. It does nothing until the program calls
@@ -42,12 +42,12 @@ as a failure.
 
 
 class SentryHook(Hook):
-    """A hook that creates Sentry's queue spans, and reports the error of each task that has failed permanently.
+    """A hook that creates Sentry's queue spans, and reports the error from each task that has failed permanently.
 
     An enqueue or emit inside another span, such as a request, becomes a `queue.publish` span. An attempt becomes a
-    transaction that is named after the task and contains a `queue.process` span. Both belong to the trace of the
-    enqueue. Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only
-    if the program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
+    transaction that is named after the task and contains a `queue.process` span. Both belong to the enqueue's trace.
+    Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only if the
+    program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SentryHook(Hook):
         """Create a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, not only that of the last attempt.
+            every_attempt: Report the error from each failed attempt, not only from the last one.
             monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may
                 charge for it.
             checkin_margin: The time after which Sentry reports a tick without a check-in as missed. It must exceed the
@@ -165,7 +165,7 @@ class _Attempt:
 
 
 def _data(context: TaskContext) -> dict[str, object]:
-    """Return the data fields of an attempt, under the names that Sentry's queues page reads."""
+    """Return an attempt's data fields, under the names that Sentry's queues page reads."""
     # Use the due time if there is one, because a delayed task or a retry has not been waiting since its enqueue.
     since = context.claim.waits_since or context.created_at
     waited = max(timedelta(0), context.claim.started_at - since)
@@ -298,7 +298,7 @@ def span(op: str, name: str, data: Mapping[str, object]) -> Iterator[_Span]:
 def transaction(
     name: str, headers: Mapping[str, str], data: Mapping[str, object], sampling: Mapping[str, Any]
 ) -> Iterator[_Span]:
-    """Start the outermost span of a task, in the trace of these headers. A `traces_sampler` can read `sampling`."""
+    """Start a task's outermost span, in the trace that these headers carry. A `traces_sampler` can read `sampling`."""
     if streams():
         sentry_sdk.traces.continue_trace(dict(headers))
         sentry_sdk.Scope.set_custom_sampling_context({"outboxq": dict(sampling)})
@@ -328,7 +328,7 @@ _CHECK_IN_STATUSES: Mapping[EventType, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in for one tick. All attempts at the tick's task share it, because its id is that of the task."""
+    """The check-in for one tick. All attempts at the tick's task share it, because its id is the task's id."""
 
     slug: str
     """The name of the monitor."""
@@ -359,7 +359,7 @@ class CheckIn:
         capture_checkin(self.slug, self.id, "in_progress", monitor_config=self.config)
 
     def end(self, outcome: Outcome, seconds: float) -> None:
-        """Tell Sentry the task's outcome, unless the task runs again."""
+        """Tell Sentry the task's outcome, unless the task will run again."""
         if (status := _CHECK_IN_STATUSES.get(outcome.event_type)) is not None:
             capture_checkin(self.slug, self.id, status, duration=seconds, monitor_config=self.config)
 

@@ -1,6 +1,4 @@
-"""Code that the tracing hooks share: the `baggage` header, to which each library adds members, and the error of an
-attempt.
-"""
+"""Code that the tracing hooks share: the `baggage` header, to which each library adds members, and an attempt's error."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def _members(baggage: str) -> dict[str, str]:
 
 
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
-    """Return the error of a failed attempt; None if the attempt did not fail.
+    """Return a failed attempt's error; None if the attempt did not fail.
 
     A handler that raises Retry requests another attempt. This counts as a failure only if there are no attempts left.
     """

@@ -26,7 +26,7 @@ class FrontEnd:
 
     program: str = "outboxq"
     finds_app: bool = False
-    """True if the program starts a worker of the right application without being told its name."""
+    """True if the program starts a worker for the right application without being told its name."""
     app: str | None = None
     """The application (``module:outbox``) that a command needs. None if the program knows its database without it."""
     options: str = ""
@@ -62,13 +62,13 @@ class Integration:
         return False
 
     def is_in_a_test(self) -> bool:
-        """Return whether this thread has a transaction around everything that it does, as in a test. A worker in this
-        thread's process would not see its tasks.
+        """Return whether this thread has a transaction around everything that it does, as in a test. A worker in the
+        same process would not see the thread's tasks.
         """
         return False
 
     def transaction(self) -> AbstractContextManager[object | None]:
-        """Yield the current transaction in the form that `using()` accepts. None if it is unknown."""
+        """Yield the current transaction in the form that `using()` accepts; None if it is unknown."""
         return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one
@@ -102,4 +102,4 @@ class Integration:
         """
 
     def on_thread_exit(self) -> None:
-        """Close the resources of a handler thread. This is called in the thread before it ends."""
+        """Close a handler thread's resources. This is called in the thread before it ends."""

@@ -15,7 +15,7 @@ from . import Integration
 from .hooks import HookCalls
 
 CURRENT: Final = object()
-"""The default of `using`: the current transaction of the running task or of the framework."""
+"""The default for `using`: the current transaction of the running task or of the framework."""
 
 
 class OutboxRef(Protocol):

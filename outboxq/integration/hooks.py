@@ -37,18 +37,18 @@ class Sending:
     count: int | None = None
     """The number of tasks; None for an emit."""
     ids: tuple[UUID, ...] = ()
-    """The ids of the new tasks, in the order of the calls. Empty for an emit. A task is not created if its idempotency
-    key is taken.
+    """The ids of the new tasks, in call order. Empty for an emit. A task is not created if its idempotency key is
+    taken.
     """
     pipeline_execution_id: UUID | None
-    """The id shared by the tasks of an emit or an enqueue_many. None if the task is enqueued alone."""
+    """The id shared by the tasks from an emit or an enqueue_many. None if the task is enqueued alone."""
     size: int
     """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
     """The headers so far: the caller's, and those that earlier hooks have added."""
     handles: list[Handle] = field(default_factory=list, repr=False)
-    """The handles of the tasks. The list is empty until the tasks are written, so a context manager must read it after
-    its `yield`.
+    """The tasks' handles. The list is empty until the tasks are written, so a context manager must read it after its
+    `yield`.
     """
 
 
@@ -143,7 +143,9 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks, with the tasks and the headers that the hooks have added. Returns its handles."""
+        """Call `write` inside the hooks with the tasks and the headers that the hooks have added, and return its
+        handles.
+        """
         if not self._sending or not tasks:
             return write(tasks)
         first = tasks[0]
@@ -162,7 +164,9 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks, with the event and the headers that the hooks have added. Returns its result."""
+        """Call `write` inside the hooks with the event and the headers that the hooks have added, and return its
+        result.
+        """
         if not self._sending:
             return write(event)
         sent = Sending(
@@ -201,7 +205,7 @@ class HookCalls:
 
     @contextmanager
     def _around(self, sent: Sending, stored: str | None, what: str) -> Iterator[str | None]:
-        """Enter each hook's `sending`. Yields the headers to store."""
+        """Enter each hook's `sending`, and yield the headers to store."""
         with ExitStack() as stack:
             for hook in self._sending:
                 added = stack.enter_context(hook.around("sending", sent, lambda: None))
@@ -256,8 +260,8 @@ class _SafeHook:
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
         """Enter the context manager that one of the hook's methods returns. If this fails, run the block without it.
 
-        On leaving, the context manager gets the block's error or, if there is none, the error that `failure` returns.
-        It can neither suppress nor replace an error.
+        On exit, the context manager gets the block's error or, if there is none, the error that `failure` returns. It
+        can neither suppress nor replace an error.
         """
         try:
             manager = self._manager(method, about)
@@ -286,7 +290,7 @@ class _SafeHook:
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later
-        ones once a minute.
+        ones at most once a minute.
         """
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(

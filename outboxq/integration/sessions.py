@@ -1,4 +1,4 @@
-"""The integration with SQLAlchemy sessions: the session of a request, and a separate session for each handler."""
+"""The integration with SQLAlchemy sessions: a request's session, and a separate session for each handler."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from .uncommitted import forget
 
 
 class SessionIntegration(Integration):
-    """The integration for `Outbox(session=…)`, whose argument is a function that returns the Session of the current
-    request.
+    """The integration for `Outbox(session=…)`, whose argument is a function that returns the current request's Session.
 
     With a `scoped_session`, each handler gets a separate session, which is removed afterwards. In a transactional task,
     this session writes in the task's transaction. Any other function is used only by `enqueue()` and `emit()`, and
@@ -77,8 +76,8 @@ _ANEW = (
 
 
 def scope_of(session: scoped_session[Any]) -> Scope:
-    """Return the Scope of this scoped_session. It is stored in the session's attributes, so that several outboxes share
-    one listener.
+    """Return this scoped_session's Scope. It is stored in the session's attributes, so that several outboxes share one
+    listener.
     """
     return session.__dict__.get("_outboxq") or session.__dict__.setdefault("_outboxq", Scope(session))  # type: ignore[no-any-return]
 

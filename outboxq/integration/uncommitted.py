@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.store")
 
 _NOTED = "_outboxq_uncommitted"
-"""The attribute of a Session with the number of uncommitted tasks and events, by kind and name."""
+"""The Session attribute that holds the number of uncommitted tasks and events, by kind and name."""
 _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref.WeakKeyDictionary()
-"""The sessions of connections that an integration passes instead of the session itself."""
+"""The session for each connection that an integration passes in place of the session itself."""
 
 
 def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:
@@ -83,7 +83,7 @@ def _rolled_back(session: Session) -> None:
 def _ended(session: Session, transaction: SessionTransaction) -> None:
     """Warn if the transaction was neither committed nor rolled back, but ended by `close()`.
 
-    An exception that passes through the Session's `with` block closes it too, and is reported itself.
+    An exception that passes through the Session's `with` block closes it too, and is itself reported.
     """
     if _NOTED not in session.__dict__ or transaction.parent is not None:
         return

@@ -20,7 +20,7 @@ class Interface(StrEnum):
     ADMIN = "admin"
     """Django's admin."""
     PROGRAM = "program"
-    """A program of the application, such as a page for its support staff."""
+    """The application's own code, such as a page for its support staff."""
 
 
 class CommandAction(StrEnum):
@@ -68,7 +68,7 @@ class NewAction:
 
     operator: Operator
     action: str
-    """The words of the command that does the same, such as "queue pause"."""
+    """The words of the equivalent command, such as "queue pause"."""
     target: str | None = None
     """The id of the task or batch, or the name of the queue or schedule; None for everything that matches the filters.
     """
@@ -89,7 +89,7 @@ class OperatorAction:
     interface: str
     """The front end: a value of `Interface`."""
     action: str
-    """The words of the command that does the same, such as "queue pause"."""
+    """The words of the equivalent command, such as "queue pause"."""
     target: str | None
     """The id or the name of what was changed; None for everything that matched the filters in `details`."""
     details: Mapping[str, Any]

@@ -47,7 +47,7 @@ class BatchStatus(StrEnum):
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
-    """All of its tasks have ended, and the task that follows is enqueued."""
+    """All of its tasks have ended, and the task that follows, if any, has been enqueued."""
     CANCELLED = "Cancelled"
     """All of its tasks have ended, but no task follows, because a person cancelled it or a task in the chain did not
     complete.
@@ -55,7 +55,7 @@ class BatchStatus(StrEnum):
 
 
 UNCLOSED = "its with block raised an error, but its transaction was committed anyway; no task will follow it, and it does not end unless it is cancelled"
-"""The explanation of an Unclosed batch, for people."""
+"""The explanation for an Unclosed batch, for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +104,7 @@ class Batch:
     not listed.
     """
     stage: int
-    """The number of these tasks that have been enqueued."""
+    """The number of `then` tasks that have been enqueued."""
     runs_then: bool
     """If False, a person has cancelled the batch, so the tasks that follow will not be enqueued."""
     cancel_requested_at: datetime | None

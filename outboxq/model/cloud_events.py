@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, MessageUnreadable
 from .options import is_name
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-"""The encoder of all events, because `json.dumps` would make one for each event."""
+"""One encoder for all events, because `json.dumps` would make one for each event."""
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 """The names that CloudEvents allows for attributes."""
 
@@ -25,8 +25,8 @@ class Body(StrEnum):
     CLOUDEVENT = "cloudevent"
     """The event in the JSON format of CloudEvents 1.0."""
     PAYLOAD = "payload"
-    """Only the payload. The headers of the message contain the attributes of the event; those of a webhook contain only
-    one attribute, the id.
+    """Only the payload. The message's headers contain the event's attributes; a webhook's headers contain only one of
+    them, the id.
     """
 
 
@@ -49,8 +49,8 @@ class CloudEvent:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of the event, by their CloudEvents names. A header is also an attribute if its name, converted
-        to lower case, is a valid attribute name.
+        """The event's attributes, by their CloudEvents names. A header is also an attribute if its name, converted to
+        lower case, is a valid attribute name.
         """
         own = {
             "specversion": "1.0",
@@ -90,7 +90,8 @@ class ReceivedEvent:
 def read_event(
     body: bytes, headers: Mapping[str, str], *, id: str | None = None, source: str = "", type: str | None = None
 ) -> ReceivedEvent:
-    """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any JSON.
+    """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any other
+    JSON.
 
     `headers` contain the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
     message does not contain them. Raises MessageUnreadable.

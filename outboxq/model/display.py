@@ -61,7 +61,7 @@ HIDDEN: Final = re.compile(
 )
 """The pattern for the names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
-"""The string that is shown instead of such a value."""
+"""The string that is shown in place of such a value."""
 _INDENT = "  "
 
 
@@ -111,7 +111,7 @@ def _text(value: Any) -> str:
 HEAD = 400
 """The number of characters at the beginning of an error that determine its group."""
 _LONGEST = 200
-"""The maximum number of characters in the message of a group."""
+"""The maximum number of characters in a group's message."""
 _VARYING = re.compile(
     r"""
     (?=['"0-9a-fA-F])(?:  # looks only where a match can begin: three times as fast
@@ -129,15 +129,15 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return the message of the group for an error with this beginning (at most `HEAD` characters). Varying parts are
-    replaced by an ellipsis.
+    """Return the group message for an error with this beginning (at most `HEAD` characters). Varying parts are replaced
+    by an ellipsis.
     """
     text = head or ""
     first, newline, _ = text.partition("\n")
     if len(text) >= HEAD and not newline:
         first = _CUT_WORD.sub("", first)  # the last word may be part of an id
     first = first.strip()
-    # If the key of a KeyError is a name, the message contains nothing else.
+    # If a KeyError's key is a name, the message contains nothing else.
     message = first if _ONLY_A_NAME.fullmatch(first) else _VARYING.sub("…", first)
     return message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…"
 

@@ -207,7 +207,7 @@ OF_A_DRAIN: Mapping[str, str] = {
     **_each("delay with_scheduled", "until=timedelta(…)"),
     **_each("fail_fast with_safety", "raises="),
 }
-"""Replacements for arguments with which other libraries run the tasks of a test."""
+"""Replacements for arguments with which other libraries run a test's tasks."""
 OF_A_HARNESS: Mapping[str, str] = {
     **_each("connection db session transaction", "using="),
     "app": "flask= for a Flask application, or the Outbox as the first argument",

@@ -37,13 +37,13 @@ class AttemptCounts:
     timed_out_last: int = 0
     """The number of `timed_out` attempts that were not followed by another attempt."""
     wait_seconds: float = 0.0
-    """The total for the attempts that are counted in `wait`."""
+    """The total time in seconds that the attempts counted in `wait` waited."""
     run_seconds: float = 0.0
-    """The total for the attempts that are counted in `run`."""
+    """The total run time in seconds of the attempts counted in `run`."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of started attempts in each bucket of the time from their due time to their start."""
+    """The number of started attempts in each bucket for the time from due time to start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of attempts whose handler has ended, in each bucket of the handler's run time."""
+    """The number of attempts whose handler has ended, in each bucket for the handler's run time."""
 
     def copy(self) -> AttemptCounts:
         """Return a copy that is not changed by later outcomes."""

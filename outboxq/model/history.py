@@ -51,14 +51,14 @@ class TaskState:
     """The time at which it ended; None if it has not ended."""
     last_error: str | None = field(default=None, repr=False)
     steps: tuple[str, ...] = ()
-    """The names of the steps that it has completed and the sleeps that it has begun, in the order of the events."""
+    """The names of the steps that it has completed and the sleeps that it has begun, in event order."""
 
 
 def replay(events: Iterable[ExecutionEvent]) -> TaskState:
-    """Replay the events of one task, oldest first, and return the resulting state. Event types of a later release are
+    """Replay the events of one task, oldest first, and return the resulting state. Event types from a later release are
     skipped.
 
-    Raises ValueError if the events do not begin with the creation of the task.
+    Raises ValueError if the events do not begin with the task's creation.
     """
     state: TaskState | None = None
     for event in events:

@@ -1,4 +1,4 @@
-"""The options of a task as one record, its headers, and the parsing of what callers write. No I/O."""
+"""A task's options as one record, its headers, and the parsing of values that callers write. No I/O."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TaskOptions:
     """The effect on the partition key when the task is Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
-        """Return the options of a task with this partition key. Without a key, `on_dead_letter` does not matter."""
+        """Return the options for a task with this partition key. Without a key, `on_dead_letter` does not matter."""
         return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
 
     @property
@@ -83,7 +83,7 @@ OPTION_COLUMNS: Mapping[str, str] = {
     one.name: f"{one.name}_seconds" if str(one.type).startswith("timedelta") else one.name
     for one in fields(TaskOptions)
 }
-"""The column of each option. It has the option's name, with `_seconds` appended for a span of time."""
+"""The column for each option. It has the option's name, with `_seconds` appended for a span of time."""
 OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
     **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
     **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},
@@ -92,7 +92,7 @@ OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def in_column(value: Any) -> Any:
-    """Return the value of a field as its column stores it: a span of time as seconds, an enum member as its value."""
+    """Return a field's value as its column stores it: a span of time as seconds, an enum member as its value."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value.value if isinstance(value, StrEnum) else value

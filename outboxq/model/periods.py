@@ -31,7 +31,7 @@ class Period:
 
     @property
     def every(self) -> Every:
-        """The kind of the period, according to its length."""
+        """The kind of period, according to its length."""
         return {1: Every.DAY, 7: Every.WEEK}.get((self.end - self.begin).days, Every.MONTH)
 
 

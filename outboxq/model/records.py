@@ -90,7 +90,7 @@ class EventType(StrEnum):
     UNROUTED = "event_unrouted"
     """An emit had no subscribers. The event does not belong to a task."""
     SKIPPED = "schedule_skipped"
-    """Some missed ticks of a schedule will not be caught up. The event does not belong to a task."""
+    """Some of a schedule's missed ticks will not be caught up. The event does not belong to a task."""
     BATCH_CREATED = "batch_created"
     """A batch or a chain was created. The event does not belong to a task; its `pipeline_execution_id` is the batch's
     id.
@@ -117,7 +117,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.RESCHEDULED: TaskStatus.READY,
 }
 """The status after each transition. Types that are not listed do not change the status: a cancel request, steps, an
-unrouted emit, skipped ticks, and types of a later release.
+unrouted emit, skipped ticks, and types from a later release.
 """
 
 ENDS_CLAIM = frozenset(
@@ -252,13 +252,13 @@ class NewTask(TaskOptions):
         The constructor of a frozen dataclass sets each field with a function call. It takes four times as long, which
         is a twentieth of an enqueue.
         """
-        task = object.__new__(cls)  # the default of a field is an attribute of the class
+        task = object.__new__(cls)  # a field's default is a class attribute
         vars(task).update(fields, id=task_id, args=args)
         return task
 
 
 class ResultSource(Protocol):
-    """The outbox that a handle asks for the result of its task."""
+    """The outbox that a handle asks for its task's result."""
 
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any: ...
 
@@ -290,7 +290,7 @@ class Sourced(Answering, Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle(Sourced[R_co]):
-    """The return value of `enqueue`: the id of the task, and what was written."""
+    """The return value of `enqueue`: the task's id, and what was written."""
 
     _noun = "a handle"
     id: UUID
@@ -505,8 +505,8 @@ class TaskTimeout(BaseException):
     """The exception raised in a handler that is still running after its timeout, if the task has
     ``timeout_action="raise"`` or ``"kill"``.
 
-    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that only logs the
-    errors of its items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like the
+    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that only logs its
+    items' errors. Catch it only to clean up. The attempt has failed, and the retry policy treats it like the
     TimeoutError that ``ctx.checkpoint()`` raises.
     """
 

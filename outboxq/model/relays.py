@@ -1,4 +1,4 @@
-"""The records of relays to message brokers. No I/O."""
+"""Records for relays to message brokers. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .options import OnDeadLetter, bad_name, is_name
 from .subscriptions import check_pattern
 
 RELAY_PREFIX: Final = "relay."
-"""The prefix of the name of each relay's task and queue."""
+"""The prefix of each relay's task name and queue name."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
 """The period in which a relay gets only one event with a given idempotency key."""
@@ -90,7 +90,7 @@ class Relay:
     messages: int = 0
     """The number of events that the broker has not confirmed, up to `COUNTED`."""
     oldest_at: datetime | None = None
-    """The time of the oldest of these events; None: there are none."""
+    """The time of the oldest such event; None: there are none."""
     dead_letters: int = 0
     """The number of events that the broker refused and that are still dead letters, up to `COUNTED`."""
     redriven: int = 0
@@ -104,13 +104,13 @@ class Relay:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardBacklog:
-    """The events of one shard that the broker has not confirmed."""
+    """The events in one shard that the broker has not confirmed."""
 
     shard: int
     messages: int
-    """The number of these events, among the first `COUNTED` events of the relay."""
+    """The number of these events, among the relay's first `COUNTED` events."""
     oldest_at: datetime
-    """The time of the oldest of these events."""
+    """The time of the oldest such event."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +128,7 @@ class HeldRelayKey:
     error: str | None
     """The reason for the refusal."""
     waiting: int
-    """The number of the key's events that are waiting, among the first `COUNTED` events of the relay."""
+    """The number of the key's events that are waiting, among the relay's first `COUNTED` events."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ class RelayDetail:
 
 
 COUNTED: Final = 100_000
-"""The number up to which the events of a relay are counted."""
+"""The number up to which a relay's events are counted."""
 
 
 def task_of(relay: str) -> str:
@@ -154,10 +154,10 @@ def task_of(relay: str) -> str:
 
 
 def slot_of(key: str | None, event_id: UUID) -> int:
-    """Return the slot of an event, which determines the event's shard. The slot is derived from the partition key or,
-    without one, from the id.
+    """Return an event's slot, which determines its shard. The slot is derived from the partition key or, without one,
+    from the id.
 
-    The events of a key are therefore in one shard, and those without a key are spread over all shards.
+    All events with the same key are therefore in one shard, and those without a key are spread over all shards.
     """
     return zlib.crc32(event_id.bytes if key is None else key.encode()) % _SLOTS
 
@@ -178,7 +178,7 @@ def check_relay(relay: NewRelay) -> None:
 
 
 class RelayState(StrEnum):
-    """The state of a relay for people."""
+    """The state of a relay, for people."""
 
     FAILING = "failing"
     """The broker has not confirmed any event since the last failure."""

@@ -82,7 +82,7 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Parse a rule for a time zone. Its ticks begin at `starts_at`, when the interval of `every` starts.
+    """Parse a rule for a time zone. Its ticks begin at `starts_at`, from which the interval `every` is counted.
 
     Raises InvalidArgument if the rule is invalid or this machine has no such zone. Recently parsed rules are cached.
     """
@@ -263,8 +263,8 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the time between the two, in whole seconds, at which the clock changes to the offset that it has at
-        the later time.
+        """Return the time between the two, to the second, at which the clock changes to the offset that it has at the
+        later time.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:
@@ -352,7 +352,7 @@ FARTHEST: Final = REST + HORIZON
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The next ticks of a schedule, and the missed ones that its catch-up policy skips."""
+    """A schedule's next ticks, and the missed ones that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
     """The ticks that become tasks, in UTC, earliest first. They include missed ticks that are caught up."""
@@ -485,7 +485,7 @@ def to_come(
     """Return up to `count` future ticks: planted ticks whose tasks have not started, and ticks that have not been
     planted yet.
 
-    `planted` maps each tick after now that has a task to True if the task has not started. Returns an empty list if the
+    `planted` maps each tick after now that has a task to True if the task has not started. The list is empty if the
     schedule is paused or its rule cannot be read here.
     """
     ticks = _ticks(schedule, max(now, planted_until))

@@ -38,7 +38,7 @@ class LogLine:
     """The message, with the traceback if the record has one."""
 
     def as_data(self) -> dict[str, str]:
-        """Return the line as stored in the data of an event."""
+        """Return the line as stored in an event's data."""
         at = (self.at if self.at.tzinfo is UTC else self.at.astimezone(UTC)).isoformat(timespec="milliseconds")
         return {"at": at, "level": self.level, "logger": self.logger, "text": self.text}
 
@@ -63,7 +63,7 @@ class HandlerLog:
         return made
 
     def add(self, record: T, line_of: Callable[[T], LogLine]) -> None:
-        """Keep the line of a record, and drop the oldest lines beyond the limits.
+        """Keep the line for a record, and drop the oldest lines beyond the limits.
 
         If two logging handlers deliver the same record one after the other, it is kept only once.
         """
@@ -81,8 +81,8 @@ class HandlerLog:
                 self.omitted += 1
 
     def as_data(self) -> dict[str, Any]:
-        """Return the lines and the number of dropped lines, for the data of an event. The result is empty if there are
-        no lines.
+        """Return the lines and the number of dropped lines, for an event's data. The result is empty if there are no
+        lines.
         """
         with self._lock:
             if not self._lines:
@@ -131,7 +131,7 @@ class Progress:
         return f"{percent}: {self.note}" if self.note else percent
 
     def as_data(self) -> dict[str, Any]:
-        """Return the progress as stored in the data of an event."""
+        """Return the progress as stored in an event's data."""
         return {"fraction": self.fraction, "note": self.note}
 
 
@@ -179,7 +179,7 @@ class Step:
     result: str | None = field(repr=False)
     """The result as JSON; None if the function returned None, or if the step is a sleep."""
     due_at: datetime | None
-    """The end of a sleep; None if the step is not a sleep."""
+    """The time at which a sleep ends; None if the step is not a sleep."""
     created_at: datetime
 
 

@@ -15,7 +15,7 @@ from .records import TaskStatus
 
 
 class Overlap(StrEnum):
-    """The policy for a tick when the task of an earlier tick has not ended."""
+    """The policy for a tick when an earlier tick's task has not ended."""
 
     ALLOW = "allow"
     """The tasks run side by side."""
@@ -40,15 +40,15 @@ class CatchUp(StrEnum):
 
 
 HORIZON = timedelta(seconds=60)
-"""The time before a tick at which its task is enqueued."""
+"""The lead time: a tick's task is enqueued this long before the tick."""
 REMOVED = "removed from the code"
 """The beginning of the reason that is recorded when a schedule is paused because the code no longer declares it."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
-"""The headers of a schedule's task: the name of the schedule, and either the tick (in ISO 8601) or the person who
-triggered the task.
+"""The headers of a schedule's task: the schedule's name, and either the tick (in ISO 8601) or the person who triggered
+the task.
 """
 ZONE_HEADER = "outboxq-tz"
-"""A header of the same task: the time zone of its schedule. If it is missing, the zone is UTC."""
+"""A header of the same task: its schedule's time zone. If it is missing, the zone is UTC."""
 RULE_HEADER = "outboxq-rule"
 """A header of a tick's task: the rule that the tick follows, for monitors that expect the next tick."""
 
@@ -62,7 +62,7 @@ class NewSchedule(TaskOptions):
     name: str
     task_name: str
     args: str = field(default="{}", repr=False)
-    """The arguments of each task, as JSON."""
+    """The arguments for each task, as JSON."""
     rule: str
     """A cron expression, or `every` and a number of seconds."""
     tz: str = "UTC"
@@ -75,7 +75,7 @@ class NewSchedule(TaskOptions):
     late it is, or with `Overlap.SKIP` until the next tick.
     """
     jitter: timedelta | None = None
-    """The maximum delay of a tick's task. The exact delay is derived from the schedule's name and the tick."""
+    """The maximum delay for a tick's task. The exact delay is derived from the schedule's name and the tick."""
     starts_at: datetime | None = None
     """The time before which there are no ticks, and at which the interval `every` starts. None means the time at which
     the schedule is first stored.
@@ -108,7 +108,7 @@ class Schedule(NewSchedule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """A tick of a schedule that became a task."""
+    """A schedule's tick that became a task."""
 
     schedule: str
     tick: datetime
@@ -120,7 +120,7 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TickRun(Tick):
-    """A tick of a schedule, and how long its task ran."""
+    """A schedule's tick, and how long its task ran."""
 
     ran: timedelta | None
     """The running time of the last attempt. None if the task has not started, has not ended or has been deleted."""

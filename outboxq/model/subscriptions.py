@@ -1,4 +1,4 @@
-"""The records of the fan-out: subscriptions, events to be emitted, and the results of an emit. No I/O."""
+"""Records for the fan-out: subscriptions, events to be emitted, and the results of an emit. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subscription(TaskOptions):
-    """A row of `task_subscriptions`: this task is enqueued for every emitted event of these topics.
+    """A row of `task_subscriptions`: this task is enqueued for every emitted event whose topic matches.
 
     The task's declared options are stored here too, because the emitting process may never have imported the task.
     """
@@ -72,7 +72,7 @@ class Emitted:
     """
     relays: tuple[str, ...] = ()
     """The names of the relays to brokers that publish the event, sorted. A relay that has already received an event
-    with the idempotency key is not among them. A relay to a webhook is a task and is in `handles`.
+    with this idempotency key is not among them. A relay to a webhook is a task and is in `handles`.
     """
 
 

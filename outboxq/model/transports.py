@@ -1,4 +1,4 @@
-"""The interfaces of connections to message brokers: for publishing events and for receiving messages. No I/O."""
+"""The interfaces for connections to message brokers: for publishing events and for receiving messages. No I/O."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Transport(Protocol):
     time.
 
     If it also has a `clone()` method, which returns a transport with a separate connection, a process publishes its
-    shards of a relay at the same time, each through its own clone. Otherwise, they take turns.
+    relay shards in parallel, each through its own clone. Otherwise, they take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:

@@ -1,4 +1,4 @@
-"""Hints for options and methods that outboxq does not have, especially misspelt ones and those of other libraries."""
+"""Hints for options and methods that outboxq does not have, especially misspelt ones and those from other libraries."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Answering:
-    """A class whose objects raise an error that names the replacement when an attribute is missing. Completion leaves
+    """A class whose objects, when an attribute is missing, raise an error that names the replacement. Completion leaves
     out the attributes that only outboxq itself uses.
     """
 
     __slots__ = ()
     _noun = ""
-    """The name of the object in sentences, and its key in CURES."""
+    """The object's name in sentences, and its key in CURES."""
     _inner: frozenset[str] = frozenset()
     """Attributes that are not for applications."""
 
@@ -37,7 +37,7 @@ class Answering:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             # Not hasattr(type(self), name), which also finds what a metaclass has, such as ABCMeta.register.
             if any(name in vars(one) for one in type(self).__mro__):
-                return object.__getattribute__(self, name)  # raises the AttributeError of the property itself
+                return object.__getattribute__(self, name)  # raises the property's own AttributeError
             cure = self._cure(name)
             raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; write {cure}'}", name=name, obj=self)
 
@@ -47,7 +47,7 @@ class Answering:
 
 
 def without_session(cure: str) -> str:
-    """Return a cure as it is written where `enqueue()` finds the transaction."""
+    """Return a cure without the session, as written where `enqueue()` finds the transaction by itself."""
     for session, nothing in (("using(session).", ""), ("using(session, ", "using("), ("using=session, ", "")):
         cure = cure.replace(session, nothing)
     return cure
@@ -111,7 +111,7 @@ def naming_options(
 
 
 def naming_fields(instead: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """Make the constructor of a dataclass raise InvalidCall as `naming_options` does."""
+    """Make a dataclass's constructor raise InvalidCall as `naming_options` does."""
 
     def decorate(cls: type[T]) -> type[T]:
         cls.__init__ = naming_options(f"{cls.__name__}()", instead)(cls.__init__)  # type: ignore[method-assign]
@@ -156,7 +156,7 @@ def no_task_name(name: str, known: Collection[str]) -> str:
 
 
 def unused_queue(name: str, known: Collection[str]) -> str:
-    """Return a sentence that reports a worker's queue that is not in use. It explains how to name several queues, or
+    """Return a sentence that reports that a worker's queue is not in use. It explains how to name several queues, or
     suggests the most similar queue in use.
     """
     several = " ".join(f"-q {part.strip()}" for part in name.split(",") if part.strip())

@@ -25,7 +25,9 @@ def uuid7() -> UUID:
 
 
 def uuid7s(count: int) -> list[UUID]:
-    """Return this number of ids, made at once: 2.7 us each instead of 4.2 us, which saves a tenth of a bulk enqueue."""
+    """Return this number of ids, made at once: 2.7 us each instead of 4.2 us, which saves a tenth of the time for a
+    bulk enqueue.
+    """
     first, random = _ticks(count), memoryview(os.urandom(8 * count)).cast("Q")
     return [_made(first + at, random[at]) for at in range(count)]
 
@@ -60,8 +62,8 @@ def family() -> UUID:
 
 
 def _renew_lock() -> None:
-    """Create a new lock. If the process was forked while another thread held the old lock, the child would wait for
-    that lock forever.
+    """Create a new lock. If the process is forked while another thread holds the old lock, the child would otherwise
+    wait for that lock forever.
     """
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()

@@ -6,7 +6,7 @@ from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 
 LONGEST_TEXT = 20_000
-"""The maximum number of characters of a string that a page shows."""
+"""The maximum number of characters that a page shows of a string."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 

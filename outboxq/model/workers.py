@@ -1,4 +1,4 @@
-"""Records of workers: the orders that people give to a worker, the states that it reaches, and its receivers, which
+"""Records for workers: the orders that people give to a worker, the states that it reaches, and its receivers, which
 turn the messages from a broker into tasks. No I/O.
 """
 
@@ -38,7 +38,7 @@ class Orders:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverState:
-    """The state of the receiver of one source in one worker."""
+    """The state of one worker's receiver for one source."""
 
     source: str
     """The source in words, such as its broker and queue."""

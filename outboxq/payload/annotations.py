@@ -321,7 +321,7 @@ class ModelCodec(Codec):
         except Exception as error:  # noqa: BLE001 -- the model's validators may raise any exception
             if not callable(errors := getattr(error, "errors", None)):
                 raise CodecError(f"{self.label} refused the JSON with {type(error).__name__}") from None
-            # Use only the location and the code of the error, because its message may quote the value.
+            # Use only the error's location and code, because its message may quote the value.
             first = errors(include_url=False, include_context=False, include_input=False)[0]
             path = "".join(path_part(part) or f"[{part}]" for part in first["loc"])
             raise CodecError(f"{self.label} refused the JSON: {first['type']}", path) from None

@@ -158,14 +158,14 @@ class Parameters:
         raise AssertionError("Python takes the call")
 
     def _context_hint(self) -> str:
-        """Return a hint for a call that does not match the signature because the context's parameter is not annotated."""
+        """Return a hint for a call that does not match the signature because the context parameter is not annotated."""
         meant = self._known.get("ctx")
         if meant is None or meant.annotation is not meant.empty:
             return ""
         return "; if ctx is the task's context, annotate the first parameter as ctx: TaskContext"
 
     def _option_hint(self, given: Mapping[str, object]) -> str:
-        """Return a hint for an option of the call that was passed as an argument of the function."""
+        """Return a hint for a call option that was passed as an argument to the function."""
         for name in given:
             if name not in self._known and (name in self._options or name in OF_ONE_CALL):
                 cure = OF_ONE_CALL.get(name, f"{name}=")

@@ -299,8 +299,8 @@ class PlainCodec(Codec):
         classes: Iterable[type] = (),
         members: Sequence[Codec] = (),
     ) -> None:
-        """`classes` are the classes of the values. `members` are the codecs of a union's other types, which look inside
-        their values.
+        """`classes` are the classes of the values. `members` are the codecs for a union's other types, which look
+        inside their values.
         """
         self.label, self.json_types, self.members = label, json_types, members
         self.classes = frozenset(classes)
@@ -338,7 +338,7 @@ class PlainCodec(Codec):
 
 
 class TextCodec(Codec):
-    """A class with an exact text: `datetime`, `date`, `time`, `timedelta`, `UUID`, `Decimal`."""
+    """A class whose values have an exact text: `datetime`, `date`, `time`, `timedelta`, `UUID`, `Decimal`."""
 
     json_types = frozenset({"string"})
     duration: ClassVar = re.compile(r"(-?)PT([0-9]+)(?:\.([0-9]{6}))?S")

@@ -157,9 +157,9 @@ class ChainHandle(Sourced[R_co]):
         """Wait until the chain has ended, and return what its last function returned, read according to the return
         annotation.
 
-        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If the
-        task became a dead letter, the chain continues when it is redriven. `timeout` and the other exceptions are the
-        same as for `Handle.result`.
+        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If that
+        task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other
+        exceptions are the same as for `Handle.result`.
 
         Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
         """
@@ -232,7 +232,7 @@ class StandIn:
 
 
 class BatchedTasks(AwaitedResults):
-    """The batches and chains of an Outbox."""
+    """An Outbox's batches and chains."""
 
     _stand_in: StandIn | None = None
 
@@ -291,9 +291,7 @@ class BatchedTasks(AwaitedResults):
         return OpenBatch(self, batch, using)
 
     def making(self, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
-        """Write the batch, run the block and close the batch, all in one transaction. Yields the
-        transaction's owner.
-        """
+        """Write the batch, yield the transaction's owner to the block, and close the batch, all in one transaction."""
         made = self._made(batch, using, what)
         return made if self._stand_in is None else self._stand_in.making(made)
 
@@ -336,7 +334,7 @@ class BatchedTasks(AwaitedResults):
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
         Each call is enqueued by the transaction in which the call before it completes, and finds that call's return
-        value in `ctx.previous`. A task that is cancelled, expires or is discarded ends the chain.
+        value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the chain.
 
         Args:
             calls: The calls, in order.
@@ -362,7 +360,7 @@ class BatchedTasks(AwaitedResults):
         )
 
     def batch_of(self, context: TaskContext) -> RunningBatch:
-        """Return the batch of a handler's task."""
+        """Return the batch that a handler's task belongs to."""
         return RunningBatch(self, context)
 
     def previous_of(self, context: TaskContext) -> Any:
@@ -410,7 +408,7 @@ _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 class RunningBatch:
-    """The batch or chain of a handler's task, as read by the outbox: a TaskBatch."""
+    """The batch or chain that a handler's task belongs to, as read by the outbox: a TaskBatch."""
 
     def __init__(self, outbox: Any, context: TaskContext) -> None:
         self.id: UUID = context.pipeline_execution_id
@@ -429,7 +427,7 @@ class RunningBatch:
 
     @cached_property
     def record(self) -> Batch:
-        """The row of the batch. Raises BatchNotFound if it was pruned."""
+        """The batch's row. Raises BatchNotFound if it was pruned."""
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
         return found
 

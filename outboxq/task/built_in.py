@@ -30,7 +30,7 @@ from .task import ContextTask, Task
 BULK: Final = "outboxq.bulk"
 """The name of the task that changes many tasks."""
 BULK_QUEUE: Final = "outboxq"
-"""The queue of that task."""
+"""The bulk task's queue."""
 _LEASE = timedelta(seconds=60)
 
 
@@ -63,9 +63,9 @@ class Selection:
     """The partition key."""
     topic: str | None = None
     exception: str | None = None
-    """The class of the exception, for dead letters."""
+    """The exception's class, for dead letters."""
     group: str | None = None
-    """The id of a group of dead letters."""
+    """The id of a dead letter group."""
     since: datetime | None = None
     """The earliest time at which the task failed or was enqueued."""
     until: datetime | None = None
@@ -103,7 +103,7 @@ class Selection:
             raise InvalidArgument(f"these are not arguments of {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
-        """Count the matching tasks, up to `most`. With a `snapshot`, count those of its tasks that still match."""
+        """Count the matching tasks, up to `most`. With a `snapshot`, count the tasks in it that still match."""
         if self.action is BulkAction.RUN_NOW:
             return store.count_later(most=most, snapshot=self.snapshot, **self._of_later())
         if self.action is BulkAction.CANCEL:
@@ -111,7 +111,7 @@ class Selection:
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
 
     def parts(self, store: Store) -> list[Part]:
-        """Return the tasks of the `snapshot` that would change, by task, queue and status. Up to 10,000 of each status
+        """Return the tasks in the `snapshot` that would change, by task, queue and status. Up to 10,000 of each status
         are read.
         """
         assert self.snapshot is not None, "the tasks were counted"
@@ -195,8 +195,8 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
     """Redrive, discard, cancel or immediately run the matching tasks, and return how many tasks this run has changed.
     `counted` is the number of tasks that the person was asked to confirm.
 
-    The changes are committed in batches of 500, each together with the number of changes in the record of the action,
-    whose id is the id of this task. If the worker stops, the next run makes the remaining changes.
+    The changes are committed in batches of 500, each together with the number of changes so far in the action's record,
+    whose id is this task's id. If the worker stops, the next run makes the remaining changes.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
@@ -226,7 +226,7 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
 
 
 def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task for an outbox. It is not retried if a privilege is missing."""
+    """Return the bulk task for an outbox. It is not retried if a privilege is missing."""
     options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
     retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
     return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)
@@ -243,7 +243,8 @@ _LOWEST = -100
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:
-    """Delete the tasks that ended more than `seconds` ago, as `outboxq prune` does, and return their number.
+    """Delete the tasks that ended more than `seconds` ago, as `outboxq prune` does, and return the number of tasks
+    deleted.
 
     Each batch of tasks is committed separately. If the worker stops, the next run deletes the rest.
     """
@@ -254,7 +255,7 @@ def prune(ctx: TaskContext, seconds: float) -> int:
 
 
 def prune_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task of an outbox."""
+    """Return the prune task for an outbox."""
     options = TaskOptions(priority=_LOWEST)
     return ContextTask(prune, name=PRUNE, options=options, retry=RetryPolicy.of(None), outbox=outbox)
 

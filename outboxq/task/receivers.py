@@ -51,7 +51,7 @@ class Receives(Protocol):
 
 
 class Receivers:
-    """The receivers of an Outbox."""
+    """An Outbox's receivers."""
 
     def receive(
         self: Declares,
@@ -64,14 +64,13 @@ class Receivers:
     ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
         """Declare a function as a task for the messages from another program: ``@outbox.receive("billing.*", source=…)``.
 
-        Workers receive the messages from a broker, and `receive_webhook` those of a `WebhookSource`. Each message
+        Workers receive the messages from a broker, and `receive_webhook` those from a `WebhookSource`. Each message
         becomes exactly one task, which is enqueued in one transaction with its row in the inbox; then the message is
         acknowledged. A message that arrives again is acknowledged and dropped. The function gets the payload as its
-        only argument, as with `subscribe`. `ctx.headers` contains the headers and the attributes of the event:
-        ``ce_id``, ``ce_source``, ``ce_type``. The `partitionkey` attribute of a message becomes the task's partition
-        key.
+        only argument, as with `subscribe`. `ctx.headers` contains the event's headers and attributes: ``ce_id``,
+        ``ce_source``, ``ce_type``. A message's `partitionkey` attribute becomes the task's partition key.
 
-        A message that cannot be read, or whose topic no receiver of the source takes, is kept as a dead letter.
+        A message that cannot be read, or whose topic none of the source's receivers takes, is kept as a dead letter.
 
         Args:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
@@ -114,16 +113,16 @@ class Receivers:
         source: WebhookSource | None = None,
         using: object = None,
     ) -> int:
-        """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that had arrived
+        """Verify a webhook, enqueue its tasks, and return the number of new tasks: 0 for a webhook that has arrived
         before.
 
         The tasks are committed when this method returns; then answer with status 204. A webhook that cannot be read is
         kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
 
         Args:
-            headers: The headers of the request, with names in upper or lower case.
-            body: The body of the request, byte for byte as it arrived.
-            source: The sender. None: the only `WebhookSource` of this outbox.
+            headers: The request's headers, with names in upper or lower case.
+            body: The request's body, byte for byte as it arrived.
+            source: The sender. None: this outbox's only `WebhookSource`.
             using: A transaction, as for a task; commit it before you answer. None: a separate transaction.
 
         Raises WebhookInvalid for a request that must be refused with the error's `status`, before anything is written,
@@ -136,25 +135,25 @@ class Receivers:
 
 
 class Reader:
-    """Turns the messages of a source into tasks."""
+    """Turns the messages from a source into tasks."""
 
     def __init__(self, source: Source | WebhookSource, receivers: Sequence[Receiver]) -> None:
         self._source, self._receivers = source, receivers
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The names of the tasks of its receivers."""
+        """The names of its receivers' tasks."""
         return tuple(sorted(one.task.name for one in self._receivers))
 
     def read(self, message: Message) -> list[Arrival]:
-        """Return the tasks of the message or, if it cannot be read, the task that keeps it."""
+        """Return the tasks for the message or, if it cannot be read, the task that keeps it."""
         try:
             return self.arrivals(message)
         except MessageUnreadable as error:
             return [self._kept(message, str(error))]
 
     def arrivals(self, message: Message) -> list[Arrival]:
-        """Return the tasks of the message, one for each of its receivers. Raises MessageUnreadable."""
+        """Return the tasks for the message, one for each of its receivers. Raises MessageUnreadable."""
         event = read_event(message.body, message.headers, id=message.id, source=message.source, type=message.type)
         for name, value in (("id", event.id), ("type", event.type), ("source", event.source)):
             if not is_name(value) and (value or name != "source"):
@@ -198,7 +197,7 @@ def _webhooks_of(tasks: TaskRegistry, source: WebhookSource | None) -> tuple[Web
 
 
 def _arrival(receiver: Receiver, event: ReceivedEvent) -> Arrival:
-    """Return the task of one receiver. Raises InvalidArgument."""
+    """Return one receiver's task. Raises InvalidArgument."""
     own = {"ce_id": event.id, "ce_source": event.source, "ce_type": event.type}
     try:
         bound = receiver.task.using(partition_key=event.partition_key, headers={**event.headers, **own})
@@ -256,10 +255,10 @@ class Inbox:
         keep: timedelta | float = KEPT,
         using: object = CURRENT,
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
-        already had the message.
+        """Record in the transaction of `using` that the consumer has this message. Return False if the consumer already
+        had the message.
 
-        The transaction must also contain what the consumer does with the message. It then has an effect only once, no
+        The transaction must also contain what the consumer does with the message. It then takes effect only once, no
         matter how often the message arrives. If the transaction is rolled back, the message is not accepted, and its
         next arrival is handled. If another transaction is accepting the message, the call waits until that transaction
         ends.

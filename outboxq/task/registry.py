@@ -1,4 +1,4 @@
-"""The tasks of an outbox by name, and what its code declares for them: schedules, receivers, and relays to brokers."""
+"""An outbox's tasks by name, and what its code declares for them: schedules, receivers, and relays to brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Receiver:
     """The shortest time for which the inbox remembers each message."""
 
     def takes(self, topic: str) -> bool:
-        """Return whether the task is for messages of this topic."""
+        """Return whether the task is for messages with this topic."""
         return any(
             topic.startswith(one.topic[:-1]) if one.topic.endswith(EVERYTHING) else topic == one.topic
             for one in self.topics
@@ -67,7 +67,7 @@ class BrokerRelay:
     source: str
     timeout: timedelta
     options: TaskOptions
-    """The options of its dead letters."""
+    """The options for its dead letters."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """The lock that is held by the thread that uses the transport."""
 
@@ -93,7 +93,7 @@ class BrokerRelay:
 
 
 class TaskRegistry:
-    """The tasks of one outbox by name. Names are stored permanently, so a name must always mean the same task."""
+    """One outbox's tasks, by name. Names are stored permanently, so a name must always mean the same task."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -109,7 +109,8 @@ class TaskRegistry:
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that is executed again, after an import failed halfway or because of a reload, replaces its own tasks.
+        A module that is executed again, after an import that failed halfway or because of a reload, replaces its own
+        tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(
@@ -184,8 +185,8 @@ class TaskRegistry:
 
 
 def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
-    """Return whether both are the same function, from two executions of its module. Within one execution, a function of
-    the same name is on a different line.
+    """Return whether both are the same function, from two executions of its module. Within one execution, a function
+    with the same name is on a different line.
     """
     if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
         return False

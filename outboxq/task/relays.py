@@ -31,18 +31,18 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The default attempts of an event: they take about a day, because an endpoint may be down overnight."""
+"""The default attempts for an event: they take about a day, because an endpoint may be down overnight."""
 _AGAIN = RetryPolicy(
     max_attempts=20,
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),
     retry=tenacity.retry_if_not_exception_type(EventRefused),
 )
-"""The attempts of an event that the broker refused and that was then redriven."""
+"""The attempts for an event that the broker refused and that was then redriven."""
 PUBLISH_TIMEOUT = timedelta(seconds=10)
 """The default time within which a broker has to confirm a batch."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
-"""The snooze of an event whose queue has been paused: the shortest one, because the pause holds the event back."""
+"""The snooze for an event whose queue has been paused: the shortest one, because the pause holds the event back."""
 
 
 class Endpoint(Protocol):
@@ -53,7 +53,7 @@ class Endpoint(Protocol):
 
 
 class Relays(AwaitedResults):
-    """The relays of an Outbox."""
+    """An Outbox's relays."""
 
     tasks: TaskRegistry
     source: str | None
@@ -74,11 +74,11 @@ class Relays(AwaitedResults):
         on_refused: OnRefused | str = OnRefused.HOLD,
         timeout: timedelta | float = PUBLISH_TIMEOUT,
     ) -> Task[..., Any]:
-        """Declare that events of these topics are sent to another program.
+        """Declare that events with these topics are sent to another program.
 
-        `emit` writes the event in the transaction of the caller, so the events of a rolled-back transaction are never
-        sent. Each event is delivered at least once, and the events of a partition key are delivered in order. Returns
-        the task, which is called `relay.NAME`.
+        `emit` writes the event in the caller's transaction, so events from a rolled-back transaction are never sent.
+        Each event is delivered at least once, and events with the same partition key are delivered in order. Return the
+        task, which is called `relay.NAME`.
 
         If `to` has a `send(event)` method, as a `Webhook` does, each event becomes a separate task. If `to` has a
         `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event is then a separate row,
@@ -89,14 +89,15 @@ class Relays(AwaitedResults):
             topics: Exact topics, or patterns such as ``order.*``.
             to: The receiver: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
             name: The name of the relay. It is stored permanently.
-            queue: For `send`: the queue of its tasks, which can be limited and paused. None: a queue with the task's
+            queue: For `send`: the queue for its tasks, which can be limited and paused. None: a queue with the task's
             name.
             retry: For `send`: the policy for sending an event again after a failure. None: 20 attempts in about a day.
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
                 or "release": its next event is sent. "hold": the key waits until the dead letter is redriven or
                 discarded.
             shards: For a broker: the number of parts, 1 to 64, that are published at the same time, by one worker or by
-                several, each through its own connection to the broker. The events of a partition key are all in one part.
+                several, each through its own connection to the broker. All events with the same partition key are in
+                one part.
             on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": its later
                 events wait until the dead letter is redriven or discarded. "skip": they are published.
             timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
@@ -223,7 +224,7 @@ def event_of(ctx: TaskContext, source: str) -> CloudEvent:
 
 
 def refused_event_of(ctx: TaskContext, source: str, emitted_at: datetime) -> CloudEvent:
-    """Return the event that the dead letter of a relay to a broker is about."""
+    """Return the event that a broker relay's dead letter is about."""
     _, _, stored = ctx.claim.args.partition('"payload":')
     event = event_of(ctx, source)
     return replace(event, time=emitted_at, data=stored.rpartition("}")[0].strip())

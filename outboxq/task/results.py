@@ -61,7 +61,7 @@ class AwaitedResults(ABC):
         annotation, and NotPermitted if the database role is not permitted to read results.
 
         Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that is running an event loop, and in
-        any thread of a worker process except the main thread.
+        any thread in a worker process except the main thread.
         """
         return self.wait_for_result(task_id, timeout, None)
 
@@ -84,7 +84,7 @@ class AwaitedResults(ABC):
         return parsed_result(standing.result, name=standing.task_name)
 
     def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> BatchCounts:
-        """Wait until the tasks of a batch have ended, and return its counts."""
+        """Wait until the tasks in a batch have ended, and return its counts."""
         standing = self._waited(batch_id, timeout, origin).batch
         assert standing is not None
         return standing.counts

@@ -1,4 +1,4 @@
-"""The schedules of an outbox: tasks that are enqueued repeatedly, at times given by a cron expression or at an
+"""An outbox's schedules: tasks that are enqueued repeatedly, at times given by a cron expression or at a fixed
 interval.
 """
 
@@ -32,11 +32,11 @@ log = logging.getLogger("outboxq.worker")
 RETENTION: Final = "outboxq.retention"
 """The name of the schedule that deletes old tasks."""
 _NAMED = 5
-"""The number of schedules that a log line names."""
+"""The maximum number of schedules that a log line names."""
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """The options of a schedule, as callers write them. `Outbox.periodic` describes them."""
+    """The options for a schedule, as callers write them. `Outbox.periodic` describes them."""
 
     tz: str
     args: Sequence[Any] | Mapping[str, Any]
@@ -66,7 +66,7 @@ class Scheduling(OutboxRef, Protocol):
 
 
 class OutboxSchedules(Answering):
-    """The schedules of an outbox: `outbox.schedules`.
+    """An outbox's schedules: `outbox.schedules`.
 
     `using` has the same meaning as in `Outbox.emit`: it is the owner of the transaction, or the outbox itself for a
     separate transaction. Leave it out to use the current transaction. Reading does not need a transaction.
@@ -88,12 +88,12 @@ class OutboxSchedules(Answering):
         using: object = CURRENT,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Store a schedule, or change the existing schedule with this name and task. Returns the stored schedule.
+        """Store a schedule, or change the existing schedule with this name and task. Return the stored schedule.
 
         The options are the same as for `Outbox.periodic`; `task` may also be a task's name. The worker that runs the
         task has to know it, but the worker that enqueues it does not. A paused schedule remains paused when it is
         changed. If nothing changes, the schedule is left alone. Raises InvalidArgument if an option is out of range, if
-        the name belongs to a schedule of another task, or if the schedule is declared in code; InvalidCall or
+        the name belongs to a schedule for another task, or if the schedule is declared in code; InvalidCall or
         PayloadError if the arguments do not fit the task; and UnknownTask. Each is raised before anything is written.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
@@ -102,7 +102,7 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.put(schedule, using=target)
 
     def pause(self, name: str, *, reason: str = "", using: object = CURRENT) -> Schedule:
-        """Stop the ticks of a schedule, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound."""
+        """Stop a schedule's ticks, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound."""
         with self._writing(using, "pause", name) as target:
             return self._outbox.store.schedules.pause(name, reason=reason, using=target)
 
@@ -114,7 +114,7 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.resume(name, using=target)
 
     def trigger(self, name: str, *, by: str = "", using: object = CURRENT) -> Handle:
-        """Enqueue a task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
+        """Enqueue a task for the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
         person who requested it.
 
         Raises ScheduleNotFound.
@@ -146,7 +146,7 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.backfill(name, start, end, dry_run=dry_run, using=target)
 
     def list(self, *, using: object = CURRENT) -> builtins.list[Schedule]:
-        """Return all schedules in the database, sorted by name, including the schedules of other programs."""
+        """Return all schedules in the database, sorted by name, including other programs' schedules."""
         with self._reading(using) as target:
             return self._outbox.store.schedules.list(using=target)
 
@@ -169,10 +169,10 @@ class OutboxSchedules(Answering):
         count: int = 5,
         after: datetime | None = None,
     ) -> builtins.list[datetime]:
-        """Return the next ticks of a rule, in its time zone. The database is neither read nor written.
+        """Return a rule's next ticks, in its time zone. The database is neither read nor written.
 
-        `after` is an aware datetime; None means the current time of this machine. The interval `every` starts at that
-        time. Raises InvalidArgument for anything that `put` would refuse.
+        `after` is an aware datetime; None means this machine's current time. The interval `every` starts at that time.
+        Raises InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         positive(count, "count")
@@ -251,7 +251,7 @@ T = TypeVar("T")
 
 
 class PeriodicTasks(AwaitedResults):
-    """The schedules of an Outbox: declared in its code, or stored at run time."""
+    """An Outbox's schedules: declared in its code, or stored at run time."""
 
     @naming_options(
         "@outbox.periodic()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE
@@ -272,13 +272,13 @@ class PeriodicTasks(AwaitedResults):
 
         Args:
             rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional first field
-                is the second. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are also
-                accepted. None if `every` is given.
+                gives the second. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
+                also accepted. None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
             tick comes this long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
-            args: The arguments of each task, as a tuple or a mapping.
+            args: The arguments for each task, as a tuple or a mapping.
             overlap: The policy for a tick's task while an earlier tick's task is running. "allow": they run side by
             side. "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still
             running when the `grace` ends.
@@ -327,9 +327,10 @@ class PeriodicTasks(AwaitedResults):
         declare_schedules(self.store, self.tasks)
 
     def task_of(self, task: object) -> Task[..., Any]:
-        """Return the task of this outbox that was passed as a task or by its name.
+        """Return this outbox's task, given as a task or by name.
 
-        Raises ConfigurationError for anything that is not a task of this outbox, and UnknownTask for an unknown task.
+        Raises ConfigurationError for anything that is not one of this outbox's tasks, and UnknownTask for an unknown
+        task.
         """
         if isinstance(task, str):
             return self.tasks.get(task)

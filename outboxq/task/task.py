@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of one call, as callers write them. `Task.using` describes them."""
+    """The options for one call, as callers write them. `Task.using` describes them."""
 
     delay: timedelta | float | None
     run_after: datetime | None
@@ -123,7 +123,7 @@ class Task(Answering, Generic[P, R]):
             options=CallOptions.__annotations__,
         )
         self.subscriptions: tuple[Subscription, ...] = subscriptions_of(self, subscribe)
-        """The subscriptions of the task; see `Outbox.emit`."""
+        """The task's subscriptions; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__module__ = function.__module__
@@ -144,7 +144,7 @@ class Task(Answering, Generic[P, R]):
 
     @naming_options("using()", OF_ONE_CALL, options=CallOptions.__annotations__, defaults=_OF_A_CALL)
     def using(self, target: object = CURRENT, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
-        """Choose the transaction and the options of the next enqueue.
+        """Choose the transaction and the options for the next enqueue.
 
         A span of time is a timedelta or a number of seconds; a point in time is an aware datetime. Raises
         InvalidArgument if an option is out of range, and InvalidTarget if `target` is None.
@@ -165,9 +165,9 @@ class Task(Answering, Generic[P, R]):
             key allows. Without such a limit, they run one at a time.
             expires: The time after which the task is no longer started, either as a span from now or as a point in
             time.
-            idempotency_key: A key that only one task of this name can have. Enqueueing again with the same key finds
+            idempotency_key: A key that only one task with this name can have. Enqueueing again with the same key finds
             the first task.
-            unique_for: The time for which the key remains taken. None: permanently.
+            unique_for: The time for which the key remains taken. None: forever.
             unique_until_finished: True: the key is freed when its task has ended.
             on_conflict: The response to a key that is already taken. "return": the handle of the task that has the key
             is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
@@ -216,9 +216,7 @@ class Task(Answering, Generic[P, R]):
         return self.using().call(*args, **kwargs)
 
     def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the arguments of a call as they are stored in a row. Raises InvalidCall and PayloadError like
-        `enqueue`.
-        """
+        """Return a call's arguments as they are stored in a row. Raises InvalidCall and PayloadError like `enqueue`."""
         if args or kwargs:
             return self.parameters.dump(tuple(args), kwargs)
         # Without arguments, annotations do not have to resolve yet: the module may define their names further down.
@@ -313,7 +311,7 @@ _STARTS = frozenset({"apply", "apply_async", "delay", "enqueue", "run", "send"})
 
 
 def batch_in(target: object) -> BatchTarget | None:
-    """Return the argument of `using()` if it is a batch; None otherwise."""
+    """Return the argument to `using()` if it is a batch; None otherwise."""
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
 
 
@@ -332,7 +330,7 @@ class BoundTask(Answering, Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a call to the function. The arguments are typed and checked like those of the function itself.
 
-        Returns the task's Handle. The task runs after the transaction has been committed, and never runs if the
+        Return the task's Handle. The task runs after the transaction has been committed, and never runs if the
         transaction is rolled back.
 
         Raises InvalidCall (a TypeError) if the arguments do not match the signature, PayloadError if an argument does
@@ -349,8 +347,8 @@ class BoundTask(Answering, Generic[P, R]):
         """Enqueue one task for each call, in one statement and under one `pipeline_execution_id`.
 
         A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has one entry
-        for each call: its key, or None. All calls are checked before any of them is written. Returns the handles in the
-        order of the calls. Raises the same exceptions as `enqueue`.
+        for each call: its key, or None. All calls are checked before any of them is written. Return the handles in call
+        order. Raises the same exceptions as `enqueue`.
         """
         if self._options["idempotency_key"] is not None:
             raise InvalidArgument(
@@ -395,7 +393,9 @@ class BoundTask(Answering, Generic[P, R]):
         return task
 
     def planned_as(self, args: str, *, topic: str) -> NewTask:
-        """Return the task for an event of this topic, whose arguments are JSON already. Raises InvalidArgument."""
+        """Return the task for an event with this topic. `args` are the arguments, already as JSON. Raises
+        InvalidArgument.
+        """
         task = NewTask.of({**self._options, "topic": topic}, uuid7(), args)
         check(task)
         return task
@@ -434,7 +434,7 @@ class BoundTask(Answering, Generic[P, R]):
 
 
 def _cure(task: Task[..., Any], name: str) -> str:
-    """Return the replacement for `name` on this task, in the form of the application's framework."""
+    """Return the replacement for `name` on this task, in the form that the application's framework uses."""
     if task.takes_context and name in _DIRECT:
         return f"harness.run({task.__name__}, …) in a test, which passes a context"
     cure = CURES["a task"].get(name, "").replace("task.", f"{task.__name__}.").replace("task(", f"{task.__name__}(")
@@ -442,7 +442,7 @@ def _cure(task: Task[..., Any], name: str) -> str:
 
 
 _DIRECT = frozenset({"apply", "call_local", "fn", "run"})
-"""Names for a direct call to the function in other libraries."""
+"""Names that other libraries use for a direct call to the function."""
 
 
 class Origin:
@@ -497,7 +497,7 @@ def has_transaction(target: Any) -> bool:
 
 
 _OPEN = frozenset({1, 2, 3})
-"""The states in psycopg: a command is running, a transaction is open, or the transaction has failed."""
+"""The transaction states in psycopg: a command is running, a transaction is open, or the transaction has failed."""
 
 
 def _reference(target: Any) -> Callable[[], object]:
@@ -554,7 +554,7 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
             )
         annotation = parameter.annotation
         if isinstance(annotation, str) and TaskContext.__name__ in annotation:
-            with suppress(NameError):  # a forward reference of another parameter
+            with suppress(NameError):  # another parameter's forward reference
                 annotation = get_type_hints(function)[parameter.name]
         if annotation is TaskContext or TaskContext in get_args(annotation):
             raise ConfigurationError(

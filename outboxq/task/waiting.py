@@ -27,11 +27,11 @@ class Wait:
     is_own: bool = False
     """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
     standing: Standing | None = None
-    """The standing of the task at the last poll that found it. Its final standing is not replaced."""
+    """The task's standing at the last poll that found it. Its final standing is not replaced."""
     link: BatchLink | None = field(init=False)
     """The batch that the task follows, or the batch itself; None if the task does not follow a batch."""
     batch: BatchStanding | None = None
-    """The standing of that batch at the last poll that found it."""
+    """The batch's standing at the last poll that found it."""
     is_ahead: bool = field(init=False)
     """True while the batch is polled because the task is not enqueued yet."""
     error: BaseException | None = None
@@ -61,14 +61,14 @@ class Wait:
         return batch.blocker is not None or (batch.link.number > 0 and batch.is_decided)
 
     def take(self, standing: Standing) -> bool:
-        """Record what a poll has found. Returns whether the task has ended."""
+        """Record what a poll has found, and return whether the task has ended."""
         self.standing, self.trouble = standing, None
         if standing.has_ended:
             self.done.set()
         return standing.has_ended
 
     def take_batch(self, standing: BatchStanding) -> bool:
-        """Record what a poll has found about the batch that the task follows. Returns whether the wait is over."""
+        """Record what a poll has found about the batch that the task follows, and return whether the wait is over."""
         self.batch, self.trouble = standing, None
         if standing.has_come:
             self.is_ahead = False
@@ -157,8 +157,8 @@ def uncommitted(what: str) -> str:
 
 
 RECHECK, CHECKED_AT_ONCE = 0.5, 100
-"""The seconds after which a poll also checks whether tasks still exist, and the number of tasks to check at once. Each
-check reads a row, and checking a thousand tasks at once took as long as ten polls.
+"""The time in seconds after which a poll also checks whether tasks still exist, and the number of tasks to check at
+once. Each check reads a row, and checking a thousand tasks at once took as long as ten polls.
 """
 
 
@@ -184,11 +184,11 @@ class Poller:
         self._clock = clock
         self._checked, self._unchecked = clock(), False
         self._to_check: list[Wait] = []
-        """The callers of the current round of checks whose tasks have not been checked yet."""
+        """The callers in the current round of checks whose tasks have not been checked yet."""
 
     def again(self, waits: Collection[Wait]) -> bool:
-        """Check whether the tasks have ended, if anything has been committed since the last poll. Returns whether one
-        of them has ended.
+        """Check whether the tasks have ended, if anything has been committed since the last poll. Return whether one of
+        them has ended.
 
         From time to time it also checks whether the other tasks still exist. A task that has not been found yet is
         looked up in each poll until it is committed.
@@ -202,8 +202,8 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return the callers whose tasks are now checked for existence. They are only some of the callers, because each
-        check reads a row.
+        """Return the callers whose tasks are to be checked for existence now. They are only some of the callers,
+        because each check reads a row.
         """
         if not self._is_to_be_checked:
             return set()
@@ -301,7 +301,7 @@ class Poller:
 
 
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
-"""The seconds between polls: the first pause, the factor by which each later pause grows, and the longest pause.
+"""The pauses between polls, in seconds: the first one, the factor by which each later one grows, and the longest one.
 
 So it takes at most 5 ms, or a fiftieth of the time waited so far if that is longer, to notice that a task has ended,
 and never more than 250 ms.
@@ -313,7 +313,7 @@ SHARE, BURST = 0.035, 0.1
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
 """The seconds allowed for finding the reason for a timeout, and the number of reasons that are looked up at once."""
 IDLE = 5.0
-"""The seconds without a waiting caller after which the thread ends."""
+"""The time in seconds without a waiting caller after which the thread ends."""
 
 
 class Backoff:
@@ -340,12 +340,12 @@ class Backoff:
 
     @property
     def pause(self) -> float:
-        """The seconds from the end of a poll to the next one."""
+        """The time in seconds from the end of a poll to the next one."""
         return max(self._step, self.rest)
 
     @property
     def rest(self) -> float:
-        """The seconds after which the polls so far are within their share of a core."""
+        """The time in seconds after which the polls so far are within their share of a core."""
         return max(0.0, -self._credit / SHARE)
 
 
@@ -459,7 +459,7 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers that are not new and not in `seen`, for which a poll was just made."""
+        """Return the callers that are not new, except those in `seen`, whose tasks were just polled."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 
@@ -469,7 +469,7 @@ class WaiterOfProcess:
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}
-        """The waiters, keyed by process and store. Waiters of parent processes are kept, because a child must not close
+        """The waiters, keyed by process and store. Parent processes' waiters are kept, because a child must not close
         its parent's connections.
         """
 

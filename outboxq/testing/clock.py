@@ -1,4 +1,4 @@
-"""The clock of a test."""
+"""A test's clock."""
 
 from __future__ import annotations
 

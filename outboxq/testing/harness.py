@@ -35,11 +35,11 @@ from .running import GivenSteps, InlineRunner, TaskRun, claim_without_row, endle
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _AHEAD = timedelta(hours=1)
-"""The span for which `drain(until=…)` plants the ticks of schedules at once."""
+"""The span for which `drain(until=…)` plants schedule ticks in one step."""
 _KEPT = 10_000
-"""The number of newest tasks that a harness reads."""
+"""The maximum number of tasks, newest first, that a harness reads."""
 
-__unittest = True  # tracebacks end at the line of the test
+__unittest = True  # tracebacks end at the test's line
 
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ class Harness(Answering):
         """Prepare a harness. It has no effect until it is entered by `with`.
 
         `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters the application's context
-        when it needs one, so the test does not have to push one. (The requests of a test client would share a pushed
+        when it needs one, so the test does not have to push one. (A test client's requests would share a pushed
         context, including `db.session`.)
         """
         self.app: Outbox = outbox
@@ -90,7 +90,7 @@ class Harness(Answering):
         self.clock: Clock = Clock()
         """The clock for due times, leases and limits."""
         self.max_runs: int = 1000
-        """The number of runs in a row, without a tick of a schedule, after which `drain()` raises EndlessDrain."""
+        """The number of runs in a row, without a schedule tick, after which `drain()` raises EndlessDrain."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
         self._open = ExitStack()
@@ -102,7 +102,7 @@ class Harness(Answering):
         self._steps = GivenSteps()
         self._is_inline = self._is_running = False
         self._since_tick = 0
-        """The number of runs since the last tick of a schedule, in the current `drain()`."""
+        """The number of runs since the last schedule tick, in the current `drain()`."""
 
     def __enter__(self) -> Self:
         """Enter the harness. Raises InvalidTarget if `using` has no open transaction or, on SQLite, no real savepoints, and
@@ -196,8 +196,8 @@ class Harness(Answering):
         Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
         A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
-        is False, the error of its last attempt is raised after the last run. The errors of several tasks are raised in
-        an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a tick of a schedule.
+        is False, the error from its last attempt is raised after the last run. Errors from several tasks are raised in
+        an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a schedule tick.
         """
         __tracebackhide__ = True
         if not self._is_running:
@@ -235,7 +235,7 @@ class Harness(Answering):
 
         The clock stops at each tick and each due time on the way, so that each tick runs at its own time. (After
         `clock.advance()`, `drain()` would find that ticks were missed, and `catch_up` would decide which of them run.)
-        Returns the runs, and raises the same errors as `drain()`.
+        Return the runs. Raises the same errors as `drain()`.
         """
         __tracebackhide__ = True
         span = duration(by, "advance()")
@@ -267,7 +267,7 @@ class Harness(Answering):
         """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does, and raise the tasks'
         errors.
 
-        The tasks of a batch run at the end of its `with` block, followed by its `then` tasks. The tasks of a chain run
+        The tasks in a batch run at the end of its `with` block, followed by its `then` tasks. The tasks in a chain run
         when the chain is enqueued. All of them run in the test's transaction. Raises ConfigurationError if the harness
         has no transaction.
         """
@@ -280,7 +280,7 @@ class Harness(Answering):
 
     @contextmanager
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
-        """Set the results of steps by name until the end of the block. The functions of these steps are not called.
+        """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
         Such a step returns the given value, converted to JSON and back, and is not stored. If the name is that of a
         sleep, the sleep ends at once. If a task with steps completes in the block, but no step has one of the names, the
@@ -405,9 +405,9 @@ class Harness(Answering):
             self._transaction.expire()
 
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
-        """Plant the ticks of the next hour, at most up to `until`, and those of schedules that a handler has changed in
-        the meantime. Returns the time up to which ticks are planted, whether a task is due now, and when the next one
-        is.
+        """Plant the next hour's ticks, at most up to `until`, and those of schedules that a handler has changed in the
+        meantime. Return the time up to which ticks are planted, whether a task is due now, and when the next one is
+        due.
         """
         now = self.clock()
         end = planted if planted > now else min(now + _AHEAD, until)
@@ -490,7 +490,7 @@ class Harness(Answering):
         return Expected(self.app.tasks, task, args, **described)
 
     def _refuse_foreign(self, task: Task[..., Any] | str | None) -> None:
-        """Raise ConfigurationError for a task of another outbox. Otherwise it would look as if it had not been enqueued."""
+        """Raise ConfigurationError for another outbox's task. Otherwise it would look as if it had not been enqueued."""
         __tracebackhide__ = True
         if not isinstance(task, Task) or task.outbox is self.app or task.name in self.app.tasks:
             return
@@ -550,7 +550,7 @@ class EndlessDrain(AssertionError):
 
 
 def _raise(failed: Sequence[TaskRun]) -> None:
-    """Raise the error of the last attempt at the task that failed, or, if several tasks failed, a group of such errors."""
+    """Raise the error from the failed task's last attempt or, if several tasks failed, a group of such errors."""
     __tracebackhide__ = True
     last = {one.id: one for one in failed}
     distinct = list({id(error): error for error in (one.failure() for one in last.values())}.values())

@@ -61,7 +61,7 @@ class TaskRun:
     log: tuple[LogLine, ...] = field(default=(), repr=False)
     """The last lines that the handler logged at INFO and above, if its loggers are configured to let them through."""
     steps: Mapping[str, Any] = field(default_factory=dict)
-    """The results of its steps by name, as the handler received them in this run, in the same order."""
+    """The results of its steps by name, in the order in which the handler received them in this run."""
 
     @property
     def is_failure(self) -> bool:
@@ -252,7 +252,7 @@ def claim_without_row(task: Task[..., Any], args: str, now: datetime, *, schedul
 
 @dataclass(eq=False, repr=False)
 class _TestRows:
-    """The stored steps of a task. Steps whose results the test has set are not stored."""
+    """A task's stored steps. Steps whose results the test has set are not stored."""
 
     stored: StepRows
     now: Callable[[], datetime]
@@ -276,8 +276,8 @@ class _TestRows:
 
 @dataclass(eq=False, repr=False)
 class _RecordedSteps(Steps):
-    """Runs the steps of a handler, and records their results for the test. If the test has set a result, the function
-    is not called.
+    """Runs a handler's steps, and records their results for the test. If the test has set a result, the function is not
+    called.
     """
 
     rows: _TestRows

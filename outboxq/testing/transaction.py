@@ -61,7 +61,7 @@ class TestTransaction:
             yield target
             return
         # Tasks in batches are counted at once, because the test's transaction may never be committed. Plans are kept, because
-        # planning takes three quarters of the time of a tick.
+        # planning takes three quarters of the time for a tick.
         commands = filter(None, [target.dialect.count_batches_at_once(), target.dialect.plan_once()])
         with target.atomic(savepoint=True, then="; ".join(commands)):
             target.own = True  # an error ends this savepoint, so statements do not need another one
@@ -98,7 +98,7 @@ class TestTransaction:
         return nullcontext()
 
     def check(self) -> None:
-        """Raise InvalidTarget if the transaction cannot hold the savepoints of handlers."""
+        """Raise InvalidTarget if the transaction cannot hold handlers' savepoints."""
 
     @property
     def is_flushed(self) -> bool:
@@ -109,7 +109,7 @@ class TestTransaction:
         """Flush the test's session, so that a handler sees its rows."""
 
     def expire(self) -> None:
-        """Expire the test's session, so that it reads the rows of handlers."""
+        """Expire the test's session, so that it reads handlers' rows."""
 
     @contextmanager
     def sessions(self, integration: Integration) -> Iterator[None]:  # noqa: ARG002 - a subclass uses it
@@ -135,7 +135,7 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def series(self) -> Iterator[None]:
-        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has a savepoint that
+        """Open one savepoint through SQLAlchemy for all handlers in the block. Each handler then has a savepoint that
         SQLAlchemy does not know about, which takes half the time.
         """
         target = self.target()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     _Case = object
 
-__unittest = True  # tracebacks end at the line of the test
+__unittest = True  # tracebacks end at the test's line
 
 
 class OutboxTests(_Case):
@@ -40,7 +40,8 @@ class OutboxTests(_Case):
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
     outboxq_test_database: str = ""
-    """The name of a database that the tests may commit to, if that name does not contain the word `test`."""
+    """The name of a database that the tests may commit to. Needed only if that name does not contain the word `test`.
+    """
 
     def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init_subclass__(*args, **kwargs)
@@ -90,11 +91,11 @@ _TEST = re.compile(r"(?<![a-z])tests?(?![a-z])", re.IGNORECASE)
 
 
 def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "") -> None:
-    """Raise ConfigurationError if the database of this outbox does not look like one for tests. Django's databases are
-    not checked, because its test runner creates them.
+    """Raise ConfigurationError if this outbox's database does not look like a test database. Django's databases are not
+    checked, because its test runner creates them.
 
-    A database for tests is in memory or in the directory for temporary files, or its name contains the word `test`, or
-    it is `allowed`: the name of a database or of an SQLite file, in which ``*`` stands for any text.
+    A test database is in memory or in the directory for temporary files, or its name contains the word `test`, or it is
+    `allowed`: the name of a database or of an SQLite file, in which ``*`` stands for any text.
     """
     if hasattr(outbox.integration, "alias"):
         return

@@ -42,23 +42,23 @@ from .integration import present_transaction
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease, TaskSchedule
 
 NEWEST = 10_000
-"""The number of newest rows that the pages of a list show."""
+"""The maximum number of rows, newest first, that a list's pages show."""
 AT_ONCE = 1_000
 """The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""The number of newest rows from which a filter takes the names that it offers."""
+"""The number of rows, newest first, from which a filter takes the names that it offers."""
 _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
 _ERROR = 2_000
-"""The maximum number of characters that are read of an error for the list of dead letters."""
+"""The maximum number of characters of each error that are read for the list of dead letters."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
     TaskStatus.RUNNING: TaskLease,
     TaskStatus.FAILED: DeadLetter,
 }
-"""The tables that contain only the tasks of one status."""
+"""The tables that contain only the tasks with one status."""
 _ASKED_FOR = {"reason"}
 _LEFT_OUT = {"force", "take_key_back"}
 """The verb fields that the admin asks for, and those that it leaves out. It offers only the verbs that have no other
@@ -173,7 +173,7 @@ class OutboxAdmin(admin.ModelAdmin):
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:  # noqa: ARG002
-        """Allow only the filters of the list. Other lookups could read the whole table, or reveal hidden arguments."""
+        """Allow only the list's filters. Other lookups could read the whole table, or reveal hidden arguments."""
         return lookup in {one.parameter_name for one in self.list_filter}
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
@@ -286,7 +286,7 @@ class NewestAdmin(OutboxAdmin):
         return NewestRows
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
-        """Search all rows by id, or the rows of the list by the beginning of the task name."""
+        """Search all rows by id, or the listed rows by the beginning of the task name."""
         if (task_id := _as_uuid(search_term)) is not None:
             return queryset.filter(pk=task_id), False
         return queryset.filter(task_name__startswith=search_term) if search_term else queryset, False

@@ -1,4 +1,4 @@
-"""The Django application of outboxq, for INSTALLED_APPS."""
+"""outboxq's Django application, for INSTALLED_APPS."""
 
 from __future__ import annotations
 

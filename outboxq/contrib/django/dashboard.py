@@ -34,7 +34,7 @@ _NOT_PERMITTED: Final = (
 )
 _VIEWER: Final = "outboxq.viewer"
 _NAME: Final = "outboxq_dashboard_{}"
-"""The name of the dashboard's URLs, which includes the alias of the database."""
+"""The name of the dashboard's URLs, which includes the database's alias."""
 
 
 def dashboard_urls(
@@ -54,7 +54,7 @@ def dashboard_urls(
     Args:
         using: The alias of the outbox's database.
         allow_actions: True: users can make the changes for which they have permission.
-        show_arguments: True: users see arguments, results and headers of tasks; values whose names suggest secrets stay
+        show_arguments: True: users see tasks' arguments, results and headers; values whose names suggest secrets stay
             hidden. A function: only the users for whom it returns True see them, for example ``lambda user:
             user.is_staff``.
         redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.

@@ -1,4 +1,4 @@
-"""The outboxes of a project: one for each database, each with a Store. They are created on first use."""
+"""A project's outboxes: one for each database, each with a Store. They are created on first use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 """The keys of OUTBOXQ in the settings, with their defaults.
 
-SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
+SCHEMA is the PostgreSQL schema for outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
 RETENTION, ENQUEUE_TIMEOUT and SOURCE are the `version`, the `retention`, the `enqueue_timeout` and the `source` of each
 `Outbox`.
 """
@@ -92,7 +92,7 @@ class DjangoOutbox(Outbox):
     def store(self) -> DjangoStore:
         """The Store. Its methods use Django's connection only with ``using=``; otherwise they create an engine.
 
-        It follows the settings: when a test changes the name of the database, a new Store is created.
+        It follows the settings: when a test changes the database's name, a new Store is created.
         """
         if self._stand_in is not None:
             return self._stand_in.store  # type: ignore[return-value]  # it works in the transaction of Django's connection
@@ -105,7 +105,7 @@ class DjangoOutbox(Outbox):
             return self._chosen[1]
 
     def task_of(self, task: object) -> Task[..., Any]:
-        """Return this outbox's task for a schedule. The task may be one of `django.tasks`.
+        """Return this outbox's task for a schedule. The task may be a `django.tasks` task.
 
         Raises ConfigurationError for a Django task that belongs to another backend or database.
         """
@@ -216,7 +216,7 @@ class Outboxes:
         return [alias for alias, outbox in self._made.items() if any(outbox.tasks)]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the aliases of DATABASES."""
+        """Iterate over the aliases in DATABASES."""
         return iter(connections)
 
 
@@ -308,7 +308,7 @@ def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
 
 
 def _called(settings: Mapping[str, Any]) -> URL:
-    """Return the URL of the database for messages and logs. It names the server, but does not contain the password."""
+    """Return the database's URL for messages and logs. It names the server, but does not contain the password."""
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:

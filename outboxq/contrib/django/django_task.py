@@ -1,4 +1,4 @@
-"""Django's Task with outboxq's options, and the OPTIONS of a backend in `TASKS`."""
+"""Django's Task with outboxq's options, and a backend's OPTIONS in `TASKS`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _DECLARED = [
     for name in TaskSettings.__annotations__
     if name not in {"name", "queue", "priority", "subscribe", "check_types"}
 ]
-"""The options of `Outbox.task` that exist under the same names for a Django task, and in OPTIONS for all tasks of a
-backend.
+"""The options of `Outbox.task` that exist under the same names for a Django task, and in OPTIONS for all of a backend's
+tasks.
 """
 _CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
 """The options of `Task.using` that a Django task has in addition to Django's own options."""

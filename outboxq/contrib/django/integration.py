@@ -39,7 +39,7 @@ _owner: ContextVar[Any] = ContextVar("outboxq_django_owner", default=None)
 
 
 class DjangoIntegration(Integration):
-    """The integration with one of DATABASES. Enqueues and transactional tasks join the transaction of its connection."""
+    """The integration with one of DATABASES. Enqueues and transactional tasks join its connection's transaction."""
 
     front_end = FrontEnd(program="manage.py outboxq", finds_app=True)
     needs_front_end = True
@@ -126,7 +126,7 @@ class DjangoIntegration(Integration):
             raise InvalidTarget(f"the transaction of this task was not committed: {why}; {cure}")
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
-        """Send the signal of a `django.tasks` task."""
+        """Send a `django.tasks` task's signal."""
         tasks = getattr(context.outbox, "tasks", None)
         if isinstance(tasks, DjangoRegistry):
             tasks.ended(context, outcome)
@@ -141,7 +141,7 @@ def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[obje
     """Yield the connection inside the current `atomic()` block. If there is none, open a separate one, as `save()`
     does.
 
-    `mode` is the mode of the separate transaction on SQLite.
+    `mode` is the separate transaction's mode on SQLite.
     """
     connection = connections[alias]
     if connection.in_atomic_block or not connection.get_autocommit():
@@ -155,7 +155,7 @@ class DjangoRegistry(TaskRegistry):
     """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, which are found by name: their import
     paths.
 
-    Names come from database rows. For safety, only modules of installed apps and modules that OPTIONS allows are
+    Names come from database rows. For safety, only modules in installed apps and modules that OPTIONS allows are
     imported, and only a Django Task with exactly this name is used.
     """
 
@@ -258,7 +258,7 @@ class DjangoUnitOfWork:
 
     @property
     def database(self) -> str | None:
-        """The name or the file of the database; None if it is not known."""
+        """The database's name or file; None if it is not known."""
         return DjangoTarget(self.target, None).database()
 
     def flush(self) -> None:
@@ -270,7 +270,7 @@ class DjangoUnitOfWork:
 
 
 def _guard(*, connection: Any, **_: Any) -> None:
-    """Have a new connection refuse writes that belong in the transaction of a task in another thread."""
+    """Have a new connection refuse writes that belong in the transaction of another thread's task."""
     if _execute not in connection.execute_wrappers:
         connection.execute_wrappers.append(_execute)
 
@@ -302,8 +302,8 @@ def _refresh_connections() -> None:
 
 
 def _end_what_is_open(context: TaskContext) -> None:
-    """Roll back transactions that the handler left open. Otherwise the writes of later handlers in this thread would
-    not be committed.
+    """Roll back transactions that the handler left open. Otherwise later handlers' writes in this thread would not be
+    committed.
     """
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:

@@ -29,7 +29,7 @@ _DRIVERS: dict[str, dict[str, Any]] = {
 
 
 def reaching(revision: str, *, before: str) -> RunPython:
-    """Return an operation that brings the tables to a revision of outboxq and, in reverse, back to `before`.
+    """Return an operation that brings the tables to an outboxq revision and, in reverse, back to `before`.
 
     Tables that `outboxq upgrade` has created are kept. Databases that outboxq does not support are left alone.
     """

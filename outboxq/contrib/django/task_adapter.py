@@ -29,14 +29,14 @@ from .django_task import Options, changed, declared_options, local
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DjangoTaskContext(compat.TaskContext):
-    """The context of a task with `takes_context=True`."""
+    """The context for a task with `takes_context=True`."""
 
     execution: TaskContext
     """outboxq's TaskContext, with `should_stop`, `checkpoint()`, `recovery_attempts` and so on."""
 
 
 class TaskAdapter(Task[..., Any]):
-    """An outboxq task that runs a Django task. Its name is the import path of the Django task."""
+    """An outboxq task that runs a Django task. Its name is the Django task's import path."""
 
     def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
         self.declared = declared
@@ -66,7 +66,7 @@ class TaskAdapter(Task[..., Any]):
         backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
         run_after: str | None = None,  # noqa: ARG002
     ) -> Any:
-        """Call the Django task's function with `args` and `kwargs`. The row stores the values of these parameters."""
+        """Call the Django task's function with `args` and `kwargs`. The row stores these parameters' values."""
         result = self._begun(ctx)
         _result.set(result)
         signals.task_started.send_robust(self._sender(result.backend), task_result=result)
@@ -124,7 +124,7 @@ class TaskAdapter(Task[..., Any]):
 
 
 def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidCall, which is a TypeError, if the arguments do not match the signature of a Django task."""
+    """Raise InvalidCall, which is a TypeError, if the arguments do not match a Django task's signature."""
     context = [None] if task.takes_context else []
     try:
         inspect.signature(task.func).bind(*context, *args, **kwargs)
@@ -205,7 +205,7 @@ class Call:
     args: list[Any]
     kwargs: dict[str, Any]
     backend: str | None = None
-    """The alias of the backend; None means the backend of the declared task."""
+    """The alias of the backend; None means the declared task's backend."""
     run_after: datetime | None = None
 
     @classmethod
@@ -222,7 +222,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Past:
-    """The past attempts of a task."""
+    """A task's past attempts."""
 
     worker_ids: list[str] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
@@ -295,7 +295,7 @@ def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> A
 
 
 def amend(result: Any, **values: Any) -> None:
-    """Set attributes of a frozen TaskResult."""
+    """Set attributes on a frozen TaskResult."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
 

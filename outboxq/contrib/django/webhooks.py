@@ -16,7 +16,7 @@ from .django_outbox import DjangoOutbox
 
 
 def webhook_view(outbox: DjangoOutbox, source: WebhookSource) -> Callable[[HttpRequest], HttpResponse]:
-    """Return a view that receives the webhooks of the source, for ``path("hooks/erp", …)``.
+    """Return a view that receives the webhooks from the source, for ``path("hooks/erp", …)``.
 
     It needs no CSRF token, because the signature proves the sender. It ignores ATOMIC_REQUESTS and uses a separate
     transaction. It returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413 for a body
