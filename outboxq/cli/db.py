@@ -331,7 +331,7 @@ def partition(
     make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema, **rounds)
     made = make(dry_run=True)
     if not dry_run:
-        is_first = any(name.endswith("_first") for name in made)  # the tables become partitions of that name
+        is_first = any(name.endswith("_first") for name in made)  # the tables become partitions with that name
         what = f"tables that partition the task history by {every} (the history is locked and read once)"
         if not confirmed(Exactly(number=len(made)), what, yes=yes or not is_first, dry_run=False, done="made"):
             return

@@ -1,4 +1,4 @@
-"""Hints for commands and options that outboxq does not have, especially misspelled ones and those of Celery, RQ and
+"""Hints for commands and options that outboxq does not have, especially misspelled ones and those from Celery, RQ and
 Dramatiq, and for words typed where APP belongs.
 """
 
@@ -188,7 +188,7 @@ def option_for(word: str, *, command: str) -> tuple[str, str] | None:
 
 
 def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:
-    """Return the sentence about an unknown command of a group, and its cure, in which PROGRAM is not replaced yet. The
+    """Return the sentence about an unknown command in a group, and its cure, in which PROGRAM is not replaced yet. The
     cure is "" if the name is not in the table; the sentence then asks about the most similar commands.
     """
     if cure := COMMANDS.get(group, {}).get(name, ""):

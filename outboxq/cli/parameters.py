@@ -199,7 +199,7 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     """
 
     def add(command: Command) -> Command:
-        bare = stacked(*options)(lambda: None)  # only to find out the names of the options
+        bare = stacked(*options)(lambda: None)  # only to find out the option names
         names = [str(one.name) for one in bare.__click_params__]
 
         @wraps(command)

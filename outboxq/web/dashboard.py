@@ -348,7 +348,7 @@ class Dashboards:
     """
 
     def __init__(self, dashboards: Mapping[str, Dashboard]) -> None:
-        """Raises ConfigurationError for a name that cannot be part of a path, and if there are no dashboards."""
+        """Raises ConfigurationError for a name that cannot be part of a path, or if there are no dashboards."""
         if not dashboards:
             raise ConfigurationError('give at least one dashboard: Dashboards({"shop": application(outbox)})')
         for name in dashboards:

@@ -196,7 +196,7 @@ class Meter:
             setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bisect_left(BOUNDS, waited)] += 1  # `bucket_of`, for each task
+            counts.wait[bisect_left(BOUNDS, waited)] += 1  # `bucket_of` inline, because each task needs it
             counts.wait_seconds += waited
             if (
                 claim.headers is not None
@@ -234,7 +234,7 @@ _TIMEOUTS = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in (Time
 
 
 def _timed_out(outcome: Outcome, timing: Timing) -> bool:
-    """Return whether the attempt failed because of the task's timeout, by `TaskContext.checkpoint` or by the worker."""
+    """Return whether the attempt failed because `TaskContext.checkpoint` or the worker enforced the task's timeout."""
     limit = outcome.claim.timeout_seconds
     _, ran = timing
     late = ran is not None and limit is not None and ran > limit

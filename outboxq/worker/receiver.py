@@ -29,7 +29,7 @@ _LONGEST_ERROR = 500
 
 
 class Receiver:
-    """Receives the messages of one source. Each message is acknowledged after its tasks have been committed."""
+    """Receives the messages from one source. Each message is acknowledged after its tasks have been committed."""
 
     def __init__(
         self,

@@ -95,8 +95,8 @@ class Steps:
             return self._run(context, name, call, transactional=transactional)
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        """Return if the sleep with this name is over. Otherwise begin it, unless it has already begun, and raise
-        Asleep.
+        """Return at once if the sleep with this name is over. Otherwise begin it, unless it has already begun, and
+        raise Asleep.
         """
         with self._holding_back(context):
             self._sleep(context, name, delay)

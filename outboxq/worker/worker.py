@@ -125,9 +125,9 @@ class Worker(Answering):
         without `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
         `request_stop` ends it early.
 
-        Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a thread of the worker died; 75
-        if the process has to exit because a handler with ``timeout_action="kill"`` is not stopping. Start the worker
-        again after 75.
+        Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a thread of the worker died; 75 if
+        the process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75,
+        start the worker again.
         """
         if not burst and not in_main_thread():
             raise ConfigurationError(
@@ -213,9 +213,7 @@ class Worker(Answering):
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
-        """The claims of the tasks that are running in child processes, with the ids of the processes. Reading it takes
-        no lock.
-        """
+        """The claims of the tasks that are running in child processes, with the process ids. Reading it takes no lock."""
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
@@ -393,7 +391,7 @@ class Worker(Answering):
             join(service, max(_GIVE_BACK_TIMEOUT / 4, min(longest, deadline - time.monotonic())))
 
     def _stop_senders(self, deadline: float) -> None:
-        """Wait for the senders of relays, which finish the batch that they are publishing."""
+        """Wait for the relay senders, each of which finishes the batch that it is publishing."""
         if (senders := self._parts.senders) is not None:
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 

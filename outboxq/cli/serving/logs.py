@@ -39,7 +39,7 @@ def configure(
     configuration is kept.
 
     Records that an application logs inside a task's handler get the fields of that task. `tracebacks` says whether to
-    print the tracebacks of failed tasks; with None, they are printed only at the level DEBUG. All other tracebacks are
+    print the tracebacks of failed tasks; with None, they are printed only at DEBUG level. All other tracebacks are
     always printed.
     """
     handler = handler or logging.StreamHandler()
@@ -89,7 +89,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter for JSON lines: the record's own fields, followed by the fields of `extra=`, which never replace
+    """A formatter for JSON lines: the record's own fields, followed by the fields from `extra=`, which never replace
     them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback

@@ -331,7 +331,7 @@ class _WorkerProcess:
     number: int
     environment: Environment
     introduces_all: bool
-    """True if it logs the database and the tasks on behalf of all processes of its environment."""
+    """True if it logs the database and the tasks on behalf of all processes in its environment."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0

@@ -143,7 +143,7 @@ _ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup | GroupByException], Any]]
     "number": lambda one: (-one.count, _name_of(one)),
     "task": _name_of,
 }
-"""The orders of the groups. Only the order by "last" changes while tasks keep failing in the same way."""
+"""The sort orders for the groups. Only the order by "last" changes while tasks keep failing in the same way."""
 
 
 def _wanted(given: Mapping[str, str], now: datetime) -> dict[str, Any]:

@@ -37,12 +37,12 @@ _RECOVERED = 1_000
 _PARTS = 50
 """The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
 _TASKS = 50
-"""The maximum number of task names on the page of a queue."""
+"""The maximum number of task names on a queue's page."""
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers whose last tasks are shown on the page of all workers. They are the workers that
-started last.
+"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. They are the
+workers that started last.
 """
 
 

@@ -1,4 +1,4 @@
-"""The fork server: a process without threads that forks child processes for a worker, and reports how they ended.
+"""The fork server: a single-threaded process that forks child processes for a worker, and reports how they ended.
 
 The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
 The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the

@@ -51,7 +51,7 @@ class _Child:
 
 @dataclass(eq=False, repr=False)
 class _Asked:
-    """A request for the stacks of a child."""
+    """A request for a child's stacks."""
 
     is_sent: bool = False
     text: str | None = None
@@ -129,7 +129,7 @@ class Children:
             child.connection.send(Notice.STACKS)
 
     def answered(self, child: _Child, text: str) -> None:
-        """Pass on the stacks of a child."""
+        """Pass on a child's stacks."""
         if (asked := self._asked.get(child.pid)) is not None:
             asked.text = text
             asked.answered.set()

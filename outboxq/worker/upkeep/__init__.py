@@ -37,7 +37,7 @@ neither pause makes a tick late.
 WRITE_EVERY = 10.0
 """Seconds between two writes of the counts. If a worker is killed, at most the counts from this interval are lost."""
 SAMPLE = "sample"
-"""The maintenance job of taking samples."""
+"""The maintenance job that takes samples."""
 _SAMPLE_EVERY = 15.0
 _SHARE = 100
 """The wait for the next sample is at least this many times the duration of the last one, so samples take at most 1 % of

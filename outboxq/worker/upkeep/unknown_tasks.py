@@ -78,7 +78,7 @@ class UnknownTasks:
             return frozenset(self._seen_at)
 
     def delay(self, times: int) -> timedelta:
-        """Return the delay of a task after this many consecutive releases."""
+        """Return a task's delay after this many consecutive releases."""
         seconds = min(self._longest_seconds, self.first_delay.total_seconds() * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 
