@@ -261,7 +261,7 @@ def _size(headers: Mapping[str, str]) -> int:
 
 
 async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
-    """Return the outcome of an event to which no stream has answered: no stream has its subject, or the stream has no
+    """Return the outcome for an event to which no stream has answered: no stream has its subject, or the stream has no
     leader at the moment.
     """
     import nats.js.errors

@@ -60,10 +60,10 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records about an outboxq connection, which reports a lost connection itself, in one line.
+    """Drop pika's records about an outboxq connection, which reports a lost connection itself, on one line.
 
     pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
-    and the records from other threads pass. If the application has set the level of the logger `pika`, every record
+    and the records from other threads pass. If the application has set the level of the `pika` logger, every record
     passes.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET

@@ -415,7 +415,7 @@ EXAMPLES: Final[dict[str, str]] = {
 
 
 def example_of(path: str) -> str | None:
-    """Return the text below the help of the command that a user types as `path`. None for a group."""
+    """Return the text below the help for the command that a user types as `path`. None for a group."""
     words = path.split()
     for place in range(len(words)):
         if (found := EXAMPLES.get(" ".join(words[place:]))) is not None:

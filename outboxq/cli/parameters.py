@@ -92,7 +92,7 @@ def _read_task_id(text: str) -> str:
 
 
 def _read_group_id(text: str) -> str:
-    """Parse the id of a group of dead letters."""
+    """Parse a dead letter group's id."""
     found = text.lower()
     if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
         raise InvalidArgument(f"{found!r} is not a group id: write the 16 hex digits that `failed summary` prints")

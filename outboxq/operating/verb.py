@@ -49,7 +49,7 @@ class Noun(StrEnum):
 
 
 class Right(StrEnum):
-    """The right that a verb needs. Its value is the first word of a permission in Django."""
+    """The right that a verb needs. Its value is the first word of a Django permission."""
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -62,7 +62,7 @@ class State:
     """The facts that decide which verbs a page offers. The store decides whether a verb is allowed."""
 
     status: TaskStatus | None = None
-    """The status of a task."""
+    """A task's status."""
     is_delayed: bool = True
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
@@ -237,7 +237,7 @@ class Verb:
         return NewAction(operator=operator, action=self.recorded_as, target=target, details=given, reason=reason)
 
     def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of a form, keyed by field name. Raises InvalidArgument."""
+        """Return a form's values, keyed by field name. Raises InvalidArgument."""
         return {one.name: one.of_form(form) for one in self.fields if one.in_form}
 
 

@@ -102,7 +102,7 @@ class Browser:
 
 
 def check_form(request: Request, browser: Browser) -> None:
-    """Raise an HTTPException unless this person sent the form from a page of the dashboard in this browser."""
+    """Raise an HTTPException unless this person sent the form from a dashboard page in this browser."""
     if not is_from_here(request, browser.client):
         raise Forbidden("This form was sent from another site.")
     if request.mimetype != "application/x-www-form-urlencoded":

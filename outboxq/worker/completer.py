@@ -220,7 +220,7 @@ class Completer(threading.Thread):
         return max(0.0, due - time.monotonic())
 
     def _write_new(self, outcomes: Sequence[Outcome]) -> None:
-        """Write new outcomes. An outcome that needs the row of a locked batch waits with the batch's other outcomes."""
+        """Write new outcomes. An outcome that needs a locked batch's row waits with the batch's other outcomes."""
         if self._locked:
             others = []
             for outcome in outcomes:

@@ -93,7 +93,7 @@ class LatenessCounts:
 
 
 class Meter:
-    """The counts of one worker since its start. Any thread may count and read."""
+    """One worker's counts since its start. Any thread may count and read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -164,12 +164,12 @@ class Meter:
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the counts of attempts, by queue, task name and outcome."""
+        """Return a copy of the attempt counts, by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the counts of claim attempts, by result."""
+        """Return a copy of the claim attempt counts, by result."""
         with self._lock:
             return deepcopy(self._claims)
 
@@ -184,7 +184,7 @@ class Meter:
             return dict(self._leases_lost)
 
     def read_lateness(self) -> dict[str, LatenessCounts]:
-        """Return a copy of the lateness of ticks, by schedule."""
+        """Return a copy of the lateness counts, by schedule."""
         with self._lock:
             return deepcopy(self._lateness)
 

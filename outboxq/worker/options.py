@@ -1,4 +1,4 @@
-"""The options of a worker: their forms, meanings, defaults and limits."""
+"""A worker's options: their forms, meanings, defaults and limits."""
 
 from __future__ import annotations
 

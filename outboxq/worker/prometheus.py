@@ -1,5 +1,5 @@
-"""The metrics of a worker for Prometheus. This module is imported only if `prometheus_client` is installed and metrics
-are requested.
+"""A worker's metrics for Prometheus. This module is imported only if `prometheus_client` is installed and metrics are
+requested.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 class Kind(StrEnum):
-    """The kind of a metric, as Prometheus calls it."""
+    """A metric's kind, as Prometheus calls it."""
 
     COUNTER = "counter"
     """A number that grows from the start of the process."""
@@ -244,7 +244,7 @@ class Gauges:
     stuck: Stuck
     relays: Sequence[Relay] = ()
     sources: Sequence[SourceState] = ()
-    """The states of the receivers."""
+    """The receivers' states."""
     now: datetime | None = None
     """The time at which the relays were read."""
 
@@ -353,7 +353,7 @@ class MetricsServer:
 
 
 def _of_worker(worker: Worker) -> Iterator[Family]:
-    """Yield the metrics of this process."""
+    """Yield this process's metrics."""
     meter = worker.meter
     counts = meter.read()
     attempts = _family(ATTEMPTS)

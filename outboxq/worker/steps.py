@@ -60,7 +60,7 @@ class StepRows(Protocol):
 
 @dataclass(eq=False, repr=False)
 class HandlerSteps:
-    """The steps of a task that its current handler knows about."""
+    """The steps that a task's current handler knows about."""
 
     stored: dict[str, Step]
     """The steps that were completed before this handler began."""

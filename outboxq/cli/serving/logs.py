@@ -38,9 +38,9 @@ def configure(
     """Send log records to `handler`, by default stderr. If the application has already configured logging, its
     configuration is kept.
 
-    Records that an application logs inside a task's handler get the fields of that task. `tracebacks` says whether to
-    print the tracebacks of failed tasks; with None, they are printed only at DEBUG level. All other tracebacks are
-    always printed.
+    Records that an application logs inside a task's handler get that task's fields. `tracebacks` says whether to print
+    the tracebacks of failed tasks; with None, they are printed only at DEBUG level. All other tracebacks are always
+    printed.
     """
     handler = handler or logging.StreamHandler()
     shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks

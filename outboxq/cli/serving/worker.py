@@ -1,4 +1,4 @@
-"""`outboxq worker`: run the tasks of an application, in this process or in several."""
+"""`outboxq worker`: run an application's tasks, in this process or in several."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Rerunnable(click.Command):
 
 
 _OF_WORKERS = ("list", "show", "quiet", "resume", "stop", "stacks", "recover")
-"""The commands of `workers`, which people also look for here."""
+"""The `workers` commands, which people also look for here."""
 DEFAULTS = WorkerSettings()
 
 

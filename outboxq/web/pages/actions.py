@@ -98,8 +98,8 @@ def may(request: PageRequest, verb: Verb, target: Target) -> bool:
 
 
 def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
-    """Return the queue of a target. None for a batch, whose tasks may be in any queue, for a relay, and if no
-    permission depends on the queue.
+    """Return a target's queue. None for a batch, whose tasks may be in any queue, for a relay, and if no permission
+    depends on the queue.
     """
     if not any(one.queues is not None for one in request.viewer.permissions or ()):
         return None

@@ -48,7 +48,7 @@ _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownStep:
-    """A step of a task as the page shows it."""
+    """A task's step as the page shows it."""
 
     step: Step
     result: str | None
@@ -59,7 +59,7 @@ class ShownStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """An event of a task as an entry in its timeline."""
+    """A task's event as an entry in its timeline."""
 
     at: datetime
     words: str

@@ -161,7 +161,7 @@ def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] |
 
 
 def system(request: PageRequest) -> View:
-    """Show the sizes of the tables, the oldest snapshot, the partitions, and the revision of the schema."""
+    """Show the sizes of the tables, the oldest snapshot, the partitions, and the schema revision."""
     found, schedules = request.store.system(), request.store.schedules.list()
     oldest = found.snapshots[0].session if found.snapshots else None
     try:

@@ -27,7 +27,7 @@ _RATE_WINDOW = 0.1
 _BUSY_POLL = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""The duration of the pause after an unsuccessful search, as a multiple of the duration of the search."""
+"""The duration of the pause after an unsuccessful search, as a multiple of the search's duration."""
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5

@@ -86,7 +86,7 @@ class ForkServer:
         threading.Thread(target=self._listen, name="outboxq-children", daemon=True).start()
 
     def fork(self) -> tuple[int, socket.socket]:
-        """Return the process id of a new child, and the socket to it. Raises CannotFork."""
+        """Return a new child's process id, and the socket to it. Raises CannotFork."""
         ours, theirs = socket.socketpair()
         with self._asking, theirs:
             try:

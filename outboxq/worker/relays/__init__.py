@@ -36,7 +36,7 @@ _HEARTBEAT = 3.0
 
 
 class Senders:
-    """Sends the messages of some relays, and shares their shards with the senders of other processes."""
+    """Sends the messages for some relays, and shares their shards with the senders in other processes."""
 
     def __init__(
         self,

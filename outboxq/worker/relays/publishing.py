@@ -1,4 +1,4 @@
-"""Publish a batch of events through a transport, so that the events of each partition key arrive in order."""
+"""Publish a batch of events through a transport, so that the events for each partition key arrive in order."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Divide the messages into two lists: the first message of each partition key and all messages without a key, and
+    """Divide the messages into two lists: the first message for each partition key and all messages without a key, and
     the others.
     """
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""The thread that publishes the messages of one relay."""
+"""The thread that publishes one relay's messages."""
 
 from __future__ import annotations
 

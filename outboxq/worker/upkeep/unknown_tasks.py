@@ -146,9 +146,9 @@ class KnownTasks:
     store: Store
     task_names: Collection[str]
     queues: Collection[str] | None
-    """The queues of the worker. None means all queues."""
+    """The worker's queues. None means all queues."""
     topics: Collection[str] | None
-    """The topics of the worker. None means all topics."""
+    """The worker's topics. None means all topics."""
 
     def __post_init__(self) -> None:
         self._after, self._pause = 0, 0.0
