@@ -271,7 +271,7 @@ class Login:
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
         """Return a redirect to the login page, for a request without a valid login."""
-        if request.headers.get("HX-Request"):  # makes the page reload itself, which leads to the login page
+        if request.headers.get("HX-Request"):  # makes the page reload itself, and so leads to the login page
             return Response(status=401, headers={"HX-Refresh": "true"})
         if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})

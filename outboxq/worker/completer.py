@@ -256,7 +256,7 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        """Write these outcomes. Two outcomes of the same task are written one after the other, because the database
+        """Write these outcomes. Two outcomes for the same task are written one after the other, because the database
         answers with the ids of tasks, and the lease of the first may be lost.
         """
         if len(outcomes) > 1 and len(first := {one.claim.id: one for one in reversed(outcomes)}) < len(outcomes):
@@ -444,7 +444,7 @@ class Handback:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
-        """Release the claims that are still held, which fences their handlers. Returns how many claims had not ended by
+        """Release the claims that are still held, and so fence their handlers. Returns how many claims had not ended by
         themselves. This takes at most `timeout` seconds, because the database may not be responding. Only one call runs
         at a time, because a second one would skip rows that the first has locked, and the process might end before the
         first has committed.

@@ -24,7 +24,7 @@ _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
 """The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so it
-is only done on request, or if a group is not found otherwise.
+is done only on request, or if a group is not found otherwise.
 """
 
 

@@ -106,7 +106,7 @@ class Children:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child exit, which it does when its socket has closed and it is not running a handler."""
+        """Let the child exit. It exits when its socket has closed and it is not running a handler."""
         child.connection.close()
         self.server.forget(child.pid)
 

@@ -94,8 +94,8 @@ class UnknownTasks:
         try:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # It is better to release them too early than to keep them until their leases expire, which would count as
-            # a worker's death.
+            # It is better to release them too early than to keep them until their leases expire, because an expired
+            # lease would count as a worker's death.
             what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} released before"
             say(log, logging.ERROR, what, error)
             return {}
