@@ -1,4 +1,4 @@
-"""The transports of real brokers. Each of them needs the package from an extra, such as ``outboxq[rabbitmq]``.
+"""The transports for real brokers. Each of them needs the package from an extra, such as ``outboxq[rabbitmq]``.
 
 Each class is imported when it is first used.
 """

@@ -57,13 +57,13 @@ class _Service(ABC):
 
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
-    """Arguments of ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. boto3 itself looks for missing
+    """Arguments for ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. boto3 itself looks for missing
     settings.
     """
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, and if boto3 is not installed."""
+        """Raise ConfigurationError for a configuration that cannot work, or if boto3 is not installed."""
         check_client("boto3", "aws", type(self).__name__)
         check_destination(self._to, self._argument, str(self))
         check_body(self.body, str(self))
@@ -72,8 +72,9 @@ class _Service(ABC):
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Send the events in batches, and wait for the answers.
 
-        In a FIFO queue or topic, the events of a partition key are sent one after the other. Events without a key are
-        sent in any order. The deduplication id is a hash of the event's id, the kind of the body and the destination.
+        In a FIFO queue or topic, the events with the same partition key are sent one after the other. Events without a
+        key are sent in any order. The deduplication id is a hash of the event's id, the kind of the body and the
+        destination.
         """
         return self._publisher.publish(events, deadline)
 
@@ -121,8 +122,8 @@ class Sqs(_Service):
     """
 
     queue_url: Destination
-    """The URL of the queue, in which ``{topic}`` stands for the topic of the event, or a function that returns the URL
-    for an event.
+    """The URL of the queue, in which ``{topic}`` stands for the event's topic, or a function that returns the URL for
+    an event.
     """
 
     _name, _argument, _called, _body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
@@ -144,8 +145,8 @@ class Sns(_Service):
     """An Amazon SNS topic that relays publish to. An event is confirmed when SNS has stored it."""
 
     topic_arn: Destination
-    """The ARN of the topic, in which ``{topic}`` stands for the topic of the event, or a function that returns the ARN
-    for an event.
+    """The ARN of the topic, in which ``{topic}`` stands for the event's topic, or a function that returns the ARN for
+    an event.
     """
 
     _name, _argument, _called, _body_argument = "sns", "topic_arn", "SNS topic", "Message"
@@ -156,7 +157,7 @@ class Sns(_Service):
 
 
 class _Publisher:
-    """The client of a transport, with threads that send its batches."""
+    """A transport's client, with threads that send its batches."""
 
     def __init__(self, place: _Service) -> None:
         self._place = place
@@ -210,7 +211,7 @@ class _Publisher:
                 outcomes[letter.number] = Unsure("an earlier event of its key was not confirmed")
 
     def _send_batch(self, client: Any, batch: Sequence[Letter]) -> dict[int, Outcome]:
-        """Send the batch, and return the outcomes by the numbers of their letters."""
+        """Send the batch, and return the outcomes, keyed by the letters' numbers."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         place = self._place
@@ -237,10 +238,10 @@ def _group(letter: Letter) -> str:
 
 
 def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
-    """Divide the letters into turns that have at most one letter of each group.
+    """Divide the letters into turns that have at most one letter from each group.
 
-    A batch may fail in part. A later event of the same group in that batch would then overtake the one that failed, and
-    deduplication would preserve the wrong order.
+    A batch may fail in part. A later event from the same group in that batch would then overtake the one that failed,
+    and deduplication would preserve the wrong order.
     """
     turns: list[list[Letter]] = []
     used: defaultdict[str, int] = defaultdict(int)

@@ -52,14 +52,14 @@ _REFUSALS = frozenset(
 class Kafka:
     """A Kafka cluster: topics that relays publish to, or a topic that a consumer group receives from.
 
-    The key of a message is the partition key of the event. An event is confirmed when all in-sync replicas have it.
+    A message's key is the event's partition key. An event is confirmed when all in-sync replicas have it.
     """
 
     servers: str
-    """The addresses of brokers: ``host:9092,host:9092``."""
+    """The broker addresses: ``host:9092,host:9092``."""
     topic: Destination = "{topic}"
-    """The topic in Kafka, in which ``{topic}`` stands for the topic of the event, or a function that returns the Kafka
-    topic for an event.
+    """The topic in Kafka, in which ``{topic}`` stands for the event's topic, or a function that returns the Kafka topic
+    for an event.
     """
     group: str | None = None
     """The consumer group to receive with. It begins with the oldest message."""
@@ -69,7 +69,7 @@ class Kafka:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, and if confluent-kafka is not installed."""
+        """Raise ConfigurationError for a configuration that cannot work, or if confluent-kafka is not installed."""
         check_client("confluent_kafka", "kafka", "Kafka")
         if not str(self.servers).strip() or "@" in str(self.servers):
             raise ConfigurationError("Kafka needs servers such as 'host:9092,host:9092'")
@@ -96,24 +96,24 @@ class Kafka:
         return replace(self)
 
     def connect(self) -> SourceConnection:
-        """Return a new consumer of the topic."""
+        """Return a new consumer for the topic."""
         if self.group is None or not isinstance(self.topic, str) or "{topic}" in self.topic:
             raise ConfigurationError(f"cannot receive from {self}; write Kafka(…, topic='NAME', group='GROUP')")
         return _Consumer(self, self.topic, self.group)
 
     def settings(self, **own: Any) -> dict[str, Any]:
-        """Return the settings of a client."""
+        """Return the settings for a client."""
         return {"bootstrap.servers": self.servers, "client.id": "outboxq", "logger": log, **self.options, **own}
 
 
 class _Publisher:
-    """The producer of a transport, which is created when it is needed."""
+    """A transport's producer, which is created when it is needed."""
 
     def __init__(self, place: Kafka) -> None:
         self._place = place
         self._producer: confluent_kafka.Producer | None = None
         self._fault = ""
-        """The last error of the connections."""
+        """The last connection error."""
         self._one_by_one = False
         """True if a broker has refused a message as too large. The broker then refuses all messages that were sent
         together with that one.
@@ -143,7 +143,7 @@ class _Publisher:
         self._discard()
 
     def _discard(self) -> None:
-        """Forget the producer and what it has not sent. An idempotent producer cannot leave a message out."""
+        """Forget the producer and what it has not sent. An idempotent producer cannot skip a message."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()

@@ -52,15 +52,15 @@ _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 class NatsJetStream:
     """A NATS server with JetStream: subjects that relays publish to, or a stream that messages are received from.
 
-    Streams must exist. An event is confirmed when a stream has stored it. The id of the message consists of the event's
-    id, the kind of the body and the subject, so a stream drops a duplicate within its duplicate window.
+    Streams must exist. An event is confirmed when a stream has stored it. The message id consists of the event's id,
+    the kind of the body and the subject, so a stream drops a duplicate within its duplicate window.
     """
 
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
-    """The URLs of the servers of one cluster: ``nats://user:password@host:4222``."""
+    """The URLs of the servers in one cluster: ``nats://user:password@host:4222``."""
     subject: Destination = "{topic}"
-    """The subject of an event, in which ``{topic}`` stands for its topic, or a function that returns the subject of an
-    event.
+    """The subject for an event, in which ``{topic}`` stands for its topic, or a function that returns the subject for
+    an event.
     """
     stream: str | None = None
     """The stream to receive from."""
@@ -72,7 +72,7 @@ class NatsJetStream:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, and if nats-py is not installed."""
+        """Raise ConfigurationError for a configuration that cannot work, or if nats-py is not installed."""
         check_client("nats", "nats", "NatsJetStream")
         for url in self.urls or ("",):
             checked_url(url, _SCHEMES, "nats://user:password@host:4222", "NatsJetStream")
@@ -87,7 +87,7 @@ class NatsJetStream:
 
     @property
     def urls(self) -> list[str]:
-        """The URLs of the servers."""
+        """The server URLs."""
         return [self.servers] if isinstance(self.servers, str) else list(self.servers)
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
@@ -98,7 +98,7 @@ class NatsJetStream:
         return self._publisher.publish(events, deadline)
 
     def close(self) -> None:
-        """Close the connection of `publish`."""
+        """Close the connection that `publish` uses."""
         self._publisher.close()
 
     def clone(self) -> Self:
@@ -123,7 +123,7 @@ class _Link:
         self._thread.start()
         self._client: nats.aio.client.Client | None = None
         self.fault = ""
-        """The last error of the connection."""
+        """The last connection error."""
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
             self.stream = self.client.jetstream()
@@ -188,7 +188,7 @@ class _Link:
 
 
 class _Publisher:
-    """The connection of a transport, which is opened when it is needed."""
+    """A transport's connection, which is opened when it is needed."""
 
     def __init__(self, place: NatsJetStream) -> None:
         self._place = place
@@ -233,7 +233,7 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
     for letter in letters:
         headers = {**letter.headers, "content-type": letter.content_type, _ID: letter.identity}
         # A larger message would make the server close the connection, and an error in the client would leave the
-        # message's place among those that wait for an answer.
+        # message's place among those that are waiting for an answer.
         if (size := len(letter.body) + _size(headers)) > most:
             outcomes[letter.number] = Refused(
                 f"it has {size} bytes with its headers, but the server accepts at most {most}"
@@ -261,7 +261,7 @@ def _size(headers: Mapping[str, str]) -> int:
 
 
 async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
-    """Return the outcome of an event to which no stream has answered: no stream has its subject, or the stream has no
+    """Return the outcome for an event to which no stream has answered: no stream has its subject, or the stream has no
     leader at the moment.
     """
     import nats.js.errors

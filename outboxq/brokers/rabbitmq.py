@@ -60,10 +60,11 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records about an outboxq connection, which reports a lost connection itself, in one line.
+    """Drop pika's records about an outboxq connection, which reports a lost connection itself, on one line.
 
-    pika's loggers also serve the connections of the application. So their levels, handlers and propagation are left alone,
-    and the records of other threads pass. If the application has set the level of the logger `pika`, every record passes.
+    pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
+    and the records from other threads pass. If the application has set the level of the `pika` logger, every record
+    passes.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
 
@@ -87,10 +88,10 @@ class RabbitMQ:
     url: str = field(repr=False)  # it contains the password
     """``amqp://user:password@host/virtual-host``, or ``amqps://``, with pika's parameters in its query."""
     exchange: str = ""
-    """The exchange to publish to. "": the default exchange, whose routing keys are names of queues."""
+    """The exchange to publish to. "": the default exchange, whose routing keys are queue names."""
     routing_key: Destination = "{topic}"
-    """The routing key of an event, in which ``{topic}`` stands for its topic, or a function that returns the key of an
-    event.
+    """The routing key for an event, in which ``{topic}`` stands for its topic, or a function that returns the key for
+    an event.
     """
     queue: str | None = None
     """The queue to receive from."""
@@ -100,7 +101,7 @@ class RabbitMQ:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, and if pika is not installed."""
+        """Raise ConfigurationError for a configuration that cannot work, or if pika is not installed."""
         check_client("pika", "rabbitmq", "RabbitMQ")
         checked_url(self.url, ("amqp", "amqps"), "amqp://user:password@host/", "RabbitMQ")
         check_destination(self.routing_key, "routing_key", str(self))
@@ -121,7 +122,7 @@ class RabbitMQ:
         return self._publisher.publish(events, deadline)
 
     def close(self) -> None:
-        """Close the connection of `publish`."""
+        """Close the connection that `publish` uses."""
         self._publisher.close()
 
     def clone(self) -> Self:
@@ -136,7 +137,7 @@ class RabbitMQ:
 
     @property
     def parameters(self) -> pika.URLParameters:
-        """The parameters of a connection."""
+        """The connection parameters."""
         import pika
 
         _add_filter()
@@ -146,7 +147,7 @@ class RabbitMQ:
 
 
 class _Publisher:
-    """The connection of a transport, which is opened when it is needed."""
+    """A transport's connection, which is opened when it is needed."""
 
     def __init__(self, place: RabbitMQ) -> None:
         self._place = place
@@ -180,7 +181,7 @@ class _Publisher:
 
 
 class _Batch:
-    """Letters that wait for their answers."""
+    """Letters that are waiting for their answers."""
 
     def __init__(self, outcomes: list[Outcome | None], left: int) -> None:
         self.outcomes = outcomes
@@ -203,7 +204,7 @@ class _Batch:
 class _Link(threading.Thread):
     """A connection with its event loop in a thread, which also answers the broker's heartbeats.
 
-    The blocking connection of pika waits for the confirm of each message before it sends the next one.
+    pika's blocking connection waits for each message's confirm before it sends the next one.
     """
 
     def __init__(self, parameters: pika.URLParameters) -> None:
@@ -222,7 +223,7 @@ class _Link(threading.Thread):
         """The letters without an answer, keyed by their delivery tags."""
         self._sent = 0
         self._returned: dict[str, str] = {}
-        """The reasons why messages were returned, keyed by the ids of the messages."""
+        """The reasons why messages were returned, keyed by message id."""
         self._closing = threading.Lock()
         """Held while the loop is called from outside, so that it is not closed in the meantime."""
         self._has_ended = False
@@ -250,7 +251,7 @@ class _Link(threading.Thread):
                 self._connection.ioloop.close()
 
     def send(self, work: Any, batch: _Batch | None = None) -> None:
-        """Have the thread do the work. If the connection is lost, the batch has already been told, or is told now."""
+        """Have the thread do the work. If the connection is lost, notify the batch, unless that has already been done."""
         with self._closing:
             self._batch = batch or self._batch
             if not self._has_ended:
@@ -342,13 +343,13 @@ class _Link(threading.Thread):
         channel.confirm_delivery(self._on_confirm, callback=lambda _: self.ready.set())
 
     def _on_return(self, _: Any, returned: Any, properties: Any, __: Any) -> None:
-        # A return comes before the confirm of the same message.
+        # A return comes before the confirm for the same message.
         self._returned[properties.message_id] = f"the broker returned it: {returned.reply_code} {returned.reply_text}"
 
     def _on_confirm(self, frame: Any) -> None:
         answer, batch = frame.method, self._batch
         last, waiting = answer.delivery_tag, self._letters
-        tags = list(takewhile(lambda tag: tag <= last, waiting)) if answer.multiple else [last]  # they ascend
+        tags = list(takewhile(lambda tag: tag <= last, waiting)) if answer.multiple else [last]  # in ascending order
         for tag in tags:
             letter = waiting.pop(tag, None)
             if letter is None or batch is None:
@@ -392,8 +393,8 @@ class _Link(threading.Thread):
 
 
 def _cause(error: BaseException) -> str:
-    """Return the reason for an error. The error for a connection that could not be opened contains the errors of its
-    attempts.
+    """Return the reason for an error. The error for a connection that could not be opened contains the errors from the
+    individual attempts.
     """
     inner = next((one for one in error.args if isinstance(one, BaseException)), None)
     attempts = getattr(inner, "exceptions", None) or getattr(error, "exceptions", None)

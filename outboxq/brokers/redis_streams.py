@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 _SCHEMES = ("redis", "rediss", "unix")
 _BODY = b"body"
-"""The field of an entry that contains the body of the message."""
+"""The entry field that contains the message body."""
 _HEADER = "header:"
-"""The prefix of the names of the fields that contain the event's headers."""
+"""The name prefix of the fields that contain the event's headers."""
 _HAS_IDMP = (8, 6)
 """The first Redis version that recognizes an id that a producer sends again."""
 _SIZE = "proto-max-bulk-len"
@@ -65,7 +65,7 @@ class RedisStreams:
     url: str = field(repr=False)  # it may contain the password
     """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
     stream: Destination = "{topic}"
-    """The stream of an event, in which ``{topic}`` stands for its topic, or a function that returns the stream of an
+    """The stream for an event, in which ``{topic}`` stands for its topic, or a function that returns the stream for an
     event. Missing streams are created.
     """
     max_length: int | None = None
@@ -79,10 +79,10 @@ class RedisStreams:
     body: Body | str = Body.CLOUDEVENT
     _publisher: _Publisher = field(init=False, repr=False)
     _names: dict[int, str] = field(init=False, repr=False, default_factory=dict)
-    """The name of the consumer in each process."""
+    """The consumer name in each process."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, and if redis-py is not installed."""
+        """Raise ConfigurationError for a configuration that cannot work, or if redis-py is not installed."""
         check_client("redis", "redis", "RedisStreams")
         checked_url(self.url, _SCHEMES, "redis://:password@host:6379/0", "RedisStreams")
         check_destination(self.stream, "stream", str(self))
@@ -106,7 +106,7 @@ class RedisStreams:
         return self._publisher.publish(events, deadline)
 
     def close(self) -> None:
-        """Close the connection of `publish`."""
+        """Close the connection that `publish` uses."""
         self._publisher.close()
 
     def clone(self) -> Self:
@@ -137,7 +137,7 @@ class RedisStreams:
 
 
 class _Publisher:
-    """The connection of a transport, which is opened when it is needed."""
+    """A transport's connection, which is opened when it is needed."""
 
     def __init__(self, place: RedisStreams) -> None:
         self._place = place
@@ -261,7 +261,7 @@ def _limit(connection: Any, deadline: float) -> None:
 
 
 class _Consumer:
-    """A connection that receives from a stream, as one consumer of a group."""
+    """A connection that receives from a stream, as one consumer in a group."""
 
     def __init__(self, client: redis.Redis, stream: str, group: str, name: str, claim_after: timedelta) -> None:
         import redis

@@ -1,6 +1,4 @@
-"""The command line of outboxq. Each command is imported on first use, because importing all of them takes half a
-second.
-"""
+"""The outboxq command line. Each command is imported on first use, because importing all of them takes half a second."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _fail_if_plain(error: DBAPIError) -> None:
 
 
 def _syntax_error(error: SyntaxError) -> str:
-    """Return the sentence that is printed instead of the import's traceback, in which the faulty line comes last."""
+    """Return the sentence that is printed in place of the import's traceback, in which the faulty line comes last."""
     line = f": {error.text.strip()}" if error.text else ""
     return f"{error.filename}, line {error.lineno}: {error.msg}{line}; correct this line, and start the command again"
 
@@ -174,8 +174,8 @@ def _upgrade_of_the_group() -> str | None:
 
 
 def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
-    """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the class of the error,
-    which is its id on the page "Troubleshooting by error"; elsewhere, scripts read a single line.
+    """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the error's class, which
+    is its id on the page "Troubleshooting by error"; elsewhere, scripts read a single line.
     """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():
@@ -243,7 +243,7 @@ class _Column:
         kinds = {type(value) for value in values if value is not None}
         is_time = any(issubclass(kind, datetime) for kind in kinds)
         self.name = name
-        self.head = plain(f"{name} UTC" if is_time else name)  # it may be the name of a queue
+        self.head = plain(f"{name} UTC" if is_time else name)  # it may be a queue's name
         texts = [str(value) for value in values if value is not None]
         is_count = int in kinds or any(text.endswith("+") for text in texts)
         self.is_number = is_count and kinds <= {int, str} and all(map(_COUNT.fullmatch, texts))
@@ -269,9 +269,9 @@ def in_utc(moment: datetime | None) -> datetime | str | None:
 
 def leave_uncollected() -> None:
     """Exempt all existing objects from garbage collection, because they live until the process ends. Otherwise, Python
-    would scan them again and again, which was found to take a third of a busy worker's CPU time. In the dashboard, a
-    scan delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page's
-    response time is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
+    would scan them again and again, and these scans were found to take a third of a busy worker's CPU time. In the
+    dashboard, a scan delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the
+    failures page's response time is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
     """
     gc.collect()
     gc.freeze()

@@ -130,7 +130,7 @@ def _is_for_any_schema(command: object) -> bool:
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
     """Run a command decorated with `database_options` on a known database. `options` are its other parameters."""
-    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
+    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the command's function
     with command_on_database():
         known = store()
         with naming_locks(known):
@@ -252,7 +252,7 @@ def present_outbox() -> Outbox | None:
 
 @contextmanager
 def disposing(engine: Engine) -> Iterator[Engine]:
-    """Close the connections of the engine after the block."""
+    """Close the engine's connections after the block."""
     try:
         yield engine
     finally:
@@ -260,8 +260,8 @@ def disposing(engine: Engine) -> Iterator[Engine]:
 
 
 def fail_without_database(app: str, outbox: Outbox, cure: str) -> NoReturn:
-    """Exit because the outbox has no database. The database of a framework's outbox is that of the framework's
-    application, which only the framework's own command sets up.
+    """Exit because the outbox has no database. A framework's outbox uses its application's database, and only the
+    framework's own command sets that application up.
     """
     program = outbox.integration.front_end.program
     if program == FrontEnd().program:
@@ -324,7 +324,7 @@ def load(app: str) -> Outbox:
 
 
 def named(app: str) -> object:
-    """Import the module of `module:name`, and return the object with this name; None if the module does not have it.
+    """Import the module in `module:name`, and return the object with this name; None if the module does not have it.
 
     Exit or raise as `load` does.
     """
@@ -375,7 +375,7 @@ _PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 
 
 def _imported(module_name: str, written: str) -> ModuleType:
-    """Import the module of an application. `written` is a hint that says how to write APP."""
+    """Import an application's module. `written` is a hint that says how to write APP."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`outboxq db`: the schema of the tables, its revisions, and the sizes of the tables."""
+"""`outboxq db`: the tables' schema, its revisions, and the tables' sizes."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
 
 
 def upgraded(outbox: Outbox, **rounds: Any) -> str:
-    """Upgrade the tables of this outbox, store the subscriptions and schedules of its tasks, and return a summary.
+    """Upgrade this outbox's tables, store the subscriptions and schedules of its tasks, and return a summary.
 
     `rounds` are the `lock_timeout` and `wait` arguments of `migrations.upgrade`.
     """
@@ -331,7 +331,7 @@ def partition(
     make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema, **rounds)
     made = make(dry_run=True)
     if not dry_run:
-        is_first = any(name.endswith("_first") for name in made)  # the tables become partitions of that name
+        is_first = any(name.endswith("_first") for name in made)  # the tables become partitions with that name
         what = f"tables that partition the task history by {every} (the history is locked and read once)"
         if not confirmed(Exactly(number=len(made)), what, yes=yes or not is_first, dry_run=False, done="made"):
             return

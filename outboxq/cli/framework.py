@@ -1,4 +1,4 @@
-"""The commands of `outboxq` inside a framework's command line: `manage.py outboxq …`, `flask outboxq …`.
+"""The `outboxq` commands inside a framework's command line: `manage.py outboxq …`, `flask outboxq …`.
 
 The framework's settings choose the database. A command is looked up in `outboxq` when it is used. New commands are
 therefore available automatically, and a process imports only the command that it runs.

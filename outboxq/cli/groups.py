@@ -181,7 +181,7 @@ class Group(click.Group):
         raise click.UsageError(f"{sentence}; write {self.written(ctx, cure)}" if cure else sentence, ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. The error for an option of another program says what to write instead."""
+        """Run the command. The error for an option from another program says what to write instead."""
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
@@ -203,7 +203,7 @@ class Group(click.Group):
         return cure.replace(PROGRAM, self.program(ctx))
 
     def program(self, ctx: click.Context) -> str:
-        """Return the words that a user types before a command of the program."""
+        """Return the words that a user types before a command in the program."""
         return ctx.find_root().command_path
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -222,7 +222,7 @@ class Group(click.Group):
         return [(name, sentence_of(command)) for name, command in found if command is not None and not command.hidden]
 
     def typed(self, ctx: click.Context) -> str:
-        """Return the words that a user types before a command of this group."""
+        """Return the words that a user types before a command in this group."""
         return ctx.command_path
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -236,7 +236,7 @@ def sentence_of(command: click.Command) -> str:
 
 
 class Place(NamedTuple):
-    """The location of a command, and its sentence in the list of commands."""
+    """A command's location, and its sentence in the list of commands."""
 
     path: str
     """Written as `.module:name`."""
@@ -261,8 +261,8 @@ class LateGroup(Group):
 
 
 class Program(LateGroup):
-    """The top-level group of a program. The process ends with it. An import creates hundreds of thousands of objects
-    that live until the process ends. Python does not scan them for garbage during the import, afterwards or at the end,
+    """A program's top-level group. The process ends with it. An import creates hundreds of thousands of objects that
+    live until the process ends. Python does not scan them for garbage during the import, afterwards or at the end,
     which saves a third of the time that `outboxq status` takes (``python -m timeit -n 1 -r 9 -s "import subprocess"
     "subprocess.run(['outboxq', 'status'])"``).
     """
@@ -415,7 +415,7 @@ EXAMPLES: Final[dict[str, str]] = {
 
 
 def example_of(path: str) -> str | None:
-    """Return the text below the help of the command that a user types as `path`. None for a group."""
+    """Return the text below the help for the command that a user types as `path`. None for a group."""
     words = path.split()
     for place in range(len(words)):
         if (found := EXAMPLES.get(" ".join(words[place:]))) is not None:

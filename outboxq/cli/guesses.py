@@ -1,4 +1,4 @@
-"""Hints for commands and options that outboxq does not have, especially misspelled ones and those of Celery, RQ and
+"""Hints for commands and options that outboxq does not have, especially misspelled ones and those from Celery, RQ and
 Dramatiq, and for words typed where APP belongs.
 """
 
@@ -15,8 +15,8 @@ from .groups import PROGRAM
 
 _CLOSE, _VERY_CLOSE = 0.6, 0.8
 _DESTRUCTIVE: Final = frozenset({"cancel", "discard", "forget", "partition", "prune", "remove", "stop"})
-"""Commands that delete, end or change something for good. They are suggested only for a word that differs by about one
-character.
+"""Commands that delete, end or change something permanently. They are suggested only for a word that differs by about
+one character.
 """
 _PURGE = f"{PROGRAM} task cancel -q QUEUE --status ready"
 _TICKS = f"nothing: every worker enqueues the tasks of schedules; `{PROGRAM} schedule list` lists the schedules"
@@ -188,7 +188,7 @@ def option_for(word: str, *, command: str) -> tuple[str, str] | None:
 
 
 def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:
-    """Return the sentence about an unknown command of a group, and its cure, in which PROGRAM is not replaced yet. The
+    """Return the sentence about an unknown command in a group, and its cure, in which PROGRAM is not replaced yet. The
     cure is "" if the name is not in the table; the sentence then asks about the most similar commands.
     """
     if cure := COMMANDS.get(group, {}).get(name, ""):

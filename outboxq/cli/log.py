@@ -121,8 +121,8 @@ def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: S
 
 
 def _of_task(store: Store, task_id: UUID, last: int | None, stop: Stop | None) -> Batches:
-    """Yield the events of one task. The history of a task is short, so each poll reads all of it instead of following
-    the log.
+    """Yield the events of one task. A task's history is short, so each poll reads all of it instead of following the
+    log.
     """
     seen = 0
     events = store.history(task_id)
@@ -171,7 +171,7 @@ _NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "poli
 
 
 def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
-    """Return the cells of each event, in the order of `HEAD`."""
+    """Return the cells for each event, in the order of `HEAD`."""
     return [
         (e.created_at, e.event_type, e.worker_id, e.lease_token, details(e), e.event_data.get("error")) for e in events
     ]

@@ -92,7 +92,7 @@ def _read_task_id(text: str) -> str:
 
 
 def _read_group_id(text: str) -> str:
-    """Parse the id of a group of dead letters."""
+    """Parse a dead letter group's id."""
     found = text.lower()
     if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
         raise InvalidArgument(f"{found!r} is not a group id: write the 16 hex digits that `failed summary` prints")
@@ -199,7 +199,7 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     """
 
     def add(command: Command) -> Command:
-        bare = stacked(*options)(lambda: None)  # only to find out the names of the options
+        bare = stacked(*options)(lambda: None)  # only to find out the option names
         names = [str(one.name) for one in bare.__click_params__]
 
         @wraps(command)

@@ -120,7 +120,7 @@ def _rate(rate: tuple[int, timedelta] | None) -> str | None:
 
 
 def counts(one: Statistics) -> dict[str, object]:
-    """Return the counts of a queue for JSON."""
+    """Return a queue's counts for JSON."""
     names: Iterable[str] = (*_COUNTS, "due_at_least", "delayed_at_least", "failed_at_least", "oldest_due_at")
     return {**{name: getattr(one, name) for name in names}, "live_workers": one.live_workers}
 

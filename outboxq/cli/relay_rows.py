@@ -56,7 +56,7 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
 
 
 def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:
-    """Return a row for each source. The time is the time since the first failure."""
+    """Return a row for each source, with the time since it began to fail."""
     return [
         (
             one.source,

@@ -123,7 +123,7 @@ def show_(store: Store, name: str) -> None:
 
 
 def _redriven(relay: Relay) -> str:
-    """Return the redriven events in words. The senders of the relay do not publish them."""
+    """Return the redriven events in words. The relay's senders do not publish them."""
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
     return f"{relay.redriven} {plural(relay.redriven, 'event')}, for a worker to publish: {look}"
 

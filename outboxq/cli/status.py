@@ -1,5 +1,5 @@
-"""`outboxq status` shows counts, rates and durations of the queues, once or repeatedly. `outboxq check` shows what
-needs attention.
+"""`outboxq status` shows the queues' counts, rates and durations, once or repeatedly. `outboxq check` shows what needs
+attention.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text on one line, cut to the width of the terminal."""
+    """Return the text on one line, cut to the terminal's width."""
     known = plain(text)
     return known if len(known) <= width else f"{known[: width - 1]}…"
 

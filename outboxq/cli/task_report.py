@@ -79,8 +79,8 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
 
 
 def _found(store: Store, task_id: UUID) -> TaskExecution:
-    """Return the task. If the id belongs to an event, or to a task that will only be enqueued after a batch or another task
-    of its chain, the error says so.
+    """Return the task. If the id belongs to an event, or to a task that will only be enqueued after a batch or another
+    task in its chain, the error says so.
     """
     from ..store import Reason
 
@@ -265,7 +265,7 @@ def rerun(
 
 
 def cells(completed: Sequence[Step], *, show_results: bool = False) -> list[tuple[object, ...]]:
-    """Return the cells of each step, in the order of `STEPS`."""
+    """Return the cells for each step, in the order of `STEPS`."""
     names = ("number", "name", "created_at", "lease_token", "due_at", *(("result",) if show_results else ()))
     return [attrgetter(*names)(step) for step in completed]
 

@@ -40,7 +40,7 @@ _MOST_QUEUES = 3
 _MOST_TASKS = 100
 _MOST_RECOVERED = 1_000
 _LOOK_EVERY = 0.2
-"""Seconds between two checks for the stacks of a worker."""
+"""Seconds between two checks for a worker's stacks."""
 
 
 @click.group(cls=Group)

@@ -1,4 +1,4 @@
-"""The values that verbs need in addition to their targets: options of a command, and inputs of a form."""
+"""The values that verbs need in addition to their targets: a command's options, and a form's inputs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Field:
     name: str
     """The keyword argument of the verb's function."""
     option: str
-    """The option of the command. A word in capitals stands for a positional argument."""
+    """The command's option. A word in capitals stands for a positional argument."""
     help: str = ""
-    """The help text of the option."""
+    """The option's help text."""
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
@@ -48,8 +48,8 @@ class Field:
     """The value that is used if the option is not given."""
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
-    """The names of the form's inputs. None means one input with the name of the field, and () means that forms do not
-    ask for it.
+    """The names of the form's inputs. None means one input with the field's name, and () means that forms do not ask
+    for it.
     """
     empty: str = ""
     """The text to use for an empty input."""

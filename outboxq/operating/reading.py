@@ -14,7 +14,7 @@ from ..model.schedules import CatchUp
 from ..payload.parameters import dump_arguments
 
 NONE = "none"
-"""The word that removes a limit, typed instead of a value."""
+"""The word that removes a limit, typed in place of a value."""
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", re.ASCII)
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
 _WITH_OFFSET = "write it with its offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
@@ -169,7 +169,7 @@ def read_catch_up(text: str) -> CatchUp:
 
 
 def read_grace(text: str) -> timedelta | None:
-    """Return a span of time above 0. None for `none`, which removes the limit."""
+    """Return a span of time greater than 0. None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not (found := read_span(text)):

@@ -34,7 +34,7 @@ class Noun(StrEnum):
     RELAY = "relay"
     WORKER = "worker"
     SESSION = "session"
-    """A session of PostgreSQL."""
+    """A PostgreSQL session."""
 
     @property
     def group(self) -> str:
@@ -49,7 +49,7 @@ class Noun(StrEnum):
 
 
 class Right(StrEnum):
-    """The right that a verb needs. Its value is the first word of a permission in Django."""
+    """The right that a verb needs. Its value is the first word of a Django permission."""
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -62,12 +62,12 @@ class State:
     """The facts that decide which verbs a page offers. The store decides whether a verb is allowed."""
 
     status: TaskStatus | None = None
-    """The status of a task."""
+    """A task's status."""
     is_delayed: bool = True
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
     worker_is_live: bool = False
-    """True if the worker of a running task was seen lately."""
+    """True if the worker of a running task has been seen lately."""
     is_paused: bool = False
     """True if the queue, schedule or relay is paused, or the relay is waiting after failures."""
     is_declared: bool = False
@@ -99,7 +99,7 @@ class Outcome:
     replaced: Mapping[str, Any] = field(default_factory=dict)
     """The values that the change has replaced, and that its record keeps for an undo."""
     action: UUID | None = None
-    """The id of the record of the action. `Verb.do` fills it in."""
+    """The id of the action's record. `Verb.do` fills it in."""
 
     @property
     def sentence(self) -> str:
@@ -129,7 +129,7 @@ class Seen:
 
 
 class ValueMissing(InvalidArgument):
-    """A required value of a verb is missing."""
+    """A value that the verb requires is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +144,7 @@ class Verb:
     label: str
     """The words on a button."""
     help: str
-    """The help text of the command."""
+    """The command's help text."""
     right: Right
     offered: Callable[[State], bool]
     """A function that returns whether a page offers the verb in this state."""
@@ -190,8 +190,8 @@ class Verb:
         the operator. If nothing changes, nothing is recorded.
 
         If `undoes` is the id of a recorded resume, a pause gets back the reason that the resume deleted. Raises the
-        errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
-        WorkerNotFound, InvalidTransition, DuplicateTask and InvalidArgument.
+        store's errors: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound,
+        InvalidTransition, DuplicateTask and InvalidArgument.
         """
         former = None if undoes is None else self._former_reason(store, undoes, target, using)
         reason = former or reason
@@ -224,8 +224,8 @@ class Verb:
     def action(
         self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""
     ) -> NewAction:
-        """Return the action of this verb on a target or, with None, on everything that matches the filters in
-        `details`. Values that were not given are left out.
+        """Return this verb's action on a target or, with None, on everything that matches the filters in `details`.
+        Values that were not given are left out.
         """
         unset = {one.name: one.default for one in self.fields}
         given = {
@@ -237,7 +237,7 @@ class Verb:
         return NewAction(operator=operator, action=self.recorded_as, target=target, details=given, reason=reason)
 
     def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of a form, keyed by field name. Raises InvalidArgument."""
+        """Return a form's values, keyed by field name. Raises InvalidArgument."""
         return {one.name: one.of_form(form) for one in self.fields if one.in_form}
 
 

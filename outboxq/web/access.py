@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIEnvironment
 
 Authorize = Callable[["WSGIEnvironment"], "Viewer | str | None"]
-"""A function that returns the viewer of a request, "read" or "write" for a viewer without a name, or None to refuse the
-request.
+"""A function that returns the viewer for a request, "read" or "write" for a viewer without a name, or None to refuse
+the request.
 """
 
 _LONGEST_NAME: Final = 200
@@ -50,7 +50,7 @@ class Grant:
 
 
 class Access:
-    """Identifies the viewer of a request.
+    """Identifies the viewer who sends a request.
 
     Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of those
     programs decides who else can see the dashboard through it.

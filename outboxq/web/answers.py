@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..outbox import Outbox
 
 SIBLINGS: Final = "outboxq.siblings"
-"""The key in the WSGI environment for the dashboards of the same application: the name of each, its address, and
+"""The key in the WSGI environment for the dashboards in the same application: the name of each, its address, and
 whether it is this one. A request header cannot set it.
 """
 LOG_OUT: Final = "log_out"
@@ -87,7 +87,7 @@ class Answers:
         return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
-        """Return the JSON of a page; 304 if the program already has it."""
+        """Return the JSON for a page; 304 if the program already has it."""
         viewer = visit.grant.viewer
         shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
 
@@ -188,7 +188,7 @@ class Answers:
         return self._templates.render(view.template, values), view.status
 
     def _of_each_page(self, request: Request) -> dict[str, Any]:
-        """Return the values that the layout needs. If it is one of several dashboards and has no title, it uses the
+        """Return the values that the layout needs. If this dashboard is one of several and has no title, it uses the
         name from its path.
         """
         siblings = request.environ.get(SIBLINGS, ())
@@ -271,7 +271,7 @@ class Login:
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
         """Return a redirect to the login page, for a request without a valid login."""
-        if request.headers.get("HX-Request"):  # makes the page reload itself, which leads to the login page
+        if request.headers.get("HX-Request"):  # makes the page reload itself, and so leads to the login page
             return Response(status=401, headers={"HX-Refresh": "true"})
         if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})

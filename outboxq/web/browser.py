@@ -1,4 +1,4 @@
-"""The requesting browser: its address, its cookies, the forms that it sends, and what a person chose for it."""
+"""The requesting browser: its address, its cookies, the forms that it sends, and a person's choices for it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ _NOTICE_SECONDS: Final = 60
 _LONGEST_NOTICE: Final = 500
 """The maximum number of characters in a notice, since a cookie can hold only 4 kB."""
 _LONGEST_UNDO: Final = 500
-"""The maximum number of characters in the URL that undoes an action. An action whose URL would be longer has no such
-link.
-"""
+"""The maximum number of characters in the URL that undoes an action. A notice does not contain a longer one."""
 _SECRET_LENGTH: Final = 43
 """The number of characters in the secret that a browser keeps."""
 _MOST_FIELDS: Final = 500
@@ -104,7 +102,7 @@ class Browser:
 
 
 def check_form(request: Request, browser: Browser) -> None:
-    """Raise an HTTPException unless this person sent the form from a page of the dashboard in this browser."""
+    """Raise an HTTPException unless this person sent the form from a dashboard page in this browser."""
     if not is_from_here(request, browser.client):
         raise Forbidden("This form was sent from another site.")
     if request.mimetype != "application/x-www-form-urlencoded":
@@ -334,13 +332,13 @@ class Comforts:
         return None if choice == "off" else timedelta(seconds=int(choice))
 
     def remember(self, response: Response) -> None:
-        """Store what was chosen with this request in the browser."""
+        """Store in the browser what was chosen with this request."""
         for one in _COMFORTS:
             if one.name in self.new:
                 self.client.set_cookie(response, _cookie(one), self.chosen[one.name], seconds=_YEAR)
 
     def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-        """Return the words of each choice and, for each of its values, the URL of the same page with that value, the
+        """Return the words for each choice and, for each of its values, the URL of the same page with that value, the
         words for the value, and whether it is the current one.
         """
         return [

@@ -74,7 +74,7 @@ class Axis:
 
 
 class PlotKind(StrEnum):
-    """The ways in which the numbers of a plot are drawn."""
+    """The ways in which the numbers in a plot are drawn."""
 
     COUNTS = "counts"
     """Stacked bars."""
@@ -86,7 +86,7 @@ class PlotKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """The numbers of a chart, before it is drawn. Charts of equal plots are equal."""
+    """The numbers in a chart, before it is drawn. Charts drawn from equal plots are equal."""
 
     kind: PlotKind
     title: str
@@ -95,7 +95,7 @@ class Plot:
 
 
 class Tick(NamedTuple):
-    """A label of an axis."""
+    """An axis label."""
 
     at: float
     """The position: for a value, the number of units from the top; for a time, the percentage from the left."""
@@ -105,7 +105,7 @@ class Tick(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a chart: its position, and the text that is shown when the pointer is over it."""
+    """One step in a chart: its position, and the text that is shown when the pointer is over it."""
 
     x: float
     width: float
@@ -172,7 +172,7 @@ def trends_of(
 
 
 def chart_of(plot: Plot) -> Chart:
-    """Return the chart of a plot."""
+    """Return the chart for a plot."""
     if plot.kind is PlotKind.COUNTS:
         return stacked(plot.title, plot.axis, plot.series)
     of_time, is_sampled = plot.kind is PlotKind.SPANS, plot.kind is PlotKind.SAMPLES
@@ -313,7 +313,7 @@ def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
 
 
 class TickBar(NamedTuple):
-    """A tick of a schedule as a bar of a small chart of 100 by 20 units, and the text that is shown over it."""
+    """A schedule's tick as a bar in a small chart of 100 by 20 units, and the text that is shown over it."""
 
     x: float
     y: float
@@ -325,7 +325,7 @@ class TickBar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TickBars:
-    """The last ticks of a schedule: a bar for each, whose height shows how long its task ran, in the colour of its
+    """The last ticks of a schedule: a bar for each, whose height shows how long its task ran and whose colour shows its
     outcome.
     """
 
@@ -335,7 +335,9 @@ class TickBars:
 
 
 def tick_bars(runs: Sequence[TickRun]) -> TickBars | None:
-    """Return the bars of these ticks, oldest first; None if there are none. A tick whose task has not run has a low bar."""
+    """Return the bars for these ticks, oldest first; None if there are none. A tick whose task has not run has a low
+    bar.
+    """
     if not runs:
         return None
     spans = [0.0 if one.ran is None else one.ran.total_seconds() for one in runs]
@@ -374,7 +376,7 @@ def _known(value: float | None) -> float | None:
 
 
 def _value_ticks(highest: float, round_up: Callable[[float], float]) -> list[float]:
-    """Return the values of the ticks, from 0 to the first tick that is not below the highest value."""
+    """Return the tick values, from 0 to the first tick that is not below the highest value."""
     between = round_up(highest / _MOST_INTERVALS)
     return [between * index for index in range(max(1, math.ceil(highest / between)) + 1)]
 
@@ -451,7 +453,7 @@ _POINT = "h0.01"
 
 
 def _points(path: str) -> str:
-    """Return the single points of a path."""
+    """Return the single points in a path."""
     return "".join(f"M{part}" for part in path.split("M") if part.endswith(_POINT))
 
 

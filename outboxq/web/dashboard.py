@@ -49,7 +49,7 @@ _PATIENCE: Final = 1.0
 waiting would keep a thread from serving other requests.
 """
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
-"""The maximum time for a statement, as for all statements that read single tasks."""
+"""The maximum time for a statement, the same as for all statements that read single tasks."""
 _LONGEST_TITLE: Final = 60
 """The maximum number of characters in the dashboard's title, which the header shows on one line on a phone."""
 _LONGEST_TEXT: Final = 500
@@ -185,7 +185,7 @@ class Dashboard:
         try:
             return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
         except DBAPIError as error:
-            # This is only done here, because only viewers of the dashboard may learn who holds the lock.
+            # This is done only here, because only the dashboard's viewers may learn who holds the lock.
             raise self._outbox.store.why_locked(error) or error from error
 
     def _for_everyone(self, request: Request) -> Response | None:
@@ -348,7 +348,7 @@ class Dashboards:
     """
 
     def __init__(self, dashboards: Mapping[str, Dashboard]) -> None:
-        """Raises ConfigurationError for a name that cannot be part of a path, and if there are no dashboards."""
+        """Raises ConfigurationError for a name that cannot be part of a path, or if there are no dashboards."""
         if not dashboards:
             raise ConfigurationError('give at least one dashboard: Dashboards({"shop": application(outbox)})')
         for name in dashboards:

@@ -130,7 +130,7 @@ def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:
     if value is None:
         return ""
     exact = value.astimezone(UTC)
-    # Markup.format would take ten times as long, and the table of a chart contains hundreds of times.
+    # Markup.format would take ten times as long, and a chart's table contains hundreds of such elements.
     text = f"{exact:%Y-%m-%d %H:%M:%S}" + (f".{exact.microsecond // 1000:03}" if is_fine else "")
     return Markup(f'<time datetime="{exact.isoformat()}">{text} UTC</time>')  # noqa: S704
 
@@ -181,7 +181,7 @@ def elapsed(value: timedelta) -> Markup:
 
 
 def _rough(value: timedelta) -> str:
-    """Return the span to the hour if it is above a day, and to the minute if it is above ten minutes."""
+    """Return the span to the hour if it is longer than a day, and to the minute if it is longer than ten minutes."""
     for least, unit in ((timedelta(days=1), timedelta(hours=1)), (timedelta(minutes=10), timedelta(minutes=1))):
         if value >= least:
             return span(value // unit * unit)
@@ -246,7 +246,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 PREFIX: Final = "/static/"
-"""The beginning of the paths of static files."""
+"""The beginning of the path to each static file."""
 
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}

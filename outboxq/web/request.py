@@ -132,7 +132,7 @@ class Redirect:
 
 
 PAYLOAD: Final = ("args", "headers", "result")
-"""The fields of a task that contain the application's JSON."""
+"""The task fields that contain the application's JSON."""
 PRIVATE: Final = frozenset(
     {"last_error", "error", "message", "traceback", "text", "note", "reason", "pause_reason", "sentence"}
 )

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .isolation.runner import Children
 
 _STACKS_TIMEOUT = 2.0
-"""Seconds to wait for the stacks of child processes. Each is asked within a tenth of a second."""
+"""Seconds to wait for the stacks of child processes. Each child is asked for them within a tenth of a second."""
 
 
 class Parts:
@@ -79,7 +79,7 @@ class Parts:
     ) -> None:
         """Create the parts, without starting a thread or a process.
 
-        `stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes. Raises
+        `stopping` is set when the worker begins to stop, and `stopped` when it has written its outcomes. Raises
         ConfigurationError for an isolation that this system does not support.
         """
         store, tasks, integration = application.store, application.tasks, application.integration
@@ -230,7 +230,7 @@ class Parts:
             *(thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, 1)),
         )
         self.senders = _senders(store, tasks, settings, info.id, on_thread_failure)
-        """The senders of relays to brokers; None if there are none."""
+        """The senders for relays to brokers; None if there are none."""
         self.hooks = WorkerHooks(application.hooks, info)
 
     def _orders(self, request_stop: Callable[[], None], *, changed: threading.Event) -> Obedience:
@@ -276,7 +276,7 @@ class Connections:
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
-        """`stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes."""
+        """`stopping` is set when the worker begins to stop, and `stopped` when it has written its outcomes."""
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
         """The store for heartbeats and for other writes that are just as urgent."""
@@ -293,8 +293,8 @@ class Connections:
     def watch(self, on_loss: Callable[[], object]) -> None:
         """Call `on_loss` whenever a connection to the server may have broken. SQLite does not have a server.
 
-        The pool's event is needed too: with `pool_pre_ping=True`, the pool replaces a broken connection without a
-        failed transaction.
+        The pool's event is needed too: with `pool_pre_ping=True`, the pool replaces a broken connection without failing
+        a transaction.
         """
         for one in (self.outcomes, self.urgent, self.claims):
             if not one.dialect.one_writer:

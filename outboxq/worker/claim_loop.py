@@ -33,7 +33,7 @@ log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
 """The shortest and the longest interval between the due times of released suspects. Within these limits, the interval
-is the time for which the current suspect has run.
+is as long as the current suspect has been running.
 """
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
@@ -293,7 +293,7 @@ class ClaimLoop(threading.Thread):
         if self.burst and others:
             self._suspects.expect(others)
         if first is not None:
-            self.pool.submit(first)  # last, since it begins when the earlier outcomes are written (`task_runner.py`)
+            self.pool.submit(first)  # last, since it begins only after the earlier outcomes (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
         """Wait until there may be more tasks to claim. A burst waits only for the worker's own tasks and for what they
@@ -311,7 +311,9 @@ class ClaimLoop(threading.Thread):
         self.leases.on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _is_idle(self) -> bool:
-        """Return whether no handler is running and every outcome is written. A claim then finds every task that exists."""
+        """Return whether no handler is running and every outcome is written. A claim made now finds every task that
+        exists.
+        """
         written = self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
         return written and not self.completer.has_locked
 
@@ -322,7 +324,7 @@ class ClaimLoop(threading.Thread):
         self.completer.give_back(claims, reason, delay=delay)
 
     def _release(self, claims: Sequence[Claim]) -> None:
-        """Release the tasks that were claimed while the worker was told to stop."""
+        """Release the tasks that were claimed while the worker was being told to stop."""
         if claims:
             outcomes = [released(claim, STOPPED) for claim in claims]
             with releasing(outcomes, self.leases.on_failpoint):
@@ -384,7 +386,7 @@ class _Suspects:
 
 @dataclass(eq=False, repr=False)
 class ObeyedOrders:
-    """The orders to this worker, as far as it has obeyed them."""
+    """Obeys the orders given to this worker, and remembers the last one."""
 
     claim_loop: ClaimLoop
     request_stop: Callable[[], None]

@@ -45,14 +45,14 @@ kills the process.
 """
 _MOST_LOCKED = 10_000
 """The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is
-killed, the work of their tasks is lost.
+killed, the work that their tasks have done is lost.
 """
 _MAX_REFUSED = 3
 """The number of consecutive outcomes that the database must refuse permanently before the worker stops, because the
 cause is then not a single task.
 """
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
-"""An enum member that is looked up once, as in `task_runner.py`."""
+"""Enum members that are looked up once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
 """The ids of the tasks whose leases were lost, and the ids of the tasks that a lock prevents from ending, each with the
@@ -80,7 +80,7 @@ class Completer(threading.Thread):
     An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
     tasks in a batch whose row is locked. The first of them waits for that row until its lock timeout
     (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second, each time only
-    briefly and in turn with new outcomes, until they are written.
+    briefly and alternating with new outcomes, until they are written.
     """
 
     store: Store
@@ -220,7 +220,7 @@ class Completer(threading.Thread):
         return max(0.0, due - time.monotonic())
 
     def _write_new(self, outcomes: Sequence[Outcome]) -> None:
-        """Write new outcomes. An outcome that needs the row of a locked batch waits with the batch's other outcomes."""
+        """Write new outcomes. An outcome that needs a locked batch's row waits with the batch's other outcomes."""
         if self._locked:
             others = []
             for outcome in outcomes:
@@ -256,7 +256,7 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        """Write these outcomes. Two outcomes of the same task are written one after the other, because the database
+        """Write these outcomes. Two outcomes for the same task are written one after the other, because the database
         answers with the ids of tasks, and the lease of the first may be lost.
         """
         if len(outcomes) > 1 and len(first := {one.claim.id: one for one in reversed(outcomes)}) < len(outcomes):
@@ -277,7 +277,7 @@ class Completer(threading.Thread):
                 again = self._drop_lost([outcome for outcome in outcomes if outcome.claim.id in lost], asked)
                 locked = {**locked, **dict.fromkeys(again)}
         finally:
-            # The hash of a UUID takes 0.1 us (`python -m timeit -s "import uuid; one = uuid.uuid4()" "hash(one)"`).
+            # Hashing a UUID takes 0.1 us (`python -m timeit -s "import uuid; one = uuid.uuid4()" "hash(one)"`).
             self.leases.drop(*(outcome.claim for outcome in outcomes if not locked or outcome.claim.id not in locked))
         if locked:
             for outcome in outcomes:
@@ -444,7 +444,7 @@ class Handback:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
-        """Release the claims that are still held, which fences their handlers. Returns how many claims had not ended by
+        """Release the claims that are still held, and so fence their handlers. Returns how many claims had not ended by
         themselves. This takes at most `timeout` seconds, because the database may not be responding. Only one call runs
         at a time, because a second one would skip rows that the first has locked, and the process might end before the
         first has committed.
@@ -489,11 +489,11 @@ class Handback:
         return ended
 
     def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
-        """Write the releases. Returns the ids of the tasks that had ended, and of the tasks that a lock prevents from
-        being released.
+        """Write the releases. Returns the ids of the tasks that had ended, and those of the tasks that a lock prevents
+        from being released.
 
-        Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The others are
-        released.
+        Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The other tasks
+        are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

@@ -1,5 +1,5 @@
-"""Runs the function of a task for a claim, and returns the outcome. Only this module calls users' functions. It does
-not use a database.
+"""Runs a task's function for a claim, and returns the outcome. Only this module calls users' functions. It does not use
+a database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .timeouts import TimeLimit
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
-"""The shortest delay of a Snooze. A handler that always asked to run again at once would write hundreds of events per
+"""The shortest delay for a Snooze. A handler that always asked to run again at once would write hundreds of events per
 second.
 """
 _COMPLETED = EventType.COMPLETED
@@ -71,9 +71,8 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
 
 
 def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
-    """Call the function of a step and return its result. The function gets the context if its first parameter is
-    annotated with it. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the
-    handler.
+    """Call a step's function and return its result. The function gets the context if its first parameter is annotated
+    with it. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the handler.
     """
     function, args, kwargs = call
     result = _called(function, (context, *args) if wants_context(function) else args, kwargs)
@@ -128,7 +127,7 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
                 delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
             if delay is not None and isinstance(error, WebhookFailed) and error.retry_after is not None:
                 delay = max(delay, error.retry_after)
-    except ConfigurationError as broken:  # an error of the policy must not hide the task's own error
+    except ConfigurationError as broken:  # an error in the policy must not hide the task's own error
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
     if delay is None:
         return _failed_for_good(context, error)

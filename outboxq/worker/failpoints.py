@@ -23,7 +23,7 @@ class Failpoint(StrEnum):
     BEFORE_FINISH = "before_finish"
     AFTER_FINISH = "after_finish"
     TRANSACTION_BEGUN = "transaction_begun"
-    """The transaction of a transactional task has begun."""
+    """A transactional task's transaction has begun."""
     BEFORE_COMMIT = "before_commit"
     AFTER_COMMIT = "after_commit"
     BEFORE_BEAT = "before_beat"

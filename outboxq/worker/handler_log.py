@@ -47,7 +47,7 @@ class LogKeeper(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Keep the record if a task's handler has logged it. Threads do not wait for each other here."""
-        if current.get() is None:  # true for most records of a worker
+        if current.get() is None:  # true for most of a worker's records
             return False
         found: Any = self.filter(record)  # since Python 3.12 a filter may return another record
         if found:
@@ -90,7 +90,7 @@ class KeeperPlace:
     def __init__(self) -> None:
         self.root = logging.getLogger()
         self.seen: list[logging.Handler] | None = None
-        """The handlers of the root logger at the last `take()`. If they have changed, call `take()` again."""
+        """The root logger's handlers at the last `take()`. If they have changed, call `take()` again."""
 
     def take(self) -> None:
         """Add the keeper to the root logger if logging is configured without one.

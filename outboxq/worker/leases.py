@@ -122,7 +122,7 @@ class Outcomes(Protocol):
 
 
 class LeaseView(Protocol):
-    """Knows whether the lease of a claim still holds, and records when it ends."""
+    """Knows whether a claim's lease still holds, and records when it ends."""
 
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome of this attempt must not count, even if the database accepts it."""
@@ -231,9 +231,7 @@ class Leases:
         return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
 
     def in_children(self) -> list[tuple[Claim, int]]:
-        """Return the claims whose handlers are running in child processes, with the ids of the processes. This takes no
-        lock.
-        """
+        """Return the claims whose handlers are running in child processes, with the process ids. This takes no lock."""
         known = list(self._held.values())
         return [(one.claim, child) for one in known if (child := one.child) is not None]
 

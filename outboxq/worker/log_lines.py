@@ -28,7 +28,7 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""The maximum number of characters of a message in a line."""
+"""The maximum number of characters from a message in a line."""
 _MOST = 10
 """The maximum number of names in a line."""
 
@@ -91,7 +91,7 @@ class EndLog:
 
     tracebacks: bool | None = None
     """The failure records that include `exc_info`. True means all of them, and False none of them. None means the
-    records of last attempts, or all records at level DEBUG.
+    records for last attempts, or all records at DEBUG level.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

@@ -93,7 +93,7 @@ class LatenessCounts:
 
 
 class Meter:
-    """The counts of one worker since its start. Any thread may count and read."""
+    """One worker's counts since its start. Any thread may count and read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -164,12 +164,12 @@ class Meter:
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the counts of attempts, by queue, task name and outcome."""
+        """Return a copy of the attempt counts, by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the counts of claim attempts, by result."""
+        """Return a copy of the claim attempt counts, by result."""
         with self._lock:
             return deepcopy(self._claims)
 
@@ -184,7 +184,7 @@ class Meter:
             return dict(self._leases_lost)
 
     def read_lateness(self) -> dict[str, LatenessCounts]:
-        """Return a copy of the lateness of ticks, by schedule."""
+        """Return a copy of the lateness counts, by schedule."""
         with self._lock:
             return deepcopy(self._lateness)
 
@@ -196,7 +196,7 @@ class Meter:
             setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bisect_left(BOUNDS, waited)] += 1  # `bucket_of`, for each task
+            counts.wait[bisect_left(BOUNDS, waited)] += 1  # `bucket_of` inline, because each task needs it
             counts.wait_seconds += waited
             if (
                 claim.headers is not None
@@ -234,7 +234,7 @@ _TIMEOUTS = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in (Time
 
 
 def _timed_out(outcome: Outcome, timing: Timing) -> bool:
-    """Return whether the attempt failed because of the task's timeout, by `TaskContext.checkpoint` or by the worker."""
+    """Return whether the attempt failed because `TaskContext.checkpoint` or the worker enforced the task's timeout."""
     limit = outcome.claim.timeout_seconds
     _, ran = timing
     late = ran is not None and limit is not None and ran > limit

@@ -1,4 +1,4 @@
-"""The options of a worker: their forms, meanings, defaults and limits."""
+"""A worker's options: their forms, meanings, defaults and limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Isolation(StrEnum):
     """The place where a worker runs handlers."""
 
     THREAD = "thread"
-    """A thread of the worker."""
+    """One of the worker's threads."""
     PROCESS = "process"
     """A child process, which can be killed. It runs one handler at a time."""
 
@@ -123,8 +123,8 @@ class WorkerSettings:
     listen_url: str | None = None
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     relay: bool = True
-    """Publish the events of the relays to brokers that are declared in the code. False means that `outboxq relay run`
-    or other workers do so.
+    """Publish the events for the relays to brokers that the code declares. False means that `outboxq relay run` or
+    other workers do so.
     """
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time allowed for running tasks to finish when the worker stops."""
@@ -143,7 +143,7 @@ class WorkerSettings:
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
-    """The longest delay of such a task."""
+    """The longest delay for such a task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
     """The time after which such a task is marked as failed."""
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
@@ -153,8 +153,8 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that include the exception as `exc_info`. None means the records of last
-    attempts, or all records at level DEBUG; True means all records, and False none. Messages and tracebacks may contain
+    """The log records of failed attempts that include the exception as `exc_info`. None means the records for last
+    attempts, or all records at DEBUG level; True means all records, and False none. Messages and tracebacks may contain
     personal data.
     """
     handler_log: bool = True

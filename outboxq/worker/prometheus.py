@@ -1,5 +1,5 @@
-"""The metrics of a worker for Prometheus. This module is imported only if `prometheus_client` is installed and metrics
-are requested.
+"""A worker's metrics for Prometheus. This module is imported only if `prometheus_client` is installed and metrics are
+requested.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 class Kind(StrEnum):
-    """The kind of a metric, as Prometheus calls it."""
+    """A metric's kind, as Prometheus calls it."""
 
     COUNTER = "counter"
     """A number that grows from the start of the process."""
@@ -211,11 +211,11 @@ class DatabaseCollector(Collector):
 
 
 class WorkerCollector(DatabaseCollector):
-    """Collects the metrics of one worker: its own counts, and gauges of its database.
+    """Collects one worker's metrics: its own counts, and the gauges from its database.
 
     The database is read at most every 5 s, and a scrape waits at most 2 s for it. If the database is not responding,
-    its gauges are left out. Use it with your own HTTP server or registry: ``registry.register(WorkerCollector(worker,
-    outbox.store))``.
+    its gauges are left out. Use the collector with your own HTTP server or registry:
+    ``registry.register(WorkerCollector(worker, outbox.store))``.
     """
 
     def __init__(self, worker: Worker, store: Store) -> None:
@@ -244,7 +244,7 @@ class Gauges:
     stuck: Stuck
     relays: Sequence[Relay] = ()
     sources: Sequence[SourceState] = ()
-    """The states of the receivers."""
+    """The receivers' states."""
     now: datetime | None = None
     """The time at which the relays were read."""
 
@@ -353,7 +353,7 @@ class MetricsServer:
 
 
 def _of_worker(worker: Worker) -> Iterator[Family]:
-    """Yield the metrics of this process."""
+    """Yield this process's metrics."""
     meter = worker.meter
     counts = meter.read()
     attempts = _family(ATTEMPTS)
@@ -435,8 +435,8 @@ def _age(moment: datetime | None, now: datetime | None) -> float:
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the tasks of a queue by state. If a count stopped at its bound and the last full count is higher, the full
-    count replaces it.
+    """Return the number of tasks in a queue, by state. If a count stopped at its bound and the last full count is
+    higher, the full count replaces it.
     """
     counted = {"due": one.due, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     capped = {
@@ -467,6 +467,6 @@ def _filled(metric: Metric, values: Mapping[tuple[str, ...], float]) -> Any:
 
 
 def _buckets(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the buckets as Prometheus expects them: each includes all lower ones, and the last has no bound."""
+    """Return the buckets as Prometheus expects them: each includes all lower ones, and the last has no upper bound."""
     named = [*map(floatToGoString, bounds), "+Inf"]
     return [(name, sum(numbers[: at + 1])) for at, name in enumerate(named)]

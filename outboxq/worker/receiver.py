@@ -29,7 +29,7 @@ _LONGEST_ERROR = 500
 
 
 class Receiver:
-    """Receives the messages of one source. Each message is acknowledged after its tasks have been committed."""
+    """Receives the messages from one source. Each message is acknowledged after its tasks have been committed."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Receiver:
         self._connection: SourceConnection | None = None
         self._wait = 0.0
         self.state = ReceiverState(source=sanitize(str(source), limit=_LONGEST_ERROR), tasks=reader.task_names)
-        """The state of the receiver, for people. Any thread may read it."""
+        """The receiver's state, for people. Any thread may read it."""
 
     def run_once(self) -> None:
         """Receive a batch of messages. Raises SourceUnavailable, and whatever the database raises."""
@@ -57,7 +57,7 @@ class Receiver:
             pass
 
     def receive(self) -> int:
-        """Receive a batch, and return the number of its messages.
+        """Receive a batch, and return the number of messages in it.
 
         If anything fails, the connection is closed, so that the broker delivers the messages again. The inbox then drops
         those that were committed.

@@ -138,8 +138,8 @@ def print_in_child() -> None:
 
 
 def survives(pid: int) -> bool:
-    """Return whether a process has a handler for `STACKS_SIGNAL`, which would otherwise end the process. Only Linux can
-    tell; elsewhere it is assumed to have one.
+    """Return whether a process has a handler for `STACKS_SIGNAL`, which would otherwise end the process. Only Linux
+    reveals this; on other systems, the process is assumed to have one.
     """
     if STACKS_SIGNAL is None:
         return False

@@ -60,7 +60,7 @@ class StepRows(Protocol):
 
 @dataclass(eq=False, repr=False)
 class HandlerSteps:
-    """The steps of a task that its current handler knows about."""
+    """The steps that a task's current handler knows about."""
 
     stored: dict[str, Step]
     """The steps that were completed before this handler began."""
@@ -95,8 +95,8 @@ class Steps:
             return self._run(context, name, call, transactional=transactional)
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        """Return if the sleep with this name is over. Otherwise begin it, unless it has already begun, and raise
-        Asleep.
+        """Return at once if the sleep with this name is over. Otherwise begin it, unless it has already begun, and
+        raise Asleep.
         """
         with self._holding_back(context):
             self._sleep(context, name, delay)

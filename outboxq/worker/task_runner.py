@@ -186,8 +186,8 @@ class HandlerRunner:
     force.
     """
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
-    """Called when an attempt was ended although its handler is still running, with the attempt and the ident of the
-    handler's thread.
+    """Called when an attempt has been ended even though its handler is still running, with the attempt and the ident of
+    the handler's thread.
     """
 
     def __post_init__(self) -> None:
@@ -273,7 +273,7 @@ class HandlerRunner:
             log.exception("%s: an error occurred in the hook that runs after the handler", active.claim, extra=fields)
 
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
-        """Return the enforced timeout of this attempt; None if the handler is only asked to stop."""
+        """Return the enforced timeout for this attempt; None if the handler is only asked to stop."""
         seconds, action = active.claim.timeout_seconds, task.timeout_action
         if seconds is None or self.timeouts is None:
             return None

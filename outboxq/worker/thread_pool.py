@@ -114,7 +114,7 @@ class HandlerPool(Generic[T]):
             return self.in_flight <= jobs
 
     def reset_pace(self, seconds: float) -> None:
-        """Assume that a job takes at least this long, although no job has finished yet, so that jobs are not
+        """Assume that a job takes at least this long, even though no job has finished yet, so that jobs are not
         prefetched.
         """
         with self._changed:

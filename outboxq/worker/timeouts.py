@@ -52,7 +52,7 @@ def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
 
 @dataclass(eq=False, repr=False)
 class TimeLimit:
-    """The timeout of one attempt, and its enforcement."""
+    """The timeout for one attempt, and its enforcement."""
 
     seconds: float
     """The seconds after which TaskTimeout is raised in the handler."""

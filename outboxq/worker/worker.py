@@ -113,7 +113,7 @@ class Worker(Answering):
             on_thread_failure=self._on_thread_failure,
         )
         self.meter = self._parts.meter
-        """The counts of this worker, in memory."""
+        """This worker's counts, in memory."""
 
     @naming_options("run()", OF_A_RUN)
     def run(self, *, burst: bool = False) -> int:
@@ -125,9 +125,9 @@ class Worker(Answering):
         without `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
         `request_stop` ends it early.
 
-        Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a thread of the worker died; 75
-        if the process has to exit because a handler with ``timeout_action="kill"`` is not stopping. Start the worker
-        again after 75.
+        Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a worker thread died; 75 if the
+        process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75, start
+        the worker again.
         """
         if not burst and not in_main_thread():
             raise ConfigurationError(
@@ -171,9 +171,9 @@ class Worker(Answering):
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker has died, or the database refuses to record outcomes. The worker then
-        claims no more tasks, and should be stopped. Also False while its role lacks a privilege required to claim
-        tasks. `health.error` gives the reason.
+        """False once a worker thread has died, or the database refuses to record outcomes. The worker then claims no
+        more tasks, and should be stopped. Also False while its role lacks a privilege required to claim tasks.
+        `health.error` gives the reason.
         """
         return self._ending.error is None and self._parts.claim_loop.denied is None
 
@@ -213,9 +213,7 @@ class Worker(Answering):
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
-        """The claims of the tasks that are running in child processes, with the ids of the processes. Reading it takes
-        no lock.
-        """
+        """The claims of the tasks that are running in child processes, with the process ids. Reading it takes no lock."""
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
@@ -393,12 +391,12 @@ class Worker(Answering):
             join(service, max(_GIVE_BACK_TIMEOUT / 4, min(longest, deadline - time.monotonic())))
 
     def _stop_senders(self, deadline: float) -> None:
-        """Wait for the senders of relays, which finish the batch that they are publishing."""
+        """Wait for the relay senders, each of which finishes the batch that it is publishing."""
         if (senders := self._parts.senders) is not None:
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self) -> None:
-        """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""
+        """End the child processes, killing their handlers, and stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:
@@ -407,7 +405,7 @@ class Worker(Answering):
             parts.children.close()
 
     def _disconnect(self) -> None:
-        """Close the worker's own connections, and the port of its metrics."""
+        """Close the worker's own connections, and its metrics port."""
         self._close_metrics()
         self._parts.connections.close()
 
@@ -422,7 +420,7 @@ class Worker(Answering):
         self._fail(active.context.error)
 
     def _on_thread_failure(self, error: BaseException) -> None:
-        """Stop the process with a non-zero exit code, because a thread of the worker must not end unnoticed."""
+        """Stop the process with a non-zero exit code, because a worker thread must not end unnoticed."""
         try:
             if isinstance(error, OutcomesRefused | FileUnusable):
                 log.critical("stopping: %s", error)

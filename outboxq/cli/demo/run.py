@@ -163,7 +163,7 @@ def _unfinished() -> bool:
 
 @contextmanager
 def _screen() -> Iterator[Callable[[Mapping[str, object]], None]]:
-    """Yield a function that shows the counts, in a live table on a terminal and otherwise in one line per second."""
+    """Yield a function that shows the counts, in a live table on a terminal and otherwise as one line per second."""
     if not sys.stdout.isatty():
         printed_at = 0.0
 

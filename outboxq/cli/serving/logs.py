@@ -38,9 +38,9 @@ def configure(
     """Send log records to `handler`, by default stderr. If the application has already configured logging, its
     configuration is kept.
 
-    Records that an application logs inside a task's handler get the fields of that task. `tracebacks` says whether to
-    print the tracebacks of failed tasks; with None, they are printed only at the level DEBUG. All other tracebacks are
-    always printed.
+    Records that an application logs inside a task's handler get that task's fields. `tracebacks` says whether to print
+    the tracebacks of failed tasks; with None, they are printed only at DEBUG level. All other tracebacks are always
+    printed.
     """
     handler = handler or logging.StreamHandler()
     shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
@@ -53,7 +53,7 @@ def open_closed_streams() -> None:
     """Open /dev/null in place of each closed standard stream (`2>&-`).
 
     Otherwise the next socket would get the stream's number, and printed text would go to the database. A number is left
-    alone if something already uses it, which happens if a framework loaded the application earlier.
+    alone if something already uses it, as happens if a framework loaded the application earlier.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         file: int | str = number
@@ -89,7 +89,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter for JSON lines: the record's own fields, followed by the fields of `extra=`, which never replace
+    """A formatter for JSON lines: the record's own fields, followed by the fields from `extra=`, which never replace
     them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback

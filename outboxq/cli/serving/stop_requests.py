@@ -84,7 +84,8 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     finally:
         if is_over():
             ended = time.monotonic()
-            for number in numbers:  # while Python exits, it resets every other handler to the default, which kills
+            # While Python exits, it resets every other handler to the default, which ends the process.
+            for number in numbers:
                 atexit.register(signal.signal, number, signal.SIG_IGN)
         else:
             restore()

@@ -260,7 +260,7 @@ class Supervisor:
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
-        """Return whether a process with this exit code can never start, which means that all processes must stop.
+        """Return whether a process with this exit code can never start. If so, all processes must stop.
 
         Wrong usage, a wrong schema and a missing privilege are permanent if they occur at the first start. At a later
         start, the other processes are working, and whatever changed may be changed back. An unreachable database may
@@ -331,7 +331,7 @@ class _WorkerProcess:
     number: int
     environment: Environment
     introduces_all: bool
-    """True if it logs the database and the tasks on behalf of all processes of its environment."""
+    """True if it logs the database and the tasks on behalf of all processes in its environment."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0

@@ -265,5 +265,5 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
 
 
 def _written(host: str) -> str:
-    """Return the host in the form of a URL."""
+    """Return the host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""`outboxq worker`: run the tasks of an application, in this process or in several."""
+"""`outboxq worker`: run an application's tasks, in this process or in several."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Rerunnable(click.Command):
 
 
 _OF_WORKERS = ("list", "show", "quiet", "resume", "stop", "stacks", "recover")
-"""The commands of `workers`, which people also look for here."""
+"""The `workers` commands, which people also look for here."""
 DEFAULTS = WorkerSettings()
 
 
@@ -203,7 +203,7 @@ _worker_options = stacked(
         "--lifeline", cls=Once, type=int, hidden=True, help="File descriptor of the socket to the supervisor."
     ),
 )
-"""Adds the options of a worker. The ones that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
+"""Adds a worker's options. Those that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
 
 
 @click.command(cls=Rerunnable, epilog=EPILOG)
@@ -253,8 +253,8 @@ def serve(
 ) -> NoReturn:
     """Run the outbox that `find` returns, with the options of `worker`.
 
-    `command` returns the command line of a process, given its lifeline. Each of the `databases` gets its own processes.
-    `upgrade` is the command that creates their tables; see `speaking_plainly`.
+    `command` returns the command line for a process, given its lifeline. Each of the `databases` gets its own
+    processes. `upgrade` is the command that creates their tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
@@ -301,7 +301,7 @@ def _parsed(url: str) -> URL:
 
 
 def _environment(url: URL) -> Environment:
-    """Return the environment of a process that works on this database."""
+    """Return the environment for a process that works on this database."""
     variables = {DATABASE_URL: url.render_as_string(hide_password=False)}
     return Environment(variables=variables, name=url.set(query={}).render_as_string())
 

@@ -98,8 +98,8 @@ def may(request: PageRequest, verb: Verb, target: Target) -> bool:
 
 
 def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
-    """Return the queue of a target. None for a batch, whose tasks may be in any queue, for a relay, and if no
-    permission depends on the queue.
+    """Return a target's queue. None for a batch, whose tasks may be in any queue, for a relay, and if no permission
+    depends on the queue.
     """
     if not any(one.queues is not None for one in request.viewer.permissions or ()):
         return None
@@ -114,8 +114,8 @@ def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
 
 
 def act(verb: Verb, request: PageRequest) -> Redirect:
-    """Carry out the verb, and return to the page of its form. If the verb is refused, or the button was clicked twice,
-    the page shows a notice.
+    """Carry out the verb, and return to the page with its form. If the verb is refused, or the button was clicked
+    twice, the page shows a notice.
     """
     key = _KEYS[verb.noun]
     target: Target = request.path[key] if key in request.path else request.query.get(key, "")
@@ -197,8 +197,8 @@ class Offer:
 
 
 def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
-    """Return the offers for these cures. A cure that no other button can undo is a button only if `with_final` is True,
-    and otherwise a link. This applies to a redrive too, because it runs the handler again.
+    """Return the offers for these cures. A cure that no other button can undo is offered as a button only if
+    `with_final` is True, and otherwise as a link. This applies to a redrive too, because it runs the handler again.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None
@@ -297,7 +297,7 @@ _FILTERS: Final = {
 
 
 def _filters(options: Sequence[str]) -> dict[str, str] | None:
-    """Return the filters of a page that shows what a command with these options lists; None if no page can."""
+    """Return the filters for a page that shows what a command with these options lists; None if no page can."""
     names, values = [_FILTERS.get(one) for one in options[::2]], options[1::2]
     if None in names or len(names) != len(values):
         return None
@@ -338,7 +338,7 @@ def address_of(request: PageRequest, action: OperatorAction) -> str | None:
 
 
 def details_of(action: OperatorAction) -> str:
-    """Return the values or the filters of an action in words, such as "queue: mail, limit: 300"."""
+    """Return an action's values or filters in words, such as "queue: mail, limit: 300"."""
     details: dict[str, Any] = as_json(action.details)
     return ", ".join(f"{name.replace('_', ' ')}: {_words(value)}" for name, value in details.items())
 

@@ -31,7 +31,7 @@ WIDTH: Final = 176
 GAP: Final = 32
 """The space between two boxes, which contains the arrow."""
 _BAR: Final = 156
-"""The width of the bar in the box of a batch."""
+"""The width of the bar in a batch's box."""
 _DRAWN: Final = 10
 """The maximum number of tasks that are drawn as boxes of their own."""
 _LONGEST: Final = 23
@@ -98,7 +98,7 @@ def _record(one: Batch) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The part of a batch's tasks that ended in the same way, as a piece of a bar."""
+    """The share of a batch's tasks that ended in the same way, as a piece of a bar."""
 
     x: float
     width: float
@@ -107,7 +107,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Box:
-    """A task, all tasks of a batch, or the tasks that are left out of the drawing."""
+    """A task, all tasks in a batch, or the tasks that are left out of the drawing."""
 
     x: int
     title: str
@@ -177,7 +177,7 @@ def _window(batch: Batch) -> list[tuple[int, UUID, str | None]]:
 
 
 def _tasks(batch: Batch) -> Box:
-    """Return the box for the tasks of a batch, with a bar that shows how they ended."""
+    """Return the box for the tasks in a batch, with a bar that shows how they ended."""
     counts = (("completed", batch.completed), ("failed", batch.failed), ("cancelled", batch.cancelled))
     title = f"{grouped(batch.size)} {plural(batch.size, 'task')}"
     notes = [f"{grouped(count)} {kind}" for kind, count in counts if count]

@@ -25,9 +25,7 @@ from ..request import PageRequest, Redirect, View
 from .actions import operator_of, reason_of, unfound
 
 _AT_ONCE = 500
-"""The maximum number of tasks that a request changes itself, in one transaction. A larger number is
-changed by a task.
-"""
+"""The maximum number of tasks that a request changes itself, in one transaction. Larger changes are made by a task."""
 _PARTS = 50
 _FEW = 5
 """The maximum numbers of rows on a page: kinds of tasks, and oldest tasks."""
@@ -61,7 +59,7 @@ _LATER = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRYING)}
 def page(request: PageRequest) -> View:
     """Show how many tasks would change, and ask for confirmation."""
     try:
-        # An empty field of a form is not a filter.
+        # An empty form field is not a filter.
         given = {name: value for name, value in _asked(request).items() if value}
         wanted = _selection(request.query.get("action", ""), given, at=request.store.now())
     except InvalidArgument as error:
@@ -145,7 +143,7 @@ def _up_to(limit: int | None, count: Count) -> int:
 
 
 def _enqueue(request: PageRequest, wanted: Selection, action: NewAction, counted: int, target: Target) -> UUID:
-    """Enqueue the task that makes the change, and record the action under the task's id; returns that id."""
+    """Enqueue the task that makes the change, record the action under the task's id, and return that id."""
     bound = request.outbox.tasks.built_in[BULK].using(target, idempotency_key=wanted.digest)
     handle = bound.enqueue(wanted.as_json, action.operator.because(action.reason), counted)
     if handle.created:  # otherwise a first click has recorded it
@@ -252,7 +250,7 @@ def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
 
 
 def _group_of(request: PageRequest, wanted: Selection) -> str:
-    """Return the selected group in words, or "" if a group is not selected."""
+    """Return the selected group in words, or "" if no group is selected."""
     narrowed: dict[str, Any] = {"group": wanted.group, "task": wanted.task, "exception": wanted.exception}
     found = [] if wanted.group is None else request.store.dead_letters.groups(limit=1, **narrowed).groups
     for one in found:

@@ -24,7 +24,7 @@ _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
 """The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so it
-is only done on request, or if a group is not found otherwise.
+is done only on request, or if a group is not found otherwise.
 """
 
 
@@ -143,7 +143,7 @@ _ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup | GroupByException], Any]]
     "number": lambda one: (-one.count, _name_of(one)),
     "task": _name_of,
 }
-"""The orders of the groups. Only the order by "last" changes while tasks keep failing in the same way."""
+"""The sort orders for the groups. Only the order by "last" changes while tasks keep failing in the same way."""
 
 
 def _wanted(given: Mapping[str, str], now: datetime) -> dict[str, Any]:

@@ -37,7 +37,9 @@ _FEW, _MANY = 100, 5_000
 _SHORT = timedelta(seconds=10)
 """The duration of an attempt below which times are shown to the millisecond."""
 _GROUPED = 2_000
-"""The maximum number of dead letters of the task that are grouped to count those that failed in the same way (20 ms)."""
+"""The maximum number of dead letters with the task's name that are grouped to count those that failed in the same way.
+Grouping them takes 20 ms.
+"""
 _LOGS = 5
 """The maximum number of attempts whose handler logs are shown."""
 _NO_TASK = "No such task"
@@ -46,7 +48,7 @@ _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownStep:
-    """A step of a task as the page shows it."""
+    """A task's step as the page shows it."""
 
     step: Step
     result: str | None
@@ -57,7 +59,7 @@ class ShownStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """An event of a task as an entry in its timeline."""
+    """A task's event as an entry in its timeline."""
 
     at: datetime
     words: str
@@ -146,7 +148,7 @@ def page(request: PageRequest) -> View:
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the steps of the task. They are not read if the events do not show any."""
+    """Return the task's steps. They are not read if the events do not show any."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
@@ -238,14 +240,14 @@ def _retry_wait(detail: TaskDetail) -> timedelta | None:
 
 
 def _policy(request: PageRequest, task: TaskExecution) -> str:
-    """Return the retry policy of the task in words; "" if this process does not know the task."""
+    """Return the task's retry policy in words; "" if this process does not know the task."""
     with suppress(UnknownTask):
         return request.outbox.tasks.get(task.task_name).retry_policy.words
     return ""
 
 
 def _group(detail: TaskDetail) -> str | None:
-    """Return the id of the group of a dead letter; None for any other task."""
+    """Return the id of a dead letter's group; None for any other task."""
     task = detail.task
     if task.status is not TaskStatus.FAILED:
         return None
@@ -253,8 +255,8 @@ def _group(detail: TaskDetail) -> str | None:
 
 
 def _others(request: PageRequest, detail: TaskDetail) -> int | None:
-    """Return the number of other dead letters in the group of a dead letter. None for any other task, if the group is
-    not among the newest dead letters, or if there are more dead letters than the page groups.
+    """Return the number of other dead letters in a dead letter's group. None for any other task, if the group is not
+    among the newest dead letters, or if there are more dead letters than the page groups.
     """
     group = _group(detail)
     if group is None:
@@ -264,7 +266,7 @@ def _others(request: PageRequest, detail: TaskDetail) -> int | None:
 
 
 def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:
-    """Return the maximum number of attempts: of the task itself, or otherwise of its retry policy. None if there is no
+    """Return the maximum number of attempts: the task's own or, if it has none, its retry policy's. None if there is no
     maximum, or if this process does not know the task.
     """
     if task.max_attempts is None:
@@ -274,7 +276,7 @@ def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:
 
 
 def _origin(task: TaskExecution) -> tuple[str | None, datetime | None]:
-    """Return the schedule of a task, and its tick."""
+    """Return a task's schedule, and its tick."""
     with suppress(ValueError, TypeError, LookupError, AttributeError):
         headers: Any = json.loads(task.headers or "{}")
         return str(headers[SCHEDULE_HEADER]), _aware(headers.get(TICK_HEADER))

@@ -1,6 +1,4 @@
-"""The list of tasks by state, in pages, with filters in the URL, and the action that changes the tasks that are ticked
-there.
-"""
+"""The list of tasks by state, in pages, with filters in the URL, and the action that changes the tasks ticked there."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _OF_STATES: Final = {
     **dict.fromkeys(("delayed", "retrying", "ready"), (RUN_NOW, CANCEL)),
     "failed": (REDRIVE, DISCARD),
 }
-"""The verbs for the tasks of a page that shows one state."""
+"""The verbs for the tasks on a page that shows one state."""
 _VERBS: Final = {verb.key: verb for verb in (RUN_NOW, CANCEL, REDRIVE, DISCARD)}
 _MOST: Final = 100
 """The maximum number of tasks that a form may change. A page lists 50."""
@@ -225,7 +223,7 @@ def _argument(request: PageRequest, text: str) -> tuple[str, object]:
 
 
 def _counts(request: PageRequest, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the numbers of tasks in each counted state; none if there are filters besides the queue and the task."""
+    """Return the number of tasks in each counted state; empty if there are filters besides the queue and the task."""
     if given.keys() - {"queue", "task"}:
         return {}
     found = request.store.state_counts(queue=given.get("queue"), task=given.get("task"))

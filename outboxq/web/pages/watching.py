@@ -37,12 +37,12 @@ _RECOVERED = 1_000
 _PARTS = 50
 """The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
 _TASKS = 50
-"""The maximum number of task names on the page of a queue."""
+"""The maximum number of task names on a queue's page."""
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers whose last tasks are shown on the page of all workers. They are the workers that
-started last.
+"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. They are the
+workers that started last.
 """
 
 
@@ -161,7 +161,7 @@ def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] |
 
 
 def system(request: PageRequest) -> View:
-    """Show the sizes of the tables, the oldest snapshot, the partitions, and the revision of the schema."""
+    """Show the sizes of the tables, the oldest snapshot, the partitions, and the schema revision."""
     found, schedules = request.store.system(), request.store.schedules.list()
     oldest = found.snapshots[0].session if found.snapshots else None
     try:

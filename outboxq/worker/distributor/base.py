@@ -1,4 +1,4 @@
-"""The interface of distributors, and the wake-up that all of them wait for."""
+"""The distributor interface, and the wake-up that all distributors wait for."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WorkDistributor(Protocol):
 
 @dataclass(eq=False, repr=False)
 class DistributorSettings:
-    """The settings of a distributor. `create_work_distributor` describes them."""
+    """A distributor's settings. `create_work_distributor` describes them."""
 
     store: Store
     _: KW_ONLY

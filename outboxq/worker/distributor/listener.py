@@ -1,4 +1,4 @@
-"""A thread that listens to PostgreSQL on a separate connection, and reconnects whenever that breaks."""
+"""A thread that listens to PostgreSQL on a separate connection, and reconnects whenever that connection breaks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWER_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _STEADY_AFTER = 5.0
-"""If listening lasted this many seconds before it broke, the next attempt follows at once."""
+"""If a connection listened for this many seconds before it broke, the next attempt follows at once."""
 _NOT_YET = "not connected yet"
 _CONNECTION_ERRORS = (psycopg.Error, OSError)
 _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
@@ -57,7 +57,7 @@ class Listener(threading.Thread):
     dialect: Dialect
     _: KW_ONLY
     connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None
-    """Connects to the worker's database. None: as `connect` does."""
+    """Connects to the worker's database. None: connect as `connect` does."""
     on_notify: Callable[[str], None]
     """Called with the payload of each notification."""
     on_change: Callable[[], None]

@@ -27,7 +27,7 @@ _RATE_WINDOW = 0.1
 _BUSY_POLL = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""The duration of the pause after an unsuccessful search, as a multiple of the duration of the search."""
+"""The duration of the pause after an unsuccessful search, as a multiple of the search's duration."""
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
@@ -303,8 +303,8 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Record a call for `tasks` workers, which are those of the first sessions. The workers of the other sessions
-        are deputies.
+        """Record a call for `tasks` workers: those that hold the first sessions. The workers that hold the other
+        sessions are deputies.
         """
         now, calls = time.monotonic(), self._calls
         before = calls.look_at
@@ -345,7 +345,7 @@ class Call:
 
 
 class Calls:
-    """The calls received between two searches by the worker, without those that another worker has answered.
+    """The calls received between two searches by the worker, except those that another worker has answered.
 
     They are in commit order, which is the same for all workers. The listener's thread changes them. The worker's thread
     reads them, and clears them when it searches for tasks.

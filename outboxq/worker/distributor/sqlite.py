@@ -34,12 +34,16 @@ seconds, it used 3.9 %.
 """
 
 _CommitListeners: TypeAlias = dict[object, Callable[[], None]]
-"""Callbacks by their owners. Any thread and any signal handler may add or remove an entry; each change is atomic."""
+"""Callbacks, keyed by their owners. Any thread and any signal handler may add or remove an entry; each change is
+atomic.
+"""
 
 
 @dataclass(eq=False, repr=False)
 class SqliteDistributor(DistributorSettings):
-    """Reads the version on a separate connection, in the waiting thread. Commits of this process's engine are noticed at once."""
+    """Reads the version on a separate connection, in the waiting thread. Commits by this process's engine are noticed
+    at once.
+    """
 
     def __post_init__(self) -> None:
         self._poll = (self.poll or POLL).total_seconds()
@@ -180,7 +184,7 @@ def _next_due(ahead: Look) -> float:
 
 
 def _listeners_of(engine: Engine) -> _CommitListeners:
-    """Return the functions that are called when a commit of the engine is about to happen.
+    """Return the functions that are called when the engine is about to commit.
 
     SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each
     commit, so adding or removing one during a commit in another thread would break that commit.

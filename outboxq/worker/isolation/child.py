@@ -116,7 +116,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes:
-    """The progress and the log lines of the running handler. The worker writes them if the child is killed."""
+    """The running handler's progress and log lines. The worker writes them if the child is killed."""
 
     progress: Progress | None
     log: dict[str, Any]
@@ -152,7 +152,7 @@ class ChildProcess:
         self._is_over = threading.Event()
         """Set when this process is about to exit."""
         self._outcome: Outcome | None = None
-        """The outcome of the job, for its answer. The worker writes it."""
+        """The job's outcome, to be sent in the answer. The worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that arrive through the socket, until it is closed."""
@@ -299,7 +299,7 @@ class ChildProcess:
             self._connection.send(Notice.COMPLETING)
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is the claim of the job
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is the job's claim
         if (context := self._context) is not None:
             context.was_lost = True
 

@@ -1,4 +1,4 @@
-"""The fork server: a process without threads that forks child processes for a worker, and reports how they ended.
+"""The fork server: a single-threaded process that forks child processes for a worker, and reports how they ended.
 
 The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
 The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
@@ -86,7 +86,7 @@ class ForkServer:
         threading.Thread(target=self._listen, name="outboxq-children", daemon=True).start()
 
     def fork(self) -> tuple[int, socket.socket]:
-        """Return the process id of a new child, and the socket to it. Raises CannotFork."""
+        """Return a new child's process id, and the socket to it. Raises CannotFork."""
         ours, theirs = socket.socketpair()
         with self._asking, theirs:
             try:

@@ -51,7 +51,7 @@ class _Child:
 
 @dataclass(eq=False, repr=False)
 class _Asked:
-    """A request for the stacks of a child."""
+    """A request for a child's stacks."""
 
     is_sent: bool = False
     text: str | None = None
@@ -106,7 +106,7 @@ class Children:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child exit, which it does when its socket has closed and it is not running a handler."""
+        """Let the child exit. It exits when its socket has closed and it is not running a handler."""
         child.connection.close()
         self.server.forget(child.pid)
 
@@ -129,7 +129,7 @@ class Children:
             child.connection.send(Notice.STACKS)
 
     def answered(self, child: _Child, text: str) -> None:
-        """Pass on the stacks of a child."""
+        """Pass on a child's stacks."""
         if (asked := self._asked.get(child.pid)) is not None:
             asked.text = text
             asked.answered.set()

@@ -36,7 +36,7 @@ _HEARTBEAT = 3.0
 
 
 class Senders:
-    """Sends the messages of some relays, and shares their shards with the senders of other processes."""
+    """Sends the messages for some relays, and shares their shards with the senders in other processes."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Senders:
 
     @property
     def have_ended(self) -> bool:
-        """True if all senders have ended, which they do in a burst."""
+        """True if all senders have ended, as they do in a burst."""
         return not any(one.is_alive() for one in self.senders)
 
     def request_stop(self) -> None:

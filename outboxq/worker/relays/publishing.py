@@ -1,4 +1,4 @@
-"""Publish a batch of events through a transport, so that the events of each partition key arrive in order."""
+"""Publish a batch of events through a transport, so that the events for each partition key arrive in order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(eq=False)
 class Report:
-    """The outcomes of the events of a batch. An event that is in none of these has not been published."""
+    """The outcomes of the events in a batch. An event without an outcome has not been published."""
 
     confirmed: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
@@ -67,12 +67,12 @@ def publish(
 ) -> Report:
     """Publish the messages until the deadline, and return their outcomes.
 
-    A call to the transport contains at most one event of each partition key, and the next event of a key follows only
-    when the answer to the one before it has arrived. Otherwise a broker could have a later event of a key but lack an
+    A call to the transport contains at most one event for each partition key, and the key's next event follows only
+    when the answer to the one before it has arrived. Otherwise a broker could have a later event for a key but lack an
     earlier one: an event that is `Unsure` may have to be repeated, and with `holds`, the broker must not get the later
-    events while an earlier one is refused. So after an event without a confirmation, the later events of its key stay
-    where they are: after Unsure always, and after Refused with `holds`. Events without a key have no order, and all of
-    them are in the first call.
+    events while an earlier one is refused. So after an event without a confirmation, the later events for its key stay
+    where they are: after Unsure always, and after Refused only with `holds`. Events without a key have no order, and
+    all of them are in the first call.
     """
     report, left = Report(), list(messages)
     if care is Care.PROBE:
@@ -97,7 +97,7 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Divide the messages into two lists: the first message of each partition key and all messages without a key, and
+    """Divide the messages into two lists: the first message for each partition key and all messages without a key, and
     the others.
     """
     seen: set[str] = set()

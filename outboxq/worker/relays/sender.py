@@ -1,4 +1,4 @@
-"""The thread that publishes the messages of one relay."""
+"""The thread that publishes one relay's messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ log = logging.getLogger("outboxq.relay")
 _TAKE_EVERY = 2.0
 """Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
 _LONGEST_SLEEP = 5.0
-"""Seconds after which a sender searches although it was not notified, for instance because a held key is free again."""
+"""Seconds after which a sender searches even if it has not been notified, for instance because a held key is free
+again.
+"""
 _ANNOUNCED_FOR = timedelta(seconds=30)
 _POLL = 0.5
 """Seconds between two searches by a sender that is not notified, or whose relay is paused."""
@@ -70,7 +72,7 @@ class Shard:
 
 
 class Sender(threading.Thread):
-    """Takes shards of a relay, and publishes the messages of each of them in id order.
+    """Takes a relay's shards, and publishes the messages in each of them in id order.
 
     The shards are served at the same time, each with its own connection: while one of them waits for the broker,
     another one waits for the database. If the transport cannot be cloned, they take turns.
@@ -369,8 +371,8 @@ class _Turn(threading.Thread):
 
 
 def _failure(report: Report, failures: int) -> RelayFailure:
-    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the last
-    pause.
+    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the
+    previous pause.
     """
     is_partial = bool(report.confirmed)
     longest = _FIRST_BACK_OFF if is_partial else min(_FIRST_BACK_OFF * 2 ** min(failures, 6), _LONGEST_BACK_OFF)

@@ -1,4 +1,4 @@
-"""Wait for messages of relays: through notifications on PostgreSQL, and by watching the file on SQLite."""
+"""Wait for relay messages: on PostgreSQL through notifications, and on SQLite by watching the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..distributor.sqlite import FileWatch
 
 
 class Waiting(Protocol):
-    """Waits for the messages of several relays, each in a thread of its own."""
+    """Waits for messages for several relays, each relay in a thread of its own."""
 
     @property
     def listening(self) -> int:
@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def start(self) -> None: ...
 
     def wait(self, relay: str, seconds: float) -> None:
-        """Return when there may be messages of the relay, after this many seconds, or after `close`."""
+        """Return when there may be messages for the relay, after this many seconds, or after `close`."""
 
     def wake(self, relay: str) -> None: ...
 
@@ -45,7 +45,7 @@ def waiting_for(
 
 
 class NotifiedWaiting:
-    """Listens on one connection for all relays of the process (PostgreSQL)."""
+    """Listens on one connection for all relays in the process (PostgreSQL)."""
 
     def __init__(self, store: Store, relays: Collection[str], *, notifications: bool, listen_url: str | None) -> None:
         from ..distributor.listener import Listener  # imported here because it imports psycopg

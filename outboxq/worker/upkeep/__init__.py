@@ -1,4 +1,4 @@
-"""The services of a worker, each of which runs in a separate thread."""
+"""A worker's services, each running in a separate thread."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ neither pause makes a tick late.
 WRITE_EVERY = 10.0
 """Seconds between two writes of the counts. If a worker is killed, at most the counts from this interval are lost."""
 SAMPLE = "sample"
-"""The maintenance job of taking samples."""
+"""The maintenance job that takes samples."""
 _SAMPLE_EVERY = 15.0
 _SHARE = 100
 """The wait for the next sample is at least this many times the duration of the last one, so samples take at most 1 % of
@@ -73,10 +73,10 @@ class WorkerRegistration:
     unknown_tasks: Callable[[], Collection[tuple[str, str]]]
     """A function that returns the queue and the name of each unknown task that the worker has recently claimed."""
     description: Mapping[str, Any]
-    """The other arguments of `Store.workers.register`."""
+    """The other arguments for `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
-    """A function that returns the current arguments of `Store.workers.describe`, except for the state."""
+    """A function that returns the current arguments for `Store.workers.describe`, except for the state."""
     failures: Callable[[], object] = lambda: None
     """A function that returns the failures of the worker's parts. When they change, the registration is renewed at
     once.
@@ -214,8 +214,8 @@ class BatchCanceller:
 class Planting:
     """Declares the schedules in this worker's code, and plants the ticks of all schedules.
 
-    A worker also plants schedules of tasks that it does not know, so the schedules of a service continue while none of
-    its workers is running.
+    A worker also plants schedules for tasks that it does not know, so a service's schedules continue while none of its
+    workers is running.
     """
 
     store: Store

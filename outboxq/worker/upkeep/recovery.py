@@ -61,8 +61,8 @@ class Recovery:
         self._watched: dict[Lease, float] = {}
         """Expired leases, and the time since which each has been watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases that were written by a clock that was running fast, and when they really expire (`time.monotonic()`).
-        Their stored expiry times are too late.
+        """Leases that were written by a clock that was running fast, and when they actually expire
+        (`time.monotonic()`). Their stored expiry times are too late.
         """
         self._has_corrected = False
         """True after this process has corrected the rows that a clock that was running fast wrote before its start.
@@ -187,8 +187,8 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Record when leases that now seem to last longer really expire, and make due the tasks whose due times were
-        set by the clock that was running fast.
+        """Record when leases whose expiry times are now too late actually expire, and make due the tasks whose due
+        times were set by the clock that was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process
         began. A lease then expires after the duration that its task declares, unless a heartbeat extends it.

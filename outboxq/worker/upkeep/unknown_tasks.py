@@ -78,7 +78,7 @@ class UnknownTasks:
             return frozenset(self._seen_at)
 
     def delay(self, times: int) -> timedelta:
-        """Return the delay of a task after this many consecutive releases."""
+        """Return a task's delay after this many consecutive releases."""
         seconds = min(self._longest_seconds, self.first_delay.total_seconds() * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 
@@ -94,8 +94,8 @@ class UnknownTasks:
         try:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # It is better to release them too early than to keep them until their leases expire, which would count as
-            # a worker's death.
+            # It is better to release them too early than to keep them until their leases expire, because an expired
+            # lease would count as a worker's death.
             what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} released before"
             say(log, logging.ERROR, what, error)
             return {}
@@ -146,9 +146,9 @@ class KnownTasks:
     store: Store
     task_names: Collection[str]
     queues: Collection[str] | None
-    """The queues of the worker. None means all queues."""
+    """The worker's queues. None means all queues."""
     topics: Collection[str] | None
-    """The topics of the worker. None means all topics."""
+    """The worker's topics. None means all topics."""
 
     def __post_init__(self) -> None:
         self._after, self._pause = 0, 0.0
