@@ -43,14 +43,14 @@ takes up to 1,000 transactions.
 
 
 class Broken(NamedTuple):
-    """An outbox entry that cannot be claimed, with the error of its claim."""
+    """An outbox entry that cannot be claimed, with the error that its claim raised."""
 
     entry: int
     error: Exception
 
 
 class _Tried(Exception):
-    """Rolls back a claim that succeeded."""
+    """Raised to roll back a claim that succeeded."""
 
 
 class Search:
@@ -85,12 +85,12 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
 
 
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
-    """Fail the tasks of due entries that no claim can take; returns the number of these tasks.
+    """Fail the tasks of due entries that no claim can take, and return the number of these tasks.
 
-    Entries are claimed together, and the claim is rolled back. After an error, each half of them is tried in the same
-    way. An error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's) counts only
-    if the claim of another entry succeeds. Otherwise, every task would fail because of a fault that an administrator
-    has to repair.
+    Entries are claimed together, and the claim is rolled back. After an error, each half is tried in the same way. An
+    error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's) counts only if the
+    claim of another entry succeeds. Otherwise, every task would fail because of a fault that an administrator has to
+    repair.
     """
     if time.monotonic() < search.again_at:
         return 0
@@ -118,8 +118,8 @@ def perhaps_the_row(store: Transactions, error: Exception) -> bool:
 
 
 def cancel_expired(store: Transactions, worker_id: UUID) -> int:
-    """Cancel expired tasks of batches, one batch at a time. If the row of a batch is locked, postpone its tasks by half
-    a minute.
+    """Cancel expired tasks of batches, one batch at a time. If a batch's row is locked, postpone the batch's tasks by
+    half a minute.
 
     Returns the number of tasks that no longer block claims.
     """
@@ -130,7 +130,9 @@ def cancel_expired(store: Transactions, worker_id: UUID) -> int:
 
 
 def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worker_id: UUID) -> int:
-    """Cancel or postpone the expired tasks of these entries, all of one batch; returns the number of these tasks."""
+    """Cancel or postpone the expired tasks of these entries, which all belong to one batch, and return the number of
+    tasks.
+    """
 
     def cancel(target: Target) -> int:
         target.run(table_locks.limits, A_MOMENT)
@@ -162,7 +164,7 @@ def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) 
 
 
 def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) -> bool:
-    """Claim the entries, and roll the claim back; returns whether a task could be claimed."""
+    """Claim the entries, roll the claim back, and return whether a task could be claimed."""
     taken: list[Row] = []
     with suppress(_Tried), store.transaction(Begin.WRITE) as target:
         values = store.values(target, worker_id=worker_id)
@@ -224,13 +226,13 @@ def _complaint(claim: Claim) -> str | None:
 
 ENTRY: Columns = {"entry_id": sa.BigInteger()}
 _FIRST_BATCH = sa.literal(UUID(int=1 << 127), sa.Uuid)
-"""The ids of batches begin here. Task ids are lower."""
+"""Batch ids begin here. Task ids are lower."""
 _after, _entry_id = parameters(sa.BigInteger, "after", "entry_id")
 _error = sa.bindparam("error", type_=sa.Text, required=True)
 
 
 def due_entries(g: Grammar) -> sa.Select[Any]:
-    """Select, without locking them, up to :limit due entries of all queues, starting after the id :after."""
+    """Select, without locking them, up to :limit due entries from all queues, starting after the id :after."""
     entry = task_outbox.c
     due = sa.select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(grammar.limit)
@@ -286,8 +288,8 @@ def fail_entry(g: Grammar) -> Transition:
 
 
 def expired_in_batches(g: Grammar) -> sa.Select[Any]:
-    """Select, without locking them, up to :limit due entries of expired tasks that belong to batches, with the ids of
-    the batches.
+    """Select, without locking them, up to :limit due entries of expired tasks that belong to batches, with the batch
+    ids.
     """
     entry, execution = task_outbox.c, task_executions.c
     # A scalar subquery remains a lookup by key. A join could read all tasks.

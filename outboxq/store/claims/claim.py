@@ -33,22 +33,23 @@ from .partition_keys import KeyTurns
 log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
-"""A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
+"""A function that claims up to this number of tasks of one kind. It returns them, and whether there may be tasks of another kind.
+"""
 _OTHERS, _OF_MANY = 16, 3
 """Number of queues with keys or limits that a claim reads at once, unless it claims more tasks: all if there are up to `_OTHERS`, so
-that they share the claims exactly, or else `_OF_MANY`. They take turns in the order of their names.
+that they share the claims exactly, or else `_OF_MANY`. They take turns in order of name.
 """
 _BRIEF = 60.0
-"""Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
-claimer again soon.
+"""The period, in seconds, during which claims wait only briefly for a lock. Expired tasks of a locked batch are likely
+to block the same claimer again soon.
 """
 
 
 class ClaimCursor:
     """Hints for the next claim of one claimer: where it begins, and what it can skip.
 
-    A claim without hints finds the same tasks, but later or in another order. The claim loop of a worker has its own cursor.
-    Other claims use the store's.
+    A claim without hints finds the same tasks, but later or in another order. A worker's claim loop has its own cursor. Other
+    claims use the store's.
     """
 
     def __init__(self) -> None:
@@ -57,8 +58,8 @@ class ClaimCursor:
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
-        """Tasks without a key come last until their turn is due. If there are none, a claim among many other queues takes long to
-        find that out.
+        """Tasks without a key come last until their turn is due. If there are none, a claim among many other queues takes a long
+        time to find that out.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
@@ -96,24 +97,24 @@ class Claiming(Transactions):
         cursor: ClaimCursor | None = None,
         using: object = None,
     ) -> list[Claim]:
-        """Claim up to `limit` due tasks, in order of priority, then due time, then entry.
+        """Claim up to `limit` due tasks, in order of priority, then due time, then entry id.
 
         At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
         without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
         instead. The call never waits for another worker's claim. Raises InvalidArgument.
 
-        If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
-        one that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to
-        read. On PostgreSQL, if more than 64 queues have tasks without a key, a new task may be skipped for as long while claims
-        are full. If a claim finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may
-        come last for up to ten seconds.
+        If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as one
+        that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to read. On
+        PostgreSQL, if more than 64 queues have tasks without a key, a new task may be skipped for the same time while claims are
+        full. If a claim finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may come last
+        for up to ten seconds.
 
-        `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
-        (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
-        last claims; None means the store's own.
+        `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or patterns
+        (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's last
+        claims; None means the store's own.
 
-        With `says_begin`, the claimer calls `begin` before the handler of a suspect, which is a task that was recovered twice
-        in a row. If the worker of a suspect dies before that, the recovery is not counted.
+        With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
+        recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
         """
         positive(limit)
         worker_id = identifier(worker_id)
@@ -141,8 +142,8 @@ class Claiming(Transactions):
 
 @dataclass(eq=False, repr=False)
 class _Call:
-    """One call of `claim_ready_task`. Its first part claims tasks without a key, and its second part tasks with a key and tasks of
-    limited queues.
+    """One call to `claim_ready_task`. Its first part claims tasks without a key, and its second part claims tasks with a key and
+    tasks from limited queues.
     """
 
     store: Transactions
@@ -158,9 +159,9 @@ class _Call:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
 
         So most claims are one statement. (If it finds nothing behind the floors, a second one may follow.) The commit is not
-        flushed, because a task must not wait for that. A crash of the server may undo the claim; the task is then claimed again,
-        and the next holder of the same token has another worker id, which fences this worker. A later flushed commit, such as
-        the task's completion, is never kept without the claim.
+        flushed, because a task must not wait for that. A server crash may undo the claim; the task is then claimed again, and the
+        next holder of the same token has another worker id, which fences this worker. A later flushed commit, such as the task's
+        completion, is never kept without the claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -193,7 +194,7 @@ class _Call:
         return found
 
     def _part(self, part: Part, target: Target | None, found: list[Row], begin: Begin) -> bool:
-        """Add the tasks that this part claims to `found`; returns whether tasks of another kind may be due."""
+        """Add to `found` the tasks that this part claims, and return whether tasks of another kind may be due."""
         free = self.limit - len(found)
         if target is not None:
             rows, others = part(target, free)
@@ -235,7 +236,7 @@ class _Call:
                     raise
 
     def _plain(self, part: Part, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks without a key from queues without limits; returns whether tasks of another kind may be due."""
+        """Claim tasks without a key from queues without limits, and return whether tasks of another kind may be due."""
         cursor, began = self.cursor, time.monotonic()
         found, besides = part(target, limit)
         cursor.plain_turns = Turns()
@@ -244,7 +245,7 @@ class _Call:
         return found, besides
 
     def _every_queue(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim the best tasks of all queues."""
+        """Claim the best tasks from all queues."""
         take, floors = claim_sql.from_all, self.cursor.floors
         if self.queues is not None:
             take = claim_sql.from_one if len(self.queues) == 1 else claim_sql.from_given
@@ -301,7 +302,7 @@ class _Call:
         began = time.monotonic()
         with target.atomic():
             taken = target.run(claim_sql.from_given, {**self._values(target), **given})
-        # Full: these queues are not all, so the other floors must stay.
+        # The claim counts as full: there are other queues, so their floors must stay.
         floors.claimed(taken, at_front=False, is_full=True, seconds=time.monotonic() - began)
         rows = started(taken)
         if len(taken) == limit:
@@ -317,7 +318,7 @@ class _Call:
         self.cursor.floors.read(rows, seconds)
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks of limited queues. Few queues are read at once; more if these have too few tasks."""
+        """Claim tasks with a key and tasks from limited queues. Few queues are read at once; more if these have too few tasks."""
         values, cursor = self._values(target), self.cursor
         if self.queues is not None:
             return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
@@ -331,7 +332,7 @@ class _Call:
             cursor.others_are_many = not is_end
             if is_end and not cursor.others_after:
                 cursor.others_are_many = len(rows) > _OTHERS
-                return found + self._serve(target, rows, limit - len(found)), False  # these are all
+                return found + self._serve(target, rows, limit - len(found)), False  # these are all the queues
             for group in _runs(rows):
                 found += self._serve(target, group, limit - len(found))
                 if len(found) == limit:
@@ -361,7 +362,7 @@ class _Call:
         return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """Claim tasks of one queue within its limits, which are counted under the lock of its settings."""
+        """Claim tasks from one queue within its limits. Their use is counted while the queue's settings are locked."""
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits_sql.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
@@ -401,14 +402,16 @@ class _Call:
         return self.store.run(work, begin=Begin.READ)
 
     def _values(self, target: Target) -> dict[str, Any]:
-        """Return the parameters of every statement of this call, with the current time."""
+        """Return the parameters that every statement in this call uses, with the current time."""
         if self.scope is None:
             self.scope = self.store.scope(target, self.queues, self.topics)
         return self.store.values(target, **self.options) | self.scope
 
 
 def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Yield queues that are claimed from together: each limited queue alone, and neighbours without limits of the same order."""
+    """Yield groups of queues to claim from together: each limited queue alone, and adjacent queues without limits if all of them,
+    or none, are fair.
+    """
     for (limited, _), run in itertools.groupby(rows, key=lambda row: (row["limited"], row["limited"] or row["fair"])):
         if limited:
             yield from ([row] for row in run)

@@ -81,7 +81,7 @@ def look_ahead(
 def look_with_schedules(
     store: Transactions, target: Target, queues: Sequence[str] | None, *, until: datetime
 ) -> Look | None:
-    """Return the answer of `look_ahead`, read by one statement; None if ticks must first be planted up to `until`."""
+    """Return the same answer as `look_ahead`, read by one statement; None if ticks must first be planted up to `until`."""
     values = store.values(target, until=until) | store.scope(target, queues, None)
     found = answer(target, WITH_SCHEDULES[queues is not None], values)
     if found["is_unplanted"]:
@@ -91,21 +91,19 @@ def look_with_schedules(
 
 
 def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[str, Any]) -> Row:
-    """Return the row of the first statement, or that of the second if a queue limits its keys and the first found
-    nothing due.
-    """
+    """Return the first statement's row, or the second's if a queue limits its keys and the first found nothing due."""
     found = target.run(statements[0], values)[0]
     return target.run(statements[1], values)[0] if found["by_key"] and not found.get("due") else found
 
 
 Statements = Mapping[bool, tuple[Builder, Builder]]
-"""Two statements for all queues (False) and two for given queues (True). Only the second of each also reads queues that
-limit their keys.
+"""Two statements for all queues (False) and two for given queues (True). Only the second statement of each pair also
+reads queues that limit their keys.
 """
 
 
 def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
-    """Return the four statements that `build` makes with its options `given` and `by_key`."""
+    """Return the four statements that `build` makes for all values of `given` and `by_key`."""
     return {
         given: (partial(build, given=given, by_key=False), partial(build, given=given, by_key=True))
         for given in (False, True)
@@ -114,7 +112,7 @@ def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
 
 def asked_queues(g: Grammar, *, given: bool, beyond_floors: bool = True) -> tuple[sa.FromClause, sa.FromClause]:
     """Return the given queues, or all queues, as two relations: the queues of tasks without a key, and those of tasks
-    with a key. If `beyond_floors` is False, the statement takes no floors as parameters.
+    with a key. If `beyond_floors` is False, the statement does not take floors as parameters.
     """
     if given:
         queues = given_queues(g)

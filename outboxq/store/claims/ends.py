@@ -90,7 +90,7 @@ def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> 
 def release(
     store: Finishes, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None
 ) -> None:
-    """Release the unfinished task, which is due again after `delay`. No attempt is used. Raises LeaseLost."""
+    """Release the unfinished task, which is due again after `delay`. This does not use up an attempt. Raises LeaseLost."""
     data = {"reason": reason} if reason else {}
     outcome = Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data)
     _finish_one(store, outcome, using)
@@ -131,9 +131,9 @@ def finish_unlocked(
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
-    Returns the ids of the lost claims and of the locked claims, which have not ended. For any other locked row, such as
-    a batch's row, the call waits briefly. If that row stays locked, the call raises an error that `is_locked_out`
-    recognizes, and no claim has ended.
+    Returns two sets of ids: those of the lost claims, and those of the locked claims, which have not ended. For any
+    other locked row, such as a batch's row, the call waits briefly. If that row stays locked, the call raises an error
+    that `is_locked_out` recognizes, and no claim has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
@@ -157,7 +157,7 @@ def finish_unlocked(
 
 
 def begin(store: Transactions, claim: Claim) -> bool:
-    """Record that the claim's handler is about to begin; returns whether the worker still holds the claim.
+    """Record that the claim's handler is about to begin, and return whether the worker still holds the claim.
 
     This is for claims made with `says_begin`. A server crash may undo the record.
     """
@@ -205,7 +205,7 @@ def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
 
 
 def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-    """End the claims with this statement; returns the ids of the claims that it did not end."""
+    """End the claims with this statement, and return the ids of the claims that it did not end."""
     values = store.values(target, worker_id=outcomes[0].claim.worker_id)
     with target.atomic():
         ended = target.run(end, values, _rows(outcomes))
@@ -278,7 +278,7 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
 
 
 _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
-"""The event type and the status of each end, as stored."""
+"""The event type and the status for each kind of end, as stored."""
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
@@ -317,7 +317,7 @@ CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_k
 results.
 """
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""The ends of claims that a handler can choose."""
+"""The ways of ending a claim that a handler can choose."""
 _MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 """Events that start a task again without a claim."""
 
@@ -384,8 +384,8 @@ def mark_begun(_: Grammar) -> Statement:
 
 
 def extend_leases(g: Grammar) -> Transition:
-    """Extend the leases of a worker, and write the progress of their tasks (NULL keeps the last report). Returns the
-    claims that the worker still holds, with their cancel requests.
+    """Extend a worker's leases, and write the progress of their tasks (NULL keeps the last report). Returns the claims
+    that the worker still holds, with their cancel requests.
 
     A lease that another transaction has locked is not extended, and is returned without `lease_expires_at`.
     """
@@ -500,7 +500,8 @@ def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
 
 
 def _ended(g: Grammar, r: Relations) -> Statement:
-    """End the tasks of deleted leases. A task with a cancel request is Cancelled instead of returning to the outbox.
+    """End the tasks whose leases were deleted. A task with a cancel request is Cancelled instead of returning to the
+    outbox.
 
     The count of recoveries is reset to 0, because the worker survived the task. A task that is released unfinished
     keeps its count, because its release proves nothing.
@@ -546,7 +547,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ended,
         joined(r["ended"], r["given"]),
         event_type=sa.case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
-        # Completion is the most frequent end, and its event does not need data.
+        # Most ends are completions, and their events do not need data.
         data=sa.case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
         worker_id=worker_id,
         lease_token=given.lease_token,

@@ -3,10 +3,10 @@
 Deleted entries stay in the index while a long transaction elsewhere keeps them from being vacuumed. With 100,000 of them, a
 claim that reads them takes 500 times as long.
 
-A floor belongs to a (queue, priority) pair. Pairs without a floor are found at once: the index is probed between the known
-pairs (`queue_order.pairs_beyond`). Only a task that becomes claimable behind a floor is missed: its transaction was committed
-more than `_MARGIN` after its due time, its claim was rolled back, its queue was paused, or the clock was set back. So claims
-and looks from the front follow at a bounded rate, and such a task waits for `_LONGEST` at most.
+A floor belongs to a (queue, priority) pair. Pairs without a floor are found at once: the index is probed between the known pairs
+(`queue_order.pairs_beyond`). Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
+committed more than `_MARGIN` after its due time, its claim was rolled back, its queue was paused, or the clock was set back. So
+claims and looks from the front follow at a bounded rate, and such a task waits for at most `_LONGEST`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ...database.queue_order import BOTTOM, FLOORS, TOP
 from ...database.target import Target
 
 _MARGIN = timedelta(seconds=1)
-"""A floor is at least this long ago, so that usual transactions are committed before it passes the due times of their tasks."""
+"""A floor is at least this far in the past, so that typical transactions are committed before it passes their tasks' due times."""
 _LEAST, _LONGEST = 1.0, 10.0
 """The shortest and the longest time in seconds between two claims, or two looks, from the front."""
 _REST = 20
-"""The time between them, as a multiple of the duration of the last one."""
+"""The time between them, as a multiple of the time that the last one took."""
 _MOST = 64
-"""Number of pairs whose floors are kept. Each costs the claim two probes of the index."""
+"""Number of pairs whose floors are kept. Each costs the claim two index probes."""
 
 
 class Floors:
@@ -39,7 +39,7 @@ class Floors:
         self._since: dict[tuple[str, int], datetime] = {}
         """The floors, the least recently used first. Empty unless there are many dead entries."""
         self._ahead = timedelta(0)
-        """The database's clock after 1970, minus `time.monotonic()`, as of the last claim that found tasks."""
+        """The database's time since 1970, minus `time.monotonic()`, as of the last claim that found tasks."""
         self._claims, self._looks = Turns(), Turns()
         self._was_full = self._is_expected = False
 
@@ -48,7 +48,9 @@ class Floors:
         self._is_expected = True
 
     def begins_at_front(self, *, again: bool = False) -> bool:
-        """Return whether the next claim reads the entries before the floors. `again`: a claim behind the floors found nothing."""
+        """Return whether the next claim reads the entries before the floors. `again` is True if a claim behind the floors found
+        nothing.
+        """
         return not self._since or self._is_expected or ((again or self._was_full) and self._claims.is_due)
 
     def looks_from_front(self) -> bool:
@@ -58,8 +60,8 @@ class Floors:
     def parameters(
         self, target: Target, queues: Collection[str] | None, *, at_front: bool, least: int | None = None
     ) -> dict[str, Any]:
-        """Return the parameters of a statement on these queues (None: all). `at_front` makes it read the dead entries of the pairs
-        too. With `least`, it reads only the priorities from this one on, of the given queues.
+        """Return the parameters of a statement on these queues (None: all). With `at_front`, it also reads the dead entries of the
+        pairs. With `least`, it reads only this priority and higher ones, in the given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:
@@ -77,7 +79,7 @@ class Floors:
         return target.dialect.pack("floors", FLOORS, rows)
 
     def claimed(self, taken: Sequence[Row], *, at_front: bool, is_full: bool, seconds: float) -> None:
-        """Note the tasks that a claim took within these seconds."""
+        """Note the tasks that a claim took, and how many seconds it needed."""
         if at_front:
             self._is_expected = False
             self._claims.took(seconds)
@@ -100,7 +102,9 @@ class Floors:
                 self._since[pair] = min(since, row["available_at"])
 
     def looked(self, *, found: bool, at_front: bool, seconds: float) -> float:
-        """Note a look, and return the seconds after which the next one begins at the front, unless this one did."""
+        """Note a look, and return the number of seconds until a look from the front is due; infinity if this one was
+        from the front.
+        """
         if not at_front:
             return self._looks.left
         self._looks.took(seconds)
@@ -112,7 +116,7 @@ class Floors:
         return math.inf
 
     def _move(self, rows: Sequence[Row], *, is_full: bool) -> None:
-        """Move the floors up to the tasks that were taken, or, if no due task was left, up to now. After a step of the clock,
+        """Move the floors up to the tasks that were taken, or, if no due task was left, up to now. If the clock was set back,
         they move down.
         """
         moment = time.monotonic()
@@ -129,7 +133,7 @@ class Floors:
 
 
 class Turns:
-    """Spreads out statements from the front, so that they take a twentieth of the time at most."""
+    """Spreads out statements from the front, so that they take at most a twentieth of the time."""
 
     def __init__(self) -> None:
         self._due_at = -math.inf
@@ -140,11 +144,11 @@ class Turns:
 
     @property
     def left(self) -> float:
-        """The seconds until the next one is due."""
+        """The number of seconds until the next statement is due."""
         return self._due_at - time.monotonic()
 
     def took(self, seconds: float, *, least: float | None = None) -> None:
-        """Note that one has ended, and how many seconds it took. `least` replaces the shortest time until the next one."""
+        """Note that a statement has ended, and how many seconds it took. `least` replaces the shortest time until the next one."""
         self._due_at = time.monotonic() + min(max(_LEAST if least is None else least, _REST * seconds), _LONGEST)
 
 

@@ -1,9 +1,9 @@
 """The heads of many queues, so that a claim reads a few of these queues instead of all.
 
-A claim that takes the best tasks of all queues reads 13 pages for each: it would read 65,000 pages of 5,000 queues. A claimer of
-more than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time of the first task of a
-(queue, priority) pair. In between, claims read only the queues with the best heads. The last task that a claim took from a pair
-becomes the pair's head.
+A claim that takes the best tasks of all queues reads 13 pages per queue: 65,000 pages for 5,000 queues. A claimer that serves more
+than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time of the first task of a (queue,
+priority) pair. In between, claims read only the queues with the best heads. The last task that a claim took from a pair becomes the
+pair's head.
 
 Only the order depends on the heads. No statement takes a task below the priority of a head that it leaves, and a claim that finds
 too few tasks reads the heads again. So it misses no due task. While claims are full, a new task waits for the next reading if its
@@ -22,7 +22,7 @@ from ...database.queue_order import BOTTOM, MANY_QUEUES, TOP
 from .floors import Turns
 
 MOST = 10_000
-"""The largest number of heads that are kept, which take 3 MB."""
+"""The maximum number of heads that are kept. They take 3 MB."""
 
 Pair = tuple[str, int]
 """A queue and a priority."""
@@ -33,7 +33,7 @@ class Heads:
 
     def __init__(self) -> None:
         self._scope: object = None
-        """The queues and topics whose claims begin with the heads, because they are many."""
+        """The queues and topics whose claims begin with the heads, because there are many queues."""
         self._heap: list[tuple[int, datetime, str]] = []
         """The heads, best first, with the negated priority."""
         self._readings = Turns()
@@ -45,16 +45,16 @@ class Heads:
         return self._scope == (queues, topics)
 
     def use_for(self, queues: Sequence[str] | None, topics: Sequence[str] | None) -> None:
-        """Make claims from these queues and topics begin with the heads, which are then to be read."""
+        """Make claims from these queues and topics begin with the heads, which must then be read."""
         self._scope, self._heap, self._readings = (queues, topics), [], Turns()
 
     @property
     def are_old(self) -> bool:
-        """True if the heads are to be read."""
+        """True if the heads must be read."""
         return self._readings.is_due
 
     def read(self, rows: Sequence[Row], seconds: float) -> None:
-        """Replace the heads by these rows, which were read within these seconds."""
+        """Replace the heads with these rows, which took this many seconds to read."""
         if not (rows and rows[0]["many"]):
             self._scope = None  # the next claim reads all queues
         self.are_all = len(rows) < MOST
@@ -64,7 +64,7 @@ class Heads:
         self._readings.took(seconds)
 
     def best(self, number: int) -> dict[Pair, datetime]:
-        """Remove and return the best heads, of up to this number of queues."""
+        """Remove and return the best heads, from up to this number of queues."""
         found: dict[Pair, datetime] = {}
         queues: set[str] = set()
         with suppress(IndexError):  # there are no more
@@ -76,16 +76,16 @@ class Heads:
 
     @property
     def least(self) -> int:
-        """The priority of the best head that is left. A claim from the heads that were removed must not go below it."""
+        """The priority of the best head that is left. A claim that uses the removed heads must not go below it."""
         with suppress(IndexError):
             return -self._heap[0][0]
         return BOTTOM + 1
 
     def claimed(self, asked: dict[Pair, datetime], rows: Sequence[Row]) -> None:
-        """Keep the heads that `best` returned, after a claim that took as many tasks of these queues as it might.
+        """Keep the heads that `best` returned, after a claim that took its full number of tasks from these queues.
 
-        It took the best tasks: the last of them is the first that the pairs of its priority may still have, and pairs of higher
-        priorities have none.
+        It took the best tasks. So pairs with a higher priority than the last of them have none left, and pairs with the same
+        priority have none that became due before it.
         """
         last = max(((-row["priority"], row["available_at"]) for row in rows), default=(-TOP, None))
         pairs = {(row["queue"], row["priority"]): row["available_at"] for row in rows} | asked

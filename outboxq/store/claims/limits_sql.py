@@ -4,7 +4,7 @@ For a queue without settings, one lookup in a small table is enough. A claim fro
 settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds
 the row locked skips the queue.
 
-A running task occupies its key as long as it has a lease. So the key is freed by an end, or by a recovery after a
+A running task occupies its key as long as it has a lease. So the key is freed when the task ends, or when it is recovered after a
 crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
@@ -272,7 +272,7 @@ def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
 
 
 def _running(g: Grammar, queues: sa.FromClause) -> sa.CTE:
-    """Return the number of running tasks of each concurrency key. A key without running tasks has no row."""
+    """Return the number of running tasks for each concurrency key. A key without running tasks has no row."""
     leased = (
         sa.select(task_leases.c.task_execution_id)
         .join_from(task_leases, queues, queues.c.queue == task_leases.c.queue)
@@ -405,7 +405,7 @@ def forget_full(g: Grammar) -> sa.Delete:
 
 
 def spend_of_keys(g: Grammar) -> Transition:
-    """Record used starts of keys of :queue: each bucket is full again at its `full_at`."""
+    """Record the starts that keys in :queue have used: each bucket is full again at its `full_at`."""
 
     def spent(r: Relations) -> Statement:
         given = r["given"].c

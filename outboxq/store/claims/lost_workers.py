@@ -40,7 +40,7 @@ class RunningTask:
     """The database's time when this was read."""
     lease: Lease
     label: str | None
-    """The label of the worker; None if it is not registered."""
+    """The worker's label; None if the worker is not registered."""
     started_at: datetime
     """The time at which the worker claimed the task."""
     seen_at: datetime
@@ -56,7 +56,7 @@ class RunningTask:
 
     @property
     def worker(self) -> str:
-        """The worker in words."""
+        """A description of the worker."""
         return f"worker {self.label or self.lease.worker_id}"
 
 
@@ -80,7 +80,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
 
     The worker is fenced: if it was only frozen, it cannot write the task's outcome. The recovery counts in the same way
     as a recovery after an expired lease, so the task may become a dead letter. Raises TaskNotFound; InvalidTransition
-    if the task is not Running, if the worker was seen lately, or if it extends the lease in the meantime.
+    if the task is not Running, if the worker was seen recently, or if it extends the lease in the meantime.
     """
     task_id = identifier(task_id)
 
@@ -113,7 +113,7 @@ class LostTask:
     task_name: str
     queue: str
     then: TaskStatus
-    """The status that a recovery gives it: READY, CANCELLED if it was asked to stop, or FAILED after too many
+    """The status that a recovery gives the task: READY, CANCELLED if it was asked to stop, or FAILED after too many
     recoveries.
     """
 
@@ -137,12 +137,12 @@ def recover_all_lost(
     on_change: OnChange | None = None,
     using: object = None,
 ) -> Counter[TaskStatus]:
-    """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task;
-    returns the number of recovered tasks by their new status.
+    """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task,
+    and return the number of recovered tasks by new status.
 
     Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's). If a batch recovers
     tasks, `on_change` is called in its transaction with their number. Tasks that another session has locked are left
-    out. Raises WorkerNotFound; InvalidTransition if the worker was seen lately.
+    out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 
@@ -202,7 +202,7 @@ def find_running(target: Target, task_id: UUID, now: datetime | None) -> Running
 
 
 def first_running(target: Target, queue: str, key: str | None, now: datetime) -> RunningTask | None:
-    """Return the running task of a queue, or of a concurrency key, to deal with first; None if none is running."""
+    """Return the running task to deal with first in a queue, or with a concurrency key; None if none is running."""
     builder = first_of_queue if key is None else first_of_key
     return _first(target.run(builder, {"queue": queue, "partition_key": key, "now": now}))
 
@@ -262,14 +262,14 @@ def running_of_worker(g: Grammar) -> sa.Select[Any]:
 
 
 def first_of_queue(g: Grammar) -> sa.Select[Any]:
-    """Select the running task of a queue to deal with first: one whose worker was not seen lately, or else the one that
-    has been running longest.
+    """Select the running task to deal with first in a queue: one whose worker has not been seen recently, or else the
+    one that has been running longest.
     """
     return _ordered(g).where(task_leases.c.queue == _queue)
 
 
 def first_of_key(g: Grammar) -> sa.Select[Any]:
-    """Select the running task of a key to deal with first, as `first_of_queue` does."""
+    """Select the running task to deal with first among those with a key, as `first_of_queue` does."""
     return _ordered(g).where(task_leases.c.queue == _queue, task_executions.c.partition_key == _key)
 
 

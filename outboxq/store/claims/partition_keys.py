@@ -66,7 +66,7 @@ class KeyTurns:
     ) -> list[Row]:
         """Claim the heads of up to `limit` keys.
 
-        With `fair`, the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the
+        With `fair`, the queues take turns, and so do the keys in each. Otherwise, the keys whose tasks have been due
         longest come first. If many keys cannot be acquired, the claim tries both orders, and also the keys that changed
         last.
         """
@@ -195,7 +195,9 @@ _HORIZON = sa.literal_column("1000", sa.Integer)
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _RECENT = sa.literal_column("64", sa.Integer)
-"""Number of the latest due entries of a queue, and of the latest events, whose keys `acquire_recent` looks at."""
+"""`acquire_recent` looks at the keys of this many of the latest due entries in a queue, and of as many of the latest
+events.
+"""
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
@@ -279,7 +281,7 @@ def release_unused(g: Grammar) -> Transition:
 
 
 def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") -> sa.CTE:
-    """Return the keys of each range in order with their heads, up to `budget` keys of each range.
+    """Return the keys of each range in order with their heads, up to `budget` keys in each range.
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """
@@ -363,7 +365,7 @@ def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Tran
 
 
 def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClause:
-    """Return the keys of the entries that have been due longest, up to `budget` entries of each queue. All keys share
+    """Return the keys of the entries that have been due longest, up to `budget` entries in each queue. All keys share
     one rotation.
     """
     rows, entry = g.each(
@@ -470,7 +472,7 @@ def _heads(g: Grammar, keys: sa.FromClause) -> tuple[sa.FromClause, Any]:
 
 
 def _next_head(g: Grammar, source: sa.FromClause, name: str, after: sa.ColumnElement[str]) -> tuple[sa.FromClause, Any]:
-    """Join each of `source` with the head of the first key after `after` in its queue."""
+    """Join each row of `source` with the head of the first key after `after` in its queue."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         others = sa.select(*entry.c).where(entry.c.queue == source.c.queue, entry.c.partition_key > after)
@@ -505,7 +507,7 @@ def claim_of(key: Any) -> sa.ScalarSelect[str]:
 
 
 def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:
-    """Return the `number`-th due entry with a key of each queue, in order of due time; NULL if there are fewer."""
+    """Return each queue's `number`-th due entry with a key, in order of due time; NULL if there are fewer."""
     entry = task_outbox.alias("keyed_due")
     found = due_of(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:

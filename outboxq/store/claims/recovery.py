@@ -121,8 +121,8 @@ def recover(
     """Recover up to `limit` tasks whose leases have expired, and write `task_reset`, or `task_abandoned` after
     `max_recoveries` recoveries in a row.
 
-    Every worker calls this function. It skips rows that another session has locked, and tasks that would end while the
-    row of their batch is locked. It reads only leases, never the registry of workers. `leases` restricts the call to
+    Every worker calls this function. It skips rows that another session has locked, and tasks that would end while
+    their batch's row is locked. It reads only leases, never the registry of workers. `leases` restricts the call to
     these leases, if they are unchanged. If the transaction could not begin within `patience`, the call recovers
     nothing: other sessions had to wait as well, and their heartbeats come first.
     """
@@ -199,7 +199,7 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make due the entries that were delayed because the clock was running fast; returns their number.
+    """Make due the entries that were delayed because the clock was running fast, and return their number.
 
     These are the entries written while the clock was ahead, and those that were due by `until`, the time before the
     database's clock was set back. Each batch of 500 is a separate transaction.
@@ -308,7 +308,8 @@ def select_due_again(g: Grammar) -> Transition:
 
     These are the entries that were due by :until, the time before the clock was set back, and the entries that were
     written while the clock was ahead. The delay of a retry, a snooze or a release starts over. Returns the replaced
-    entries. Each task keeps its position in its key. Entries written since the clock was set back are not changed.
+    entries. Each task keeps its position among the tasks with its key. Entries written since the clock was set back are
+    not changed.
     """
     entry = task_outbox.c
 

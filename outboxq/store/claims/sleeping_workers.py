@@ -23,39 +23,39 @@ The row says when its worker wakes by itself. Tasks that become due after that t
 row of a dead worker expires. The row must be written only while LISTEN is in force, and again after each reconnect. If
 the server's clock is set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
 
-All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
-the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never
+All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number. It names
+the listening sessions of the workers that it calls (one for each task) and of a deputy. The trigger only reads, so enqueues never
 wait for each other, and a rollback has nothing to undo. A session holds an advisory lock on its number until it ends, so a worker
-that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, unless
-every worker is busy:
+that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, unless every worker is
+busy:
 
 * A called worker claims tasks. If its claim returns fewer tasks than it asked for, there is nothing left that it could
   take. If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two
   other sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or
   when all workers are awake. A worker that has no free handler calls others within 50 ms, or within one second if its
   own call came later.
-* The deputy looks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays a
-  task by 0.1 s.
+* The deputy looks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays a task by
+  only 0.1 s.
 * From one second after the call, all other sleepers look, one after the other within another second, unless the call
   has been answered. So the task waits for at most two seconds if at least one sleeper reacts, however many are frozen.
 
-The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it
-heard before the look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue.
-If a limit holds their tasks back, the answer also contains the time at which the next one may start, and the workers
-look at that time. This never loses a task. The server delivers notifications in the order of their commits, which is
-the same for all sessions, and only when the transaction is visible. So each task of a forgotten call was committed
-before the look, which began after its last call had been heard. The look did not find the task due, and a look by the
-other worker would not have found it due either. Calls that the answering worker did not hear before its look come after
-the last one, and are not forgotten. A look that began at the worker's floors does not answer for others, and neither
-does a worker that takes only some topics. A worker's own look answers all calls that it heard before.
+The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
+look (`answer`). Each worker that hears the answer forgets that call and the earlier calls for the same queue. If a limit holds back
+tasks of these calls, the answer also contains the time at which the next task may start, and the workers look at that time. This
+never loses a task. The server delivers notifications in commit order, which is the same for all sessions, and only when the
+transaction is visible. So each task of a forgotten call was committed before the look, which began after the last of these calls
+had been heard. The look did not find the task due, and a look by the other worker would not have found it due either. Calls that
+the answering worker did not hear before its look come after the last one, and are not forgotten. A look that began at the worker's
+floors does not answer for others, and neither does a worker that takes only some topics. A worker's own look answers all calls that
+it heard before.
 
 A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification. A
 queue that is resumed, a freed key and a transaction that cannot see the sleepers call every worker, and so does the
 trigger if the tables have been moved.
 
-A notification announces the due time of a delayed task, so no sleeper needs a statement to learn it. When the task is due,
-the sleepers look one after the other, 10 ms apart, and claim it if it is still there. They look in id order, beginning
-with a different worker each time (`Place`).
+Every sleeper receives the due time of a delayed task, so it needs no statement to learn that time. When the task is due, the
+sleepers look one after the other, 10 ms apart, and claim it if it is still there. They look in id order, beginning with a different
+worker each time (`Place`).
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Place:
     def turn(self, occasion: int) -> int:
         """Return the number of workers that look before this one.
 
-        On each occasion, a different worker is the first. Otherwise, a worker that is frozen or does not know the task
-        might always be the first.
+        On each occasion, a different worker is first. Otherwise, a worker that is frozen or does not know the task
+        might always be first.
         """
         return (self.before + occasion) % (self.others + 1)
 
@@ -130,7 +130,7 @@ class SleepingWorkers:
         self._store = store
 
     def compile(self, queues: Sequence[str] | None) -> None:
-        """Compile the statements with which a worker of these queues falls asleep and wakes up."""
+        """Compile the statements that a worker on these queues runs to fall asleep and to wake up."""
         given = queues is not None
         also = horizon, withdraw, forget, channel.wake, channel.answer
         self._store.dialect.warm(ANNOUNCE[given], LOOK[given][0], *also)
@@ -143,8 +143,8 @@ class SleepingWorkers:
         *,
         session: int | None = None,
     ) -> Place:
-        """Ask for notifications for `longest`. Returns the worker's place among the sleepers of the queue that has the
-        fewest.
+        """Ask for notifications during the time `longest`. Returns the worker's place among the sleepers of the queue
+        that has the fewest.
 
         `session` is the number that the worker's listening session has locked. If it is None, the worker cannot be
         called by name.
@@ -175,7 +175,7 @@ class SleepingWorkers:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
         A look that does not read the entries before the worker's `floors` does not prove that none of them is due. Its
-        `seconds` end when the next look reads them, at most `floors._LONGEST` later.
+        `seconds` last no longer than until the next look that reads them, at most `floors._LONGEST` later.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()
@@ -252,7 +252,7 @@ _horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 
 
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
-    """Ask for notifications of these queues until :longest_seconds have passed.
+    """Ask for notifications about these queues until :longest_seconds have passed.
 
     Returns for each queue the number of other workers that serve all topics and sleep on it, and how many of them have
     lower ids.
@@ -282,7 +282,9 @@ def _announce(g: Grammar, *, given: bool) -> sa.Insert:
 
 
 def horizon(_: Grammar) -> sa.Select[Any]:
-    """Select a number below the id of every transaction that begins from now on, but not below that of any that has written."""
+    """Select a number below the id of every transaction that begins from now on, but not below the id of any that has already
+    written.
+    """
     return sa.select(sa.cast(sa.cast(sa.func.pg_current_xact_id(), sa.Text), sa.BigInteger).label("horizon"))
 
 

@@ -1,4 +1,4 @@
-"""Run the transaction of a transactional task: the writes of the handler, its enqueues, and its completion."""
+"""Run the transaction of a transactional task: the handler's writes and enqueues, and the task's completion."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Unit:
         return session
 
     def flush(self) -> None:
-        """Write the pending changes of the session.
+        """Write the session's pending changes.
 
         Raises InvalidTarget if the handler has ended the unit's transaction. Its earlier writes were then committed or
         lost.
@@ -127,10 +127,10 @@ def ended() -> InvalidTarget:
 
 @contextmanager
 def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
-    """Open the transaction of a handler: READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite.
+    """Open a handler's transaction: READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite.
 
     The transaction is committed after the block, or rolled back after an error. The BEGIN is retried after temporary
-    errors; the block runs only once. With `using`, the unit is a savepoint of this transaction, which must use
+    errors; the block runs only once. With `using`, the unit is a savepoint in this transaction, which must use
     SQLAlchemy.
     """
     with ExitStack() as stack:
@@ -153,7 +153,7 @@ def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
 
 
 class Abandonment:
-    """Rolls back the transaction of one handler from another thread, at most once, and never after it has ended."""
+    """Rolls back one handler's transaction from another thread, at most once, and never after it has ended."""
 
     def __init__(self, dialect: Dialect, raw: Any) -> None:
         """`raw` is the driver's connection."""

@@ -23,7 +23,7 @@ from ..transactions import Transactions
 from .workers import live_workers, read_names, takes
 
 UNKNOWN_KEPT = timedelta(days=1)
-"""Time for which the unknown tasks that a worker has come across are kept after it was last seen."""
+"""Time for which the unknown tasks that a worker has come across are kept after the worker was last seen."""
 _PAGE = 500
 """Number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
 _KNOWN = "a worker that knows the task has started"
@@ -128,7 +128,7 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks that the workers of the last day have come across, including workers that have ended."""
+    """Select the unknown tasks that workers seen in the last day have come across, including workers that have ended."""
     is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
     return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
 
@@ -189,7 +189,7 @@ def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnEle
     )
     return (
         g.among(event.task_execution_id, ids),
-        event.event_type != sql_literal(EventType.CLAIMED),  # the condition of the index over the ends of claims
+        event.event_type != sql_literal(EventType.CLAIMED),  # the condition of the index on the ends of claims
         event.lease_token.is_not(None),
         event.event_type == sql_literal(EventType.RELEASED),
         g.text_in(event.event_data, "reason") == UNKNOWN_TASK,

@@ -27,7 +27,7 @@ from ..transactions import Transactions
 from .workers import is_registered, worker
 
 LONGEST_STACKS = 64_000
-"""Maximum number of bytes of the stacks that are kept for a worker."""
+"""Maximum size, in bytes, of the stacks that are kept for a worker."""
 _FEWEST_DIGITS = 8
 """Minimum number of digits from the beginning of a worker's id that can stand for the id."""
 _NAMED = 5
@@ -44,7 +44,7 @@ class WorkerStacks:
 
 
 class WorkerOrders:
-    """The orders to individual workers."""
+    """Orders to individual workers."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -87,7 +87,7 @@ class WorkerOrders:
         self._store.run_one(answer, using=using, begin=Begin.ASYNCHRONOUS, **values)
 
     def stacks(self, worker_id: UUID, *, using: object = None) -> WorkerStacks | None:
-        """Return the stacks with which a worker has answered the last request; None until it has."""
+        """Return the stacks that a worker sent in answer to the last request; None until it has answered."""
         rows = self._store.run_one(stacks, using=using, begin=Begin.READ, worker_id=identifier(worker_id))
         return WorkerStacks(text=rows[0]["stacks"], at=rows[0]["stacks_at"]) if rows else None
 
@@ -151,13 +151,13 @@ def ask(g: Grammar) -> sa.Update:
 
 
 def answer(g: Grammar) -> sa.Update:
-    """Write the stacks of a worker, and delete the request that they answer."""
+    """Write a worker's stacks, and delete the request that they answer."""
     values = {"stacks_asked_at": sa.null(), "stacks": _stacks, "stacks_at": g.now}
     return sa.update(workers).where(workers.c.id == worker_id).values(values).returning(workers.c.id)
 
 
 def stacks(_: Grammar) -> sa.Select[Any]:
-    """Select the stacks of a worker, if it has answered."""
+    """Select a worker's stacks, if it has answered."""
     columns: tuple[sa.ColumnElement[Any], ...] = (workers.c.stacks, workers.c.stacks_at)
     return sa.select(*columns).where(workers.c.id == worker_id, workers.c.stacks_at.is_not(None))
 

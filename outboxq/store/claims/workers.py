@@ -32,8 +32,8 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Maximum number of events, from the time at which a worker was last seen, that are searched for the ends of its
-claims.
+"""Maximum number of events that are searched for the ends of a worker's claims, from the time at which it was last
+seen.
 """
 LIVE_WITHIN = timedelta(seconds=90)
 """Time after which a silent worker counts as dead. Workers report every five seconds."""
@@ -235,7 +235,7 @@ class Workers(Answering):
         self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
 
     def forget(self, *, using: object = None) -> int:
-        """Forget the workers that ended or were last seen more than a week ago; returns their number."""
+        """Forget the workers that ended or were last seen more than a week ago, and return their number."""
         return len(self._tell(forget, {}, using))
 
     def get(self, worker_id: UUID, *, using: object = None) -> LiveWorker | None:
@@ -443,8 +443,8 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     were written.
 
     The query reads up to :most events, from the number :first on, by the primary key. No index contains the worker,
-    because such an index would slow down the insertion of every event. Others recover the tasks of a dead worker soon
-    after it was last seen, when its leases have expired.
+    because such an index would slow down the insertion of every event. Others recover a dead worker's tasks soon after
+    it was last seen, when its leases have expired.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)

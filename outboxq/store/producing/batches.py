@@ -49,7 +49,7 @@ class Member:
     result: str | None = field(repr=False)
     """The result as JSON; None if the task has no result."""
     error: str | None = field(repr=False)
-    """The last error in one line."""
+    """The last error, on one line."""
 
 
 class Batches(Answering):
@@ -99,8 +99,8 @@ class Batches(Answering):
         self._store.run(work, using=using)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
-        """Refuse the commit of the transaction that creates this incomplete batch, unless a rollback to a savepoint
-        removes the batch.
+        """Refuse to commit the transaction that creates this incomplete batch, unless a rollback to a savepoint removes
+        the batch.
         """
 
         def reason() -> InvalidTarget | None:
@@ -195,7 +195,7 @@ class Batches(Answering):
         on_change: OnChange | None = None,
         using: object = None,
     ) -> int:
-        """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
+        """Cancel the unfinished tasks of a batch, and return their number. The `then` tasks are not enqueued.
 
         A running task is asked to stop or, with `force`, Cancelled at once. Dead letters that the batch is waiting for
         are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can be
@@ -223,7 +223,7 @@ class Batches(Answering):
         return self._cancel_members(found[0], reason, force=force, limit=most, **given)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled; returns their number. Every worker calls this at
+        """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this at
         intervals. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
         the batches. A batch that another worker is cancelling is left to that worker, and a locked batch to a later
         call.

@@ -97,7 +97,7 @@ def known(_: Grammar) -> sa.Select[Any]:
 def unclosed(_: Grammar) -> sa.Select[Any]:
     """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
 
-    An unclosed batch never ends by itself, so in time it is among the first ones.
+    An unclosed batch never ends by itself, so it is eventually among the first ones.
     """
     first = _first_unfinished()
     return sa.select(first.c.id, first.c.name, first.c.kind).where(sa.not_(first.c.closed)).order_by(first.c.id)

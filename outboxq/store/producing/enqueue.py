@@ -190,14 +190,14 @@ def _checked(task: NewTask) -> Mapping[str, Any] | None:
 
 
 _known: dict[str, tuple[tuple[object, ...], Mapping[str, Any]]] = {}
-"""The last plain task of each name: what it shares with others, and its columns."""
+"""The last plain task with each name: what it shares with others, and its columns."""
 _MOST_KNOWN = 1000
 
 
 def _check_all(tasks: Sequence[NewTask]) -> bool:
     """Check each task. Returns whether the tasks are alike: those of one `enqueue_many` have the same objects in all
     fields except the id and the arguments, so these fields are checked only once. The arguments are checked as one
-    text.
+    string.
 
     Each of 1,000 tasks then takes 2.5 us from here to the driver, instead of 5.6 us.
     """
@@ -336,7 +336,7 @@ def insert_plain_task(g: Grammar) -> Transition:
         return new.returning(task_outbox.c.position, task_outbox.c.available_at) if g.one_statement else new
 
     def written(r: Relations) -> tuple[Any, sa.FromClause | None]:
-        """Return the position and the due time of the entry, and the relation that has them."""
+        """Return the entry's position and due time, and the relation that contains them."""
         if g.one_statement:
             return r["entry"].c, r["entry"]
         return SimpleNamespace(position=position, available_at=task.available_at), None

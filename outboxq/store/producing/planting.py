@@ -42,11 +42,11 @@ log = logging.getLogger("outboxq.store")
 PAGE = 50
 """Maximum number of schedules that one transaction plants."""
 MOST_TICKS = 500
-"""Maximum number of ticks of one schedule that one transaction plants, in addition to missed ticks that it catches up
+"""Maximum number of ticks that one transaction plants for one schedule, in addition to missed ticks that it catches up
 on.
 """
 MOST_BACKFILLED = 10_000
-"""Maximum number of ticks of one backfill."""
+"""Maximum number of ticks in one backfill."""
 EVERY = "every"
 KEY_PREFIX = "schedule:"
 """Beginning of the partition key of ticks that must not overlap; the name of the schedule follows."""
@@ -103,10 +103,10 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-    """Restart, from now, a locked schedule that was planted while the clock was running fast; returns it.
+    """Restart, from now, a locked schedule that was planted while the clock was running fast, and return it.
 
-    Its future planted ticks are cancelled, because they will be planted again, and the next ticks of the same key would
-    have to wait for the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
+    Its future planted ticks are cancelled, because they will be planted again, and the next ticks with the same key
+    would have to wait for the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
     """
     cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")
     changed = restarted(schedule, now)
@@ -121,7 +121,7 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
 
 
 def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
-    """Return the task of a tick that is planted now."""
+    """Return the task for a tick that is planted now."""
     due = tick + jitter_of(schedule, tick)
     # A tick that is being caught up on is late anyway, so the next tick must not replace it.
     by_default = schedule.overlap is Overlap.SKIP and due >= now
@@ -132,7 +132,7 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
 
 
 def extra_task(schedule: Schedule, by: str) -> NewTask:
-    """Return an extra task of a schedule. It comes before planted ticks of the same key that are not due yet."""
+    """Return an extra task of a schedule. It comes before planted ticks with the same key that are not due yet."""
     task = _task(schedule, {TRIGGER_HEADER: by})
     return task if task.partition_key is None else replace(task, priority=min(100, task.priority + 1))
 
@@ -148,7 +148,7 @@ def plant_page(
     for is_wrong, schedule in taken:
         try:
             plantings.append(prepare(restarted(schedule, now) if is_wrong else schedule, now, horizon))
-        except Exception as error:  # noqa: BLE001 - a row of another release, or an unknown time zone
+        except Exception as error:  # noqa: BLE001 - a row from another release, or an unknown time zone
             failing.failed(f"the schedule {schedule.name!r} cannot be planted; the others are planted anyway", error)
         else:
             if is_wrong:
@@ -161,9 +161,7 @@ def plant_page(
 
 
 def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) -> int:
-    """Write tasks for ticks without a task, and advance `planted_until` of the schedules; returns the number of
-    tasks.
-    """
+    """Write tasks for ticks without a task, advance the schedules' `planted_until`, and return the number of tasks."""
     values = store.values(target)
     ticks = [(one.schedule.name, tick, task) for one in plantings for tick, task in one.tasks.items()]
     written = enqueue_ticks(target, values, ticks)
@@ -190,7 +188,7 @@ def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[
 def cancel_planted(
     store: Transactions, target: Target, schedule: Schedule, now: datetime, *, delayed: bool, reason: str
 ) -> datetime | None:
-    """Cancel the unstarted tasks of ticks after `now`; returns the earliest of these ticks.
+    """Cancel the unstarted tasks of ticks after `now`, and return the earliest of these ticks.
 
     `delayed` includes earlier ticks that are not due yet because of their jitter.
     """
@@ -252,7 +250,7 @@ def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
 
 
 def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
-    """Return the ticks of a rule from `first` up to, but not including, `last`, including ticks before the start of the
+    """Return a rule's ticks from `first` up to, but not including, `last`, including ticks before the start of the
     schedule.
 
     Raises InvalidArgument for more than 10,000 ticks.

@@ -59,7 +59,7 @@ class Edited(TypedDict, total=False):
 class Schedules:
     """The schedules and their ticks.
 
-    Changing a schedule locks its row, and plants the ticks of the next minute in the same transaction.
+    Changing a schedule locks its row, and plants the ticks for the next minute in the same transaction.
     """
 
     def __init__(self, store: Transactions) -> None:
@@ -69,7 +69,7 @@ class Schedules:
         """The length of time for which a change plants ticks ahead in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
-        """Store a schedule, or change the one with this name and task; returns it. Nothing is written if there is no
+        """Store a schedule, or change the one with this name and task, and return it. Nothing is written if there is no
         change.
 
         A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due
@@ -87,7 +87,7 @@ class Schedules:
     def edit(
         self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
     ) -> Schedule:
-        """Change some values of a schedule that was stored at run time; returns it. `on_change` is called in the
+        """Change some values of a schedule that was stored at run time, and return it. `on_change` is called in the
         transaction if a value differs. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
         InvalidArgument.
         """
@@ -112,8 +112,8 @@ class Schedules:
     ) -> None:
         """Declare all schedules of the tasks that `schedules` name, and of `tasks`.
 
-        A declared schedule of these tasks that `schedules` lacks is paused, and the reason is recorded. Only changes
-        are written, so every worker can call this when it starts. `declared_by` is the version of the code:
+        A declared schedule of these tasks that is not in `schedules` is paused, and the reason is recorded. Only
+        changes are written, so every worker can call this when it starts. `declared_by` is the version of the code:
         declarations by a newer version are kept. Without versions, the last declaration takes effect. Raises
         InvalidArgument for a name that belongs to a schedule stored at run time.
         """
@@ -285,7 +285,7 @@ class Schedules:
         ]
 
     def runs(self, names: Iterable[str], limit: int = 20, *, using: object = None) -> dict[str, builtins.list[TickRun]]:
-        """Return the newest `limit` ticks of each of these schedules that became tasks, oldest first, keyed by name."""
+        """Return, for each of these schedules, the newest `limit` ticks that became tasks, oldest first, keyed by name."""
         wanted, most = builtins.list(dict.fromkeys(names)), positive(limit)
 
         def work(target: Target) -> dict[str, builtins.list[TickRun]]:
@@ -336,8 +336,8 @@ class Schedules:
         return {one.name: found.get(one.name, []) for one in schedules}
 
     def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
-        """Plant the ticks of all schedules up to `horizon` from now; returns the number of tasks. Any number of workers
-        may call it.
+        """Plant the ticks of all schedules up to `horizon` from now, and return the number of tasks. Any number of
+        workers may call it.
 
         Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
         schedule that cannot be planted is logged and does not stop the others. `stop` is called before each page.
@@ -362,7 +362,7 @@ class Schedules:
         return number
 
     def has_ticks_to_plant(self, *, horizon: timedelta = HORIZON, using: object = None) -> bool:
-        """Return whether `plant` with this horizon would find a schedule. It takes no lock."""
+        """Return whether `plant` with this horizon would find a schedule. This does not take a lock."""
 
         def work(target: Target) -> bool:
             values = self._store.values(target, until=self._now(target) + horizon)
@@ -436,7 +436,7 @@ class Schedules:
     def _plant_now(
         self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
     ) -> Schedule:
-        """Plant one locked schedule in the same transaction; returns its new state."""
+        """Plant one locked schedule in the same transaction, and return its new state."""
         horizon = self.horizon if horizon is None else horizon
         if schedule.paused_at is not None:
             return schedule

@@ -41,7 +41,7 @@ _first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment
 
 
 def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule is planted further ahead than the current clock can have planted it.
+    """Return the condition that a schedule is planted further ahead than the current clock allows.
 
     The condition is the same as `model.rules.stands_ahead`.
     """
@@ -50,7 +50,7 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule was planted while the clock was running fast. If the clock has not really
+    """Return the condition that a schedule was planted while the clock was running fast. If the clock has not actually
     been set back, the future ticks have already had their tasks.
     """
     near = _in(g, HORIZON)
@@ -105,7 +105,7 @@ def take_due(g: Grammar) -> sa.Select[Any]:
 
 
 def create(g: Grammar) -> Transition:
-    """Insert schedules whose names are free; returns their names."""
+    """Insert schedules whose names are free, and return their names."""
 
     def created(r: Relations) -> Statement:
         given = r["given"].c
@@ -244,10 +244,10 @@ def planted(_: Grammar) -> sa.Select[Any]:
 
 
 def to_come(g: Grammar) -> sa.Select[Any]:
-    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether the tasks are
-    unstarted.
+    """Select the ticks after :moment that have tasks, for the schedules with the given `names`, and whether the tasks
+    are unstarted.
 
-    Of the ticks with unstarted tasks, it selects the next :limit of each schedule.
+    Of the ticks with unstarted tasks, it selects the next :limit for each schedule.
     """
     names = g.rows("names", NAMES).c.name
     # Neither query is a join, because a join might read all ticks or all tasks.
@@ -274,7 +274,7 @@ def ticks(_: Grammar) -> sa.Select[Any]:
 
 
 def last_ticks(g: Grammar) -> sa.Select[Any]:
-    """Select the newest :limit ticks of each schedule of the given `names`, oldest first, with the ids of their tasks."""
+    """Select the newest :limit ticks for each schedule with one of the given `names`, oldest first, with their task ids."""
     # Each step looks up one older tick of each schedule by index. A join would read all ticks.
     older, given = schedule_ticks.alias("older").c, g.rows("names", NAMES).c.name
 

@@ -26,7 +26,7 @@ from .operations import OnChange, change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 PARTED = 10_000
-"""Maximum number of tasks of each status whose names are looked up for `parts`."""
+"""Maximum number of tasks with each status whose names are looked up for `parts`."""
 BATCH = 500
 """Number of tasks changed in each transaction."""
 LOOKED_AT = 200_000
@@ -120,8 +120,8 @@ def cancel_all(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them;
-    returns their number.
+    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them, and
+    return their number.
 
     `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
     running task is asked to stop or, with `force`, Cancelled at once, as in `cancel`. A task that has already been
@@ -236,8 +236,8 @@ def in_batches(
     stop: Callable[[], bool] | None,
     using: object,
 ) -> int:
-    """Look up the matching tasks of each status, oldest first, and change them in batches; returns the number of changed
-    tasks. `change` changes a batch in one transaction, and returns the number of changed tasks.
+    """Look up the matching tasks with each status, oldest first, change them in batches, and return the number of changed tasks.
+    `change` changes a batch in one transaction, and returns the number of changed tasks.
     """
     left, changed = None if limit is None else positive(limit), 0
     for one in statuses:
@@ -295,7 +295,7 @@ def _statuses(status: TaskStatus | None) -> frozenset[TaskStatus]:
 
 
 def named(g: Grammar) -> sa.Select[Any]:
-    """Select the names and the queues of the tasks of the batch :chosen, whether they were asked to stop, and their retry times."""
+    """Select the names and queues of the tasks in the batch :chosen, whether they were asked to stop, and their retry times."""
     task, ids = task_executions.c, g.rows("chosen", IDS).c.id
     asked = task.cancel_requested_at.is_not(None).label("was_asked")
     return sa.select(task.task_name, task.queue, asked, task.retry_at).where(g.among(task.id, ids))

@@ -29,7 +29,7 @@ _SHARE = 0.9
 _BEFORE = timedelta(hours=1)
 """A worker that was last seen up to this long before the first failure still counts: a rollout may have replaced it."""
 _NAMED = 3
-"""Maximum number of other versions in the sentence."""
+"""Maximum number of other versions that the sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +98,8 @@ class AtWork:
 
 def grouped(rows: Iterable[Row], at_work: Iterable[AtWork] = ()) -> list[DeadLetterGroup]:
     """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
-    errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` contains the versions
-    of the workers.
+    errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` contains the workers'
+    versions.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):

@@ -185,7 +185,7 @@ class DeadLetters(Answering):
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def blamed_versions(self, *, using: object = None) -> frozenset[str]:
-        """Return the versions of the application that left nearly all dead letters of a group in the last hour, while
+        """Return the versions of the application that left nearly all of a group's dead letters in the last hour, while
         workers of another version knew the task too.
         """
 
@@ -271,7 +271,7 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or
+        """Redrive the matching dead letters, oldest first, at most `limit` of them, and return their number. A queue or
         task that does not exist matches no dead letters, so the number is 0; the command line refuses such names.
 
         Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
@@ -297,7 +297,7 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Discard the matching dead letters as `redrive_all` redrives them; returns their number."""
+        """Discard the matching dead letters in the way in which `redrive_all` redrives them, and return their number."""
         change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
 
@@ -439,7 +439,7 @@ def newest(g: Grammar) -> sa.Select[Any]:
 
 
 def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
-    """Select these dead letters with the data of their tasks, newest first."""
+    """Select these dead letters with their tasks' data, newest first."""
     execution, claim = task_executions.c, partition_claims.c
     held = sa.select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
     return (
@@ -458,7 +458,7 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
 
 
 def oldest(g: Grammar) -> sa.Select[Any]:
-    """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at,
+    """Select the next matching dead letters in the snapshot :head, :open, oldest first, after (:after_failed_at,
     :after_id).
 
     They are not locked here. The lock on the execution is decisive, and is taken before the lock on the dead letter.
@@ -485,7 +485,7 @@ def newest_with_errors(g: Grammar) -> sa.Select[Any]:
 
 
 def newest_with_versions(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `newest_with_errors` with the versions of the workers."""
+    """Select the rows of `newest_with_errors` with the workers' versions."""
     return _newest(g, with_versions=True)
 
 
@@ -508,7 +508,7 @@ def _with_errors(
 
 
 def select_given(g: Grammar) -> sa.Select[Any]:
-    """Select the dead letters of the batch :chosen, newest first."""
+    """Select the dead letters in the batch :chosen, newest first."""
     ids = g.rows("chosen", IDS).c.id
     page = (
         sa.select(dead_letters)
@@ -520,13 +520,13 @@ def select_given(g: Grammar) -> sa.Select[Any]:
 
 
 def count(g: Grammar) -> sa.Select[Any]:
-    """Count the matching dead letters of the snapshot :head, :open, up to :limit."""
+    """Count the matching dead letters in the snapshot :head, :open, up to :limit."""
     some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
     return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 
 def count_by_task(g: Grammar) -> sa.Select[Any]:
-    """Count :limit matching dead letters of the snapshot :head, :open by task, queue and exception."""
+    """Count :limit matching dead letters in the snapshot :head, :open by task, queue and exception."""
     some = sa.select(*(_dead_letter[name] for name in _ALIKE)).where(_matches(), _counted(g)).limit(limit)
     found = some.subquery("some")
     return sa.select(*found.c, sa.func.count().label("number")).group_by(*found.c)

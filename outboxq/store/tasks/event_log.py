@@ -7,11 +7,11 @@ to a reader's position is complete if one of these holds:
 
 * The numbers up to that position have no gaps.
 * The position is at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the
-  next transaction will get, read after it. Numbers are drawn one by one, so every number up to the mark was drawn
-  before the mark was made. Every number is drawn after its transaction has got its id, because the transaction has
-  written an entry, lease, task or key before the event, or has requested its id. So the ids of all those transactions
-  are below the mark. When no open transaction has a smaller id, each of them has ended. Either its events are visible,
-  or it was rolled back and its gaps remain.
+  next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
+  mark was drawn before the mark was made. Every number is drawn after its transaction has got its id, because the
+  transaction has written an entry, lease, task or key before the event, or has requested its id. So the ids of all
+  those transactions are below the mark. When no open transaction has a smaller id, each of them has ended. Either its
+  events are visible, or it was rolled back and its gaps remain.
 
 A reader keeps a mark until it has passed, and then makes the next one. So it can continue as soon as the transactions
 that were open at the mark have ended, and it never reads more than its limit from its position. A gap delays it only

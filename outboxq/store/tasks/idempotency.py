@@ -69,7 +69,7 @@ class KeyOwner:
 
 
 def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-    """Write the tasks whose key is free, and handle the others according to their `on_conflict`.
+    """Write the tasks whose keys are free, and handle the others according to their `on_conflict`.
 
     The caller rolls back if this raises an error. A key or task that another transaction changes between the read and
     the write is read again, so each further round is caused by a commit of another transaction.
@@ -279,7 +279,7 @@ _held, _dead_letter = idempotency_keys.c, dead_letters.c
 
 
 def insert_keyed(g: Grammar) -> Transition:
-    """Write new tasks, some with an idempotency key. Returns the ids of the written tasks, whose keys were free.
+    """Write new tasks, some with idempotency keys. Returns the ids of the written tasks, whose keys were free.
 
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ
     COMMITTED.
@@ -316,7 +316,7 @@ def insert_keyed(g: Grammar) -> Transition:
 
 
 def key_holders(g: Grammar) -> Transition:
-    """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
+    """Return each key's task, that task's status (None if it was pruned), and whether the key has expired."""
 
     def found(r: Relations) -> Statement:
         """Look up each key by index, whatever the planner estimates for the table."""
@@ -438,7 +438,7 @@ def lock_for_redrive(g: Grammar) -> Transition:
     """Lock the keys that these tasks have, or have lost, until the transaction ends. A lost key that is free is
     acquired.
 
-    Each row is updated without a change, so that no transaction above READ COMMITTED can take over the key from an
+    Each row is updated without a change, so that no transaction above READ COMMITTED can take over the key based on an
     older snapshot.
     """
 
@@ -503,7 +503,7 @@ def take_back_keys(g: Grammar) -> Transition:
 
 
 def _new_task(g: Grammar, is_free: Callable[[Relations], sa.ColumnElement[bool]]) -> Mapping[str, Step]:
-    """Return the steps that write the new tasks whose key is free."""
+    """Return the steps that write the new tasks whose keys are free."""
     return {
         "entry": lambda r: task_rows.new_entry(g, r["given"].c, r["given"], r["given"], is_free(r)),
         "execution": lambda r: task_rows.given_execution(g, r),

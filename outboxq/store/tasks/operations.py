@@ -97,7 +97,7 @@ def cancel(
     on_change: OnChange | None = None,
     using: object = None,
 ) -> TaskStatus:
-    """Cancel the task; returns its new status.
+    """Cancel the task, and return its new status.
 
     A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request at its next
     heartbeat, and the task stays Running until the worker responds. With `force` it is Cancelled at once, and its
@@ -282,7 +282,7 @@ def change_all(
     using: object = None,
     **places: bool,
 ) -> int:
-    """Make the same change to these tasks in one transaction; returns the number of changed tasks.
+    """Make the same change to these tasks in one transaction, and return the number of changed tasks.
 
     `places` are the parameters of `manual_change` that name the places that tasks may be moved from. With `asks`,
     running tasks that were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks are

@@ -45,14 +45,14 @@ class Standing:
     result: str | None = field(repr=False)
     """The result as JSON; None if the task has no result."""
     error: str | None = field(repr=False)
-    """The last error in one line."""
+    """The last error, on one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
     """The event that ended the task; None if the task is Completed or has not ended, or if the event no longer exists.
     """
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the task has ended. A dead letter has ended."""
+        """Return whether the task has ended. A dead letter counts as ended."""
         return self.status in TERMINAL
 
 
@@ -81,8 +81,8 @@ def standing_of(target: Target, row: Row) -> Standing:
 
 
 class ResultReader:
-    """Reads the results of a store, for use by one thread. It has its own connections, because waiting callers may
-    occupy every connection of the application's engine.
+    """Reads results from a store, for use by one thread. It has its own connections, because waiting callers may occupy
+    every connection of the application's engine.
     """
 
     def __init__(self, store: Transactions) -> None:
@@ -207,8 +207,8 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the standing of the batch of each link whose task has been enqueued or may never be enqueued; with
-    `everything`, of the batches of all links.
+    """Return the batch's standing for each link whose task has been enqueued or may never be enqueued; with
+    `everything`, for all links.
 
     A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
     transaction is not retried after an error. Raises NotPermitted unless the database role is permitted to read both
@@ -324,8 +324,8 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, in id order, that has one of two statuses.
 
-    All of them are found by the index of batches. With a LIMIT in that query, a planner might scan all ids of the table
-    instead.
+    All of them are found through the index on batches. With a LIMIT in that query, a planner might scan all ids in the
+    table instead.
     """
     those = (
         sa.select(_execution.id, _execution.task_name, _execution.status)

@@ -74,8 +74,8 @@ def run_all_now(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Make the matching tasks that are not yet due (see `TaskFilters`) due now, oldest first, at most `limit` of them;
-    returns their number.
+    """Make the matching tasks that are not yet due (see `TaskFilters`) due now, oldest first, at most `limit` of them,
+    and return their number.
 
     `waiting` DELAYED or RETRYING restricts this to tasks in that state. The tasks keep their positions among the tasks
     with their keys; pauses and limits still apply.
@@ -95,7 +95,7 @@ def run_all_now(
 def _make_due(
     store: Transactions, task_ids: list[UUID], *, reason: str, on_change: OnChange | None, using: object
 ) -> int:
-    """Make these tasks due in one transaction; returns the number of those that were not due."""
+    """Make these tasks due in one transaction, and return the number of those that were not due."""
     request, why = str(uuid4()), sanitize(reason) or None
 
     def work(target: Target) -> int:

@@ -1,6 +1,6 @@
 """Find the tasks that ran or waited for the longest time, among a bounded number of the newest ones.
 
-No index is sorted by these times, because each transition would have to change it. So the times of the newest matching
+No index is sorted by these times, because every transition would have to update it. So the times of the newest matching
 tasks are read and then compared here.
 """
 

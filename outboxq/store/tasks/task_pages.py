@@ -1,6 +1,6 @@
 """Select pages of tasks for people, newest first, from tables of any size.
 
-A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
+A page is selected by task ids, which contain times, from the table that holds the tasks with a given status.
 
 Each search begins at an id, follows a unique index up or down in id order, and ends after :scan rows. If a filter may
 exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a page does
@@ -48,7 +48,7 @@ LATER = "later"
 """A value of :waiting: not due, whether delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
-"""The table that holds the tasks of a status. Tasks of other statuses are only in `task_executions`."""
+"""The table that holds the tasks with each status. Tasks with other statuses are only in `task_executions`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -333,8 +333,8 @@ def _entries(*, keyed: bool) -> sa.Select[Any]:
 
 
 def _members() -> sa.Select[Any]:
-    """Select the tasks of :batch by their index. All of them are read, because that index is not ordered by id: to read
-    fewer, the primary key would have to be searched.
+    """Select the tasks in :batch through their index. All of them are read, because that index is not ordered by id: to
+    read fewer, the primary key would have to be searched.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return sa.select(*columns).where(
@@ -366,7 +366,7 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in (*_SAME, *_TEXTS, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
-    # The limit makes this a lookup per task instead of one read of all tasks of the worker.
+    # The limit makes this a lookup per task instead of one read of all the worker's tasks.
     worked = (
         sa.select(_event.sequence_num)
         .where(
@@ -404,8 +404,8 @@ def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def _has_argument(args: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that arguments contain the argument; NULL matches any arguments. This compares strings,
-    because a JSON function would raise an error for arguments that are not valid JSON.
+    """Return the condition that a task's arguments contain the wanted argument; NULL matches any arguments. This
+    compares strings, because a JSON function would raise an error for arguments that are not valid JSON.
     """
     text = sa.func.replace(args, text_literal(" "), text_literal(""), type_=sa.Text)
     without: Any = text
@@ -585,4 +585,4 @@ END: Mapping[str, Builder] = _named(_end, tuple(_TABLES))
 NEXT_IDS: Mapping[str, Builder] = {
     source: partial(_next_ids, source=source) for source in ("entries", "leases", "queue")
 }
-"""Statements that select ids for a change of many tasks."""
+"""Statements that select ids for a change to many tasks."""

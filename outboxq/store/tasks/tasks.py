@@ -32,7 +32,7 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """The number of the attempt; 0 if its event does not have it. After a snooze or the death of a worker, the next
+    """The number of the attempt; 0 if its event does not contain it. After a snooze or the death of a worker, the next
     claim has the same number.
     """
     lease_token: int
@@ -43,7 +43,7 @@ class Attempt:
     outcome: EventType | str | None = None
     """Type of the event that ended the attempt; a plain string for a type from a later release."""
     error: str | None = None
-    """The error in one line."""
+    """The error, on one line."""
     exception: str | None = None
     """Module and name of the exception's class."""
     traceback: str | None = None
@@ -61,7 +61,7 @@ def now(store: Transactions, *, using: object = None) -> datetime:
 
 
 def now_of(store: Transactions, target: Target) -> datetime:
-    """Return the database's time inside this transaction. If a clock of this process supplies the time, no statement is
+    """Return the database's time inside this transaction. If a clock in this process supplies the time, no statement is
     needed.
     """
     values = store.values(target)
@@ -103,7 +103,7 @@ def attempts(store: Transactions, task_id: AnyId, *, using: object = None) -> li
 
 
 def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
-    """Return the attempts in these events of a task. The events must be sorted oldest first."""
+    """Return the attempts that these events of one task describe. The events must be sorted oldest first."""
     found: dict[int, Attempt] = {}
     for event in events:
         token, data = event.lease_token, event.event_data
@@ -221,7 +221,7 @@ def select_history(_: Grammar) -> sa.Select[Any]:
 
 def select_recent_history(_: Grammar) -> sa.Select[Any]:
     """Select the newest :limit events of one task, newest first. Each index is read only up to the limit, because lease
-    tokens increase in the order of the events.
+    tokens increase in event order.
     """
     event = execution_events.c
     claims, ends, others = _parts_of_history()
