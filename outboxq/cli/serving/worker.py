@@ -189,7 +189,7 @@ _worker_options = stacked(
     click.option(
         "--log-tracebacks/--no-log-tracebacks",
         default=None,
-        help="Print the traceback of each failed attempt; it may contain personal data. Default: only at the level DEBUG. "
+        help="Print the traceback of each failed attempt; it may contain personal data. Default: only at DEBUG level. "
         "--no-log-tracebacks also hides tracebacks from error trackers.",
     ),
     click.option(

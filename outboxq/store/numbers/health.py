@@ -45,9 +45,7 @@ _PRUNED_WITHIN = timedelta(days=32)
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency. If only some queues are wanted, the rules that are not about queues
-    are left out.
-    """
+    """Return the broken rules, sorted by urgency. If only some queues are wanted, only the rules about queues."""
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])
 
@@ -209,9 +207,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_over(facts: Facts, storm: Row) -> bool:
-    """Return whether no attempt has failed lately and no task in the queue is delayed, which means that none is waiting
-    for a retry.
-    """
+    """Return whether no task in the queue is waiting for a retry: none is delayed, and no attempt has failed lately."""
     waits = any(one.delayed or (one.paused and one.due) for one in facts.queues if one.queue == storm["name"])
     return not waits and facts.age(storm["at"]) > _OVER_AFTER
 
@@ -444,9 +440,7 @@ def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **
 
 
 def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield the old snapshots, or else the tables that are not vacuumed. An old snapshot is a cause of dead rows, so
-    its sentence names them.
-    """
+    """Yield the old snapshots, which cause dead rows, or else the tables that are not vacuumed."""
     found = facts.dead_rows
     if limits.snapshot is not None and (old := _old(found.snapshots, limits.snapshot)):
         yield _old_snapshot(old, found.tables)
@@ -573,9 +567,7 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks times the age of the oldest, then by that number and by
-    name.
-    """
+    """Return the queues, sorted by the number of due tasks times the age of the oldest, then by number and name."""
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 
 
