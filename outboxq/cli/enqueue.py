@@ -98,7 +98,7 @@ class OfTask(click.Command):
 @click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue of the task. Default: as declared.")
 @number_option("--priority", help="Priority; higher first. Default: as declared.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
-@span_option("--unique-for", help="Time span for which the idempotency key stays taken. Default: forever.")
+@span_option("--unique-for", help="Time span after which the idempotency key is free again. Default: never.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
 @choice_option(
     "--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="How to handle a key that is already taken."

@@ -93,7 +93,7 @@ class FramedGroup(Group):
         return self._frame.program()
 
     def written(self, ctx: click.Context, cure: str) -> str:
-        """Return a cure as a user types it in the framework. For an omitted command, it says what to use instead."""
+        """Return a cure as a user of the framework would type it. For an omitted command, it says what to use instead."""
         elsewhere = self._frame.elsewhere
         return next((how for name, how in elsewhere.items() if cure == f"{PROGRAM} {name}"), super().written(ctx, cure))
 

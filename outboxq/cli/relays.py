@@ -81,7 +81,7 @@ def list_(store: Store) -> None:
 def show_(store: Store, name: str) -> None:
     """Show a relay with its shards and held keys.
 
-    The command prints its state, its backlog by shard, and the partition keys that refused events hold. The events of a
+    The command prints its state, its backlog by shard, and the partition keys held by refused events. The events of a
     held key wait until the dead letter is redriven or discarded.
     """
     found = store.relays.show(name)
@@ -181,7 +181,7 @@ def run(
     names: Sequence[str],
     **options: Any,
 ) -> None:
-    """Publish the events of relays until SIGTERM, SIGINT or SIGHUP.
+    """Publish relay events until SIGTERM, SIGINT or SIGHUP.
 
     `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay. With
     --burst, the log says at the end how many events of each relay were published, and how many are left and why.

@@ -106,10 +106,10 @@ class Hook:
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
-        """Observe that a worker is about to start in this process."""
+        """React to a worker that is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """Observe that a worker has stopped. This is not called in a process that is killed or told to stop at once."""
+        """React to a worker that has stopped. This is not called in a process that is killed or told to stop at once."""
 
 
 log = logging.getLogger("outboxq.hooks")

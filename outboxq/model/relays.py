@@ -133,7 +133,7 @@ class HeldRelayKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelayDetail:
-    """A relay with its backlog per shard, and the keys that refused events hold."""
+    """A relay with its backlog per shard, and the keys held by refused events."""
 
     at: datetime
     """The time at which all of it was read, by the database's clock."""

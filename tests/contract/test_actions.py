@@ -126,7 +126,7 @@ def lost(database):
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 def test_each_verb_is_recorded_with_who_what_and_why(database, verb):
     if verb.noun is Noun.SESSION and database.name == "sqlite":
-        with pytest.raises(InvalidArgument, match="only sessions of PostgreSQL"):
+        with pytest.raises(InvalidArgument, match="only PostgreSQL sessions"):
             verb.do(database.frozen, "7@2030-01-01T12:00:00Z", operator=ANN)
         assert database.frozen.actions.list() == []
         return

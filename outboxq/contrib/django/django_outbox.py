@@ -254,7 +254,7 @@ def _imported_hook(path: str) -> Hook:
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Have the hooks read again after a test has changed the settings."""
+    """Reload the hooks after a test changes the settings."""
     if setting == "OUTBOXQ":
         outboxes.forget_hooks()
 

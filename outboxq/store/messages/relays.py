@@ -139,7 +139,7 @@ class Relays(Answering):
         return self._store.run(lambda target: read_relays(self._store, target), using=using, begin=Begin.READ)
 
     def show(self, name: str, *, keys: int = 50, using: object = None) -> RelayDetail:
-        """Return a relay with its backlog per shard, and up to `keys` partition keys that refused events hold. Raises
+        """Return a relay with its backlog per shard, and up to `keys` partition keys held by refused events. Raises
         RelayNotFound.
         """
         positive(keys, "keys")
@@ -262,7 +262,7 @@ class Relays(Answering):
         failure: RelayFailure | None = None,
         works_again: bool = False,
     ) -> bool:
-        """Record the broker's answers in one transaction: delete confirmed messages, and turn refused ones into dead
+        """Record what the broker answered, in one transaction: delete confirmed messages, and turn refused ones into dead
         letters. Returns False, and writes nothing, if the lease is lost.
 
         `refused` maps the id of a message to the broker's reason, and `options` are the options of the dead letters.

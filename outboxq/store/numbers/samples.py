@@ -179,7 +179,7 @@ _queue = sa.bindparam("queue", type_=sa.Text, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write the rows of one sample, which was taken now."""
+    """Write the rows of one sample, taken just now."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c

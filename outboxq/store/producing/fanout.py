@@ -177,7 +177,7 @@ def check_subscription(subscription: Subscription) -> None:
     check_pattern(subscription.topic)
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if subscription.parameter is not None and not str(subscription.parameter).isidentifier():
-        raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
+        raise InvalidArgument(f"parameter= of {name} must name one of the parameters of its task")
     for key, value in (("task_name", subscription.task_name), ("topic", subscription.topic)):
         if not is_name(value):
             raise bad_name(key, name, value)

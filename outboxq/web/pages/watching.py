@@ -292,7 +292,7 @@ def relays(request: PageRequest) -> View:
 
 
 def relay(request: PageRequest) -> View:
-    """Show a relay with its backlog, its shards, and the keys that refused events hold. Raises NotFound."""
+    """Show a relay with its backlog, its shards, and the keys held by refused events. Raises NotFound."""
     name = request.query.get("name", "")
     try:
         detail = request.store.relays.show(name)
