@@ -262,8 +262,8 @@ class Relays(Answering):
         failure: RelayFailure | None = None,
         works_again: bool = False,
     ) -> bool:
-        """Record what the broker answered, in one transaction: delete confirmed messages, and turn refused ones into dead
-        letters. Returns False, and writes nothing, if the lease is lost.
+        """Record what the broker answered, in one transaction: delete confirmed messages, and turn refused ones into
+        dead letters. Returns False, and writes nothing, if the lease is lost.
 
         `refused` maps the id of a message to the broker's reason, and `options` are the options of the dead letters.
         """
