@@ -26,7 +26,7 @@ CHARTS = (
     "sqlite.pickup.p50",
 )
 HEADS = {RAW: "hand-written SQL"}
-HEAD = "| outboxq is so many times as fast as |"
+HEAD = "| outboxq is … times as fast as |"
 TABLE = re.compile(rf"^{re.escape(HEAD)}.*\n(\|.*\n)*", re.MULTILINE)
 
 

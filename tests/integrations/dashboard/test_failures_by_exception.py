@@ -86,4 +86,4 @@ def test_no_group_is_cut_before_it_is_joined(reader, failed, monkeypatch):
 
 
 def test_other_groups_are_refused(reader, failed):
-    assert "Cannot group by 'queue': write exception, or leave it out." in reader.words("/failures", by="queue")
+    assert "Cannot group by 'queue': use exception, or leave `by` out." in reader.words("/failures", by="queue")

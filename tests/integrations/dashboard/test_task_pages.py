@@ -381,5 +381,5 @@ def test_the_slowest_tasks_come_first_on_request(stage):
     assert sorted(listed) == sorted(f"/tasks/{one}" for one in (quick, long))
     assert "Ran" in page.text
     assert page.follow("longest wait").path == "/tasks?sort=wait"
-    assert "Cannot sort by 'size': write duration, wait." in stage.visitor.go("/tasks?sort=size").text
+    assert "Cannot sort by 'size': choose one of duration, wait." in stage.visitor.go("/tasks?sort=size").text
     assert "A waiting task has no duration" in stage.visitor.go("/tasks?sort=wait&state=due").text
