@@ -689,7 +689,7 @@ def test_the_command_says_what_it_makes(postgresql, capsys):
         return out.out, out.err
 
     told, sentence = run("partition", "--every", "day", "--ahead", "2", "--dry-run")
-    assert sentence == "8 tables would be made\n"
+    assert sentence == "8 tables would be created\n"
     assert TimePartitions(postgresql.store).layout() is None
     made, sentence = run("partition", "--every", "day", "--ahead", "2", "--yes")
     assert (made, sentence) == (told, "8 tables were created\n")
