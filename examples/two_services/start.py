@@ -33,7 +33,7 @@ def run_rabbitmq():
     files = {"RABBITMQ_PID_FILE": str(home / "pid"), "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins")}
     names = {"RABBITMQ_NODENAME": "two_services@localhost", "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1"}
     environment = os.environ | places | files | names | {"ERL_EPMD_ADDRESS": "127.0.0.1"}
-    if not listens(4369):  # Erlang would start it, and leave it behind
+    if not listens(4369):  # Erlang would start it, and leave it running
         started.append(subprocess.Popen(["epmd"], env=environment, start_new_session=True))
     with (home / "output.log").open("wb") as log:
         started.append(subprocess.Popen([server], env=environment, stdout=log, stderr=log, start_new_session=True))

@@ -314,11 +314,9 @@ class _Consumer:
         return self._link.do(self._fetch(limit, deadline), deadline + _CLOSE_TIMEOUT)
 
     async def _fetch(self, limit: int, deadline: float) -> list[Message]:
-        import nats.errors
-
         try:
             found = await self._subscription.fetch(limit, timeout=max(0.01, deadline - time.monotonic()))
-        except nats.errors.TimeoutError:
+        except TimeoutError:  # of the library, or of asyncio if the deadline passes in a later step
             return []
         return [_message(one) for one in found]
 

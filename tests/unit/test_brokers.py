@@ -460,6 +460,18 @@ def test_a_name_of_a_header_that_nats_cannot_take_is_a_refusal(fake_nats: list[N
     assert fake_nats == []
 
 
+def test_a_deadline_that_passes_in_any_step_of_a_request_to_nats_is_no_error() -> None:
+    """Only one of the steps raises the library's own TimeoutError."""
+
+    class Subscription:
+        async def fetch(self, *_: Any, **__: Any) -> list[Any]:
+            raise TimeoutError
+
+    consumer = nats_jetstream._Consumer.__new__(nats_jetstream._Consumer)
+    consumer._subscription = Subscription()
+    assert asyncio.run(consumer._fetch(10, 0.0)) == []
+
+
 # An event that two relays publish is not a repetition.
 
 
