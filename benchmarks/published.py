@@ -50,16 +50,19 @@ ROWS = (
 
 
 def publish(run: Path, root: Path = ROOT) -> None:
-    """Make this run the one that is shown."""
+    """Make this run the one that is shown. Raises ValueError, and writes nothing, if README.md has no such table."""
     folder, readme = root / FOLDER, root / "README.md"
     results = Results.read(run)
+    text, found = TABLE.subn(table(results), readme.read_text())
+    if found != 1:
+        raise ValueError(f"README.md must have one table that begins with {HEAD!r}, not {found}")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
     charts.write(results, folder, CHARTS)
     if run.resolve() != (folder / RUN).resolve():
         shutil.copyfile(run, folder / RUN)
-    readme.write_text(TABLE.sub(table(results), readme.read_text()))
+    readme.write_text(text)
 
 
 def table(results: Results) -> str:

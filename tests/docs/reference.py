@@ -39,7 +39,7 @@ THEIR_PLACE = (
     "Import exceptions that are marked with `*` from `outboxq.errors`, and the others from `outboxq`."
 )
 MORE_CODES = {
-    "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription with this name",
+    "EXIT_NOT_FOUND": "the task, queue, schedule or subscription does not exist",
     "EXIT_LOCKED": "another session keeps a table, a row or the SQLite file locked; the message says which",
 }
 OF_THE_PROGRAM = {

@@ -116,3 +116,11 @@ def test_what_is_published_is_what_the_program_makes_of_the_run_beside_it(tmp_pa
     page = (ROOT / "docs/explanation/benchmarks.md").read_text()
     shown = [path.name for path in FOLDER.glob("*.svg") if f"(benchmark/{path.name})" not in page]
     assert shown == [], "a chart that no page shows"
+
+
+@pytest.mark.parametrize("text", ["# outboxq\n", f"{published.HEAD} A |\n\n" * 2], ids=["none", "two"])
+def test_a_readme_without_exactly_one_table_is_refused_and_nothing_is_written(tmp_path, text):
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(ValueError, match="must have one table"):
+        published.publish(FOLDER / published.RUN, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
