@@ -42,7 +42,7 @@ from .model.relays import task_of
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import Answering, naming_options, without_session
 from .model.uuid7 import family
-from .model.wording import plural
+from .model.wording import listed, plural
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
 from .store import Store, in_the_store
@@ -419,7 +419,7 @@ class MissedEvents:
                 "stored yet; run %s before you emit, or call sync_subscriptions()",
                 topic,
                 plural(len(missing), "the task", "the tasks"),
-                ", ".join(map(repr, sorted(missing))),
+                listed(map(repr, sorted(missing))),
                 plural(len(missing), "subscription is", "subscriptions are"),
                 store.upgrade_command,
             )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
 
+MOST_LISTED = 3
+"""Maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
 """The maximum number of characters that a page shows of a string."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -16,6 +18,13 @@ def plural(number: int, one: str, many: str = "") -> str:
     not simply add an s.
     """
     return one if number == 1 else many or f"{one}s"
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return a list of the first words, with the number of those left out."""
+    several = list(words)
+    more = len(several) - MOST_LISTED
+    return ", ".join(several[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def grouped(number: int) -> str:

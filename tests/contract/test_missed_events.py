@@ -53,3 +53,11 @@ def test_stored_subscribers_get_the_event_without_a_warning(outbox: Outbox, capl
 def test_a_keyed_emit_warns_too(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     outbox.emit("order.paid", 1, using=outbox, idempotency_key="7")
     assert "but the tasks 'relay.orders', 'shop.count', which" in warned(caplog)[0]
+
+
+def test_a_warning_names_a_few_of_many_subscribers(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(1_200):
+        outbox.task(lambda _: None, name=f"shop.t{number:04}", subscribe="bill.paid")
+    outbox.emit("bill.paid", 1, using=outbox)
+    [sentence] = warned(caplog)
+    assert "but the tasks 'shop.t0000', 'shop.t0001', 'shop.t0002' and 1,197 more, which" in sentence

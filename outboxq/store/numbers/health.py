@@ -14,7 +14,7 @@ from typing import Any
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
 from ...model.relays import task_of
-from ...model.wording import plural, size
+from ...model.wording import MOST_LISTED, listed, plural, size
 from ...model.workers import sources_of
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letter_groups import DeadLetterGroup
@@ -38,8 +38,6 @@ transactions.
 _LONG_AGO = timedelta(minutes=10)
 """The age from which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
-_NAMED = 3
-"""Maximum number of queues, schedules, batches or keys that a sentence names."""
 _PRUNED_WITHIN = timedelta(days=32)
 """The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
 
@@ -65,15 +63,15 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if len(found) == 1:
         sentence = f"no live worker serves the queue {found[0].queue!r}, which has {waiting}"
     else:
-        named = _listed(f"{one.queue!r} ({one.due:,})" if one.due else f"{one.queue!r} (delayed)" for one in found)
+        named = listed(f"{one.queue!r} ({one.due:,})" if one.due else f"{one.queue!r} (delayed)" for one in found)
         sentence = f"no live worker serves {len(found)} queues, which have {waiting}: {named}"
-    served = [word for one in found for word in ("-q", one.queue)] if len(found) <= _NAMED else []
+    served = [word for one in found for word in ("-q", one.queue)] if len(found) <= MOST_LISTED else []
     start = Cure("start a worker", ("worker", *served))
     if paused := [one for one in found if one.paused]:
         if len(found) == 1:
             sentence += f"; the queue has also been paused for {_paused_for(facts, paused[0])}"
         else:
-            named = _listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in paused)
+            named = listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in paused)
             sentence += f"; {len(paused)} of them {plural(len(paused), 'is', 'are')} also paused: {named}"
     yield _of_queues(Rule.NO_WORKER, found, sentence, start, *_resumes(paused, of=len(found)), tasks=tasks)
 
@@ -98,7 +96,9 @@ def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         return
     names = sorted({each.task_name for one in found for each in one.unknown})
     modules = plural(len(names), "its module", "their modules")
-    sentence = f"no live worker on {_places(found)} knows {_listed(map(repr, names))}; import {modules} where the worker starts"
+    sentence = (
+        f"no live worker on {_places(found)} knows {listed(map(repr, names))}; import {modules} where the worker starts"
+    )
     # The number of waiting tasks with these names is not known; there is at least one for each name.
     yield _of_queues(Rule.UNKNOWN_TASK, found, sentence, tasks=len(names))
 
@@ -138,7 +138,7 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         sentence = f"{some} in the queue {first!r} failed permanently in the last {within}"
         cure = Cure("see why", ("failed", "list", "-q", first))
     else:
-        named = _listed(f"{number:,} in {queue!r}" for number, queue in found)
+        named = listed(f"{number:,} in {queue!r}" for number, queue in found)
         sentence = f"{some} failed permanently in the last {within}: {named}"
         cure = Cure("see why", ("failed", "summary"))
     times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
@@ -190,7 +190,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if not rows or limits.retried is None:
         return
     number, within = sum(row["number"] for row in rows), _period(STORM_WITHIN)
-    named = _listed(_storm(row) for row in rows)
+    named = listed(_storm(row) for row in rows)
     sentence = f"{_number(number, 'attempt')} failed in the last {within} and will be repeated: {named}"
     queue = rows[0]["name"]
     see = Cure("see them", ("task", "list", "--status", "retrying", "-q", queue))
@@ -229,7 +229,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             if paused:
                 sentence += f"; the queue has been paused for {_paused_for(facts, found[0])}"
         else:
-            named = _listed(
+            named = listed(
                 f"{one.queue!r} ({_number(one.due, 'task', at_least=one.due_at_least)}, {span_of(_due_for(one))})"
                 for one in found
             )
@@ -238,7 +238,9 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
                 f"tasks in {len(found)} {'paused ' if paused else ''}queues have been due for up to {longest}: {named}"
             )
             if not paused:
-                parts = tuple(Part(sentence=_due(facts, one), cures=_look(facts, one.queue)) for one in found[:_NAMED])
+                parts = tuple(
+                    Part(sentence=_due(facts, one), cures=_look(facts, one.queue)) for one in found[:MOST_LISTED]
+                )
         tasks = sum(one.due for one in found)
         yield replace(_of_queues(Rule.OLDEST, found, sentence, *cures, tasks=tasks), parts=parts)
 
@@ -282,7 +284,7 @@ def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if len(found) == 1:
         sentence = f"the queue {found[0].queue!r} has been paused for {_paused_for(facts, found[0])}"
     else:
-        named = _listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in found)
+        named = listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in found)
         sentence = f"{len(found)} queues are paused: {named}"
     # Someone paused the queues on purpose, so their tasks do not count.
     yield _of_queues(Rule.QUEUE_PAUSED, found, sentence, *_resumes(found), tasks=0)
@@ -298,7 +300,7 @@ def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
     """Return the cures for these paused queues. `of` is the number of queues that the sentence is about."""
     if len(found) == of == 1:
         return (Cure("resume it", ("queue", "resume", found[0].queue)),)
-    return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:_NAMED])
+    return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:MOST_LISTED])
 
 
 def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -318,7 +320,7 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if len(found) == 1:
         who = f"the worker {found[0].label} fell silent {span_of(facts.age(found[0].since))} ago with {counted}"
     else:
-        named = _listed(f"{one.label} ({one.tasks:,})" for one in found)
+        named = listed(f"{one.label} ({one.tasks:,})" for one in found)
         who = f"{len(found)} workers fell silent with {counted}: {named}"
     if not held:
         then = plural(tasks, "another worker has taken it back", "other workers have taken them back")
@@ -345,7 +347,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     overdue = sorted(facts.rows("overdue"), key=_oldest_first) if limits.schedule_overdue is not None else []
     if overdue:
         names, since = [row["name"] for row in overdue], facts.age(overdue[0]["at"])
-        which = f"schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({_listed(map(repr, names))})"
+        which = f"schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({listed(map(repr, names))})"
         sentence = f"no tick of {which} has become a task in the last {span_of(since)}: no live worker is turning ticks into tasks"
         yield Problem(
             rule=Rule.SCHEDULE_OVERDUE,
@@ -359,7 +361,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if ahead:
         names = [row["name"] for row in ahead]
         which = (
-            f"the schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({_listed(map(repr, names))})"
+            f"the schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({listed(map(repr, names))})"
         )
         sentence = (
             f"a clock that was running fast has planted ticks of {which} for the next "
@@ -462,11 +464,11 @@ def _old(snapshots: Iterable[HeldSnapshot], limit: timedelta) -> list[HeldSnapsh
 
 def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Problem:
     first, dead = old[0], [one for one in sorted(tables, key=lambda one: -one.dead_rows) if one.dead_rows]
-    kept = _listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
+    kept = listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
     now = f" (dead rows: {kept})" if kept else ""
     sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since can be vacuumed{now}; {first.remedy}"
     parts = tuple(
-        Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + _NAMED]
+        Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + MOST_LISTED]
     )
     return Problem(
         rule=Rule.OLD_SNAPSHOT,
@@ -492,7 +494,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     if not full:
         return
     full.sort(key=lambda one: -one.dead_rows)
-    counted = _listed(f"{one.name} has {one.dead_rows:,} dead rows but only {one.rows:,} live rows" for one in full)
+    counted = listed(f"{one.name} has {one.dead_rows:,} dead rows but only {one.rows:,} live rows" for one in full)
     names = ", ".join(one.name for one in full)
     if all(one.autovacuum for one in full):
         last = full[0].last_vacuumed_at
@@ -586,14 +588,7 @@ def _places(found: Sequence[Statistics]) -> str:
 def _places_of(queues: Sequence[str]) -> str:
     if len(queues) == 1:
         return f"the queue {queues[0]!r}"
-    return f"the queues {_listed(map(repr, queues))}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    """Return a list of the first words, with the number of those left out."""
-    several = list(words)
-    more = len(several) - _NAMED
-    return ", ".join(several[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"the queues {listed(map(repr, queues))}"
 
 
 def _number(number: int, noun: str, *, at_least: bool = False) -> str:
