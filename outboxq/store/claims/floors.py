@@ -95,9 +95,8 @@ class Floors:
             claims.are_expected = False
             claims.turns.took(seconds)
         elif taken and not is_full and claims.turns.is_due:
-            claims.are_expected = (
-                True  # unless a look from the front comes first: the tasks found must not wait for either
-            )
+            # Unless a look from the front comes first. The tasks that were found must not wait for either.
+            claims.are_expected = True
         claims.were_full = is_full
         if taken and not taken[0]["crowded"]:
             self._since.clear()
@@ -139,7 +138,7 @@ class Floors:
 
     def _forget(self, limited: str) -> None:
         self._limited.pop(limited, None)
-        for pair in [pair for pair in self._since if pair[0] == limited]:
+        for pair in [pair for pair in list(self._since) if pair[0] == limited]:
             del self._since[pair]
 
     def _move(self, rows: Sequence[Row], limited: str | None, *, is_full: bool) -> None:
@@ -157,14 +156,14 @@ class Floors:
                 self._limited.pop(row["queue"], None)  # its limits were removed
         while len(self._since) > _MOST:
             del self._since[next(iter(self._since))]
-        for pair, since in self._since.items():
+        for pair, since in list(self._since.items()):
             if (pair[0] in self._limited) if limited is None else (pair[0] != limited):
                 continue
             self._since[pair] = min(since, latest) if is_full else latest
 
 
 class _Claims:
-    """The claims from the front of all queues without limits, or of one limited queue."""
+    """The state of the claims from all queues without limits, or from one limited queue."""
 
     def __init__(self) -> None:
         self.turns = Turns()
