@@ -226,7 +226,7 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
 
 @click.group(cls=Group)
 def subscription() -> None:
-    """List or remove the subscriptions of tasks to topics."""
+    """List or remove tasks' subscriptions to topics."""
 
 
 @subscription.command("list")

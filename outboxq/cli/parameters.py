@@ -256,4 +256,4 @@ def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = Non
                 f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, Waiting, UUID)) else repr(value)}"
             )
     found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
-    return found if limit is None else f"{found}, the oldest {limit} at most"
+    return found if limit is None else f"{found}, at most the oldest {limit}"

@@ -91,7 +91,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
 @span_option("--window", help="Time span of the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
-    """Show counts, rates and durations of each queue.
+    """Show counts, rates and durations for each queue.
 
     The counts are of tasks that are due, delayed, waiting for a retry or running, and of dead letters. Each count stops
     at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are based
@@ -390,12 +390,14 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "PERCENT",
     "--max-retried",
     "retried",
-    "Maximum percentage of a task's attempts in 10 minutes that are repeated. Default: 20.",
+    "Maximum percentage of a task's attempts in the last 10 minutes that fail and are repeated. Default: 20.",
 )
 @_span_limit("--max-lateness", "schedule_overdue", "Maximum lateness of a schedule. Default: 1m.")
-@_span_limit("--max-relay", "relay_late", "Maximum time that an event of a relay to a broker may wait. Default: 5m.")
-@_span_limit("--max-receiver", "receiver_failing", "Maximum time that a receiver may fail. Default: 5m.")
-@_span_limit("--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows. Default: 10m.")
+@_span_limit("--max-relay", "relay_late", "Maximum time that an event may wait for a relay to publish it. Default: 5m.")
+@_span_limit("--max-receiver", "receiver_failing", "Maximum time that a receiver may keep failing. Default: 5m.")
+@_span_limit(
+    "--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows from being vacuumed. Default: 10m."
+)
 @_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
 @_span_limit("--max-history", "history", "Maximum age of the history if it is never deleted. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")

@@ -573,7 +573,7 @@ def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None
     if not parameters or required:
         lack = f"give the others defaults: {', '.join(required)}" if required else "let the function take one"
         raise ConfigurationError(
-            f"{task.name}: a task that subscribes gets the event's payload as its only argument; {lack}"
+            f"{task.name}: a task that subscribes to a topic gets the event's payload as its only argument; {lack}"
         )
     fields = {"task_name": task.name, "parameter": parameters[0].name, **vars(task.options)}
     found = tuple(Subscription(topic=pattern, **fields) for pattern in patterns)

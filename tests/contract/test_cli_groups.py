@@ -148,7 +148,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
         assert [UUID(one.split()[0]) for one in json.loads(dry.stdout)["first"]] == ids[:count]
     assert [one.id for one in database.store.dead_letters.oldest(limit=4)] == ids[:4]
     said = outboxq(database, "failed", "discard", "--all", "--limit", "2", "--dry-run").stdout
-    assert said.startswith("all dead letters, the oldest 2 at most: 2 would be discarded\n")
+    assert said.startswith("all dead letters, at most the oldest 2: 2 would be discarded\n")
     waiting = [str(database.add(database.store, queue="mail").id) for _ in range(3)]
     dry = outboxq(database, "task", "cancel", "-q", "mail", "--limit", "2", "--dry-run", "--json")
     assert [one.split()[0] for one in json.loads(dry.stdout)["first"]] == waiting[:2]

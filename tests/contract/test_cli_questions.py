@@ -53,7 +53,7 @@ CASES = {
     ),
     "discard by filter": Case(
         ("failed", "discard", "--since", "1h", "--limit", "2"),
-        r"dead letters that failed since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, the oldest 2 at most: 2 will be discarded",
+        r"dead letters that failed since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, at most the oldest 2: 2 will be discarded",
         "2 discarded",
     ),
     "discard all": Case(("failed", "discard", "--all"), "all dead letters: 3 will be discarded", "3 discarded"),

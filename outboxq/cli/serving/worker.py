@@ -124,7 +124,7 @@ _worker_options = stacked(
     click.option(
         "--relay/--no-relay",
         default=DEFAULTS.relay,
-        help="Publish the events of relays to brokers, or leave that to `outboxq relay run`.",
+        help="Publish relayed events to brokers, or leave that to `outboxq relay run`.",
     ),
     span_option(
         "--drain-timeout",
