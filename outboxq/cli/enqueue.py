@@ -236,7 +236,7 @@ def subscription() -> None:
 def list_(store: Store, topic: str | None, task: str | None) -> None:
     """List the subscriptions, by topic and task.
 
-    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event of the topic.
+    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event with the topic.
     """
     from ..store.claims.workers import takes
 

@@ -93,11 +93,12 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations for each queue.
 
-    The counts are of tasks that are due, delayed, waiting for a retry or running, and of dead letters. Each count stops
-    at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are based
-    on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns, separated by
-    tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints one line. On a
-    terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows fewer columns.
+    The command counts the tasks that are due, delayed, waiting for a retry or running, and the dead letters. Each count
+    stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are
+    based on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns,
+    separated by tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints
+    one line. On a terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows
+    fewer columns.
 
     The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
     receivers.

@@ -78,7 +78,9 @@ class Task(Answering, Generic[P, R]):
     _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse `@outboxq.Task`, which people write by mistake for `@outbox.task`. Copying a task passes no arguments."""
+        """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. Copying a task passes no
+        arguments.
+        """
         if (args or kwargs) and "outbox" not in kwargs:
             cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
             raise InvalidCall(f"outboxq.Task is the class of tasks and not a decorator; {cure}")

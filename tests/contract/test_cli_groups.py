@@ -50,7 +50,7 @@ def test_dead_letters_are_grouped_and_a_group_is_dealt_with_as_one(database):
     listed = outboxq(database, "failed", "list", "--group", group).stdout.splitlines()[1:]
     assert {line.split("\t")[1] for line in listed} == set(map(str, declined))
     dry = outboxq(database, "failed", "discard", "--group", group, "--dry-run").stdout
-    assert f"dead letters of the group '{group}': 3 would be discarded" in dry
+    assert f"dead letters in the group '{group}': 3 would be discarded" in dry
     assert outboxq(database, "failed", "redrive", "--group", group, "--yes").stdout == "3 redriven\n"
     assert [one.id for one in database.store.dead_letters.list()] == [late]
     whole = json.loads(outboxq(database, "failed", "summary", "--json").stdout)

@@ -34,7 +34,7 @@ def test_an_emit_warns_once_of_each_subscriber_that_is_not_stored(
     outbox.emit("order.sent", 2, using=outbox)
     [sentence] = warned(caplog)
     assert sentence == (
-        "an event of the topic 'order.sent' was emitted, but the task 'relay.orders', which this application declares, will never "
+        "an event with the topic 'order.sent' was emitted, but the task 'relay.orders', which this application declares, will never "
         "get it: the subscription is not stored yet; run outboxq upgrade APP before you emit, or call sync_subscriptions()"
     )
     outbox.emit("order.paid", 3, using=outbox)
