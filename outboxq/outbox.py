@@ -416,7 +416,7 @@ class MissedEvents:
         if missing:
             log.warning(
                 "an event with the topic %r was emitted, but %s %s, which this application declares, will never get it: the %s not "
-                "stored yet; run %s before you emit, or call sync_subscriptions()",
+                "stored yet; run %s before you emit events, or call sync_subscriptions()",
                 topic,
                 plural(len(missing), "the task", "the tasks"),
                 listed(map(repr, sorted(missing))),

@@ -402,7 +402,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
 @_span_limit("--max-history", "history", "Maximum age of the history if it is never deleted. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
-@_asks("workers", "no_worker", "Check whether a worker is live for each queue with waiting tasks.")
+@_asks("workers", "no_worker", "Check whether each queue with waiting tasks has a live worker.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
 @_asks("lost-workers", "worker_lost", "Check whether a worker fell silent while it was running tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")

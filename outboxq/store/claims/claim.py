@@ -204,7 +204,7 @@ class _Call:
             except Exception as error:
                 if not found:
                     raise
-                what = "the second part of a claim failed; the tasks of the first part run"
+                what = "the second part of a claim failed; the tasks from the first part run anyway"
                 say(log, logging.WARNING, what, error)
                 return False
         found += rows
