@@ -36,7 +36,7 @@ class UnitOfWork(Protocol):
 
     @property
     def target(self) -> object:
-        """The transaction as `using()` takes it."""
+        """The transaction in the form that `using()` accepts."""
 
     @property
     def connection(self) -> Connection: ...
@@ -75,7 +75,7 @@ class BatchTarget(Protocol):
 
     @property
     def target(self) -> Any:
-        """The transaction in which tasks are added, as `using()` takes it."""
+        """The transaction in which tasks are added, in the form that `using()` accepts."""
 
     def takes_tasks(self) -> bool:
         """Return whether tasks can still be added."""

@@ -226,7 +226,7 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
 
 @click.group(cls=Group)
 def subscription() -> None:
-    """List or remove the subscriptions of tasks to topics."""
+    """List or remove tasks' subscriptions to topics."""
 
 
 @subscription.command("list")
@@ -236,7 +236,7 @@ def subscription() -> None:
 def list_(store: Store, topic: str | None, task: str | None) -> None:
     """List the subscriptions, by topic and task.
 
-    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event of the topic.
+    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event with the topic.
     """
     from ..store.claims.workers import takes
 

@@ -293,7 +293,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:
-    """Enqueue the ticks of the near future.
+    """Enqueue the tasks for upcoming ticks.
 
     Running workers do this automatically. Use the command if you start workers only from time to time, with --burst.
     """

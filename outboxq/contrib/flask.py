@@ -76,7 +76,7 @@ class Outboxq(Outbox):
         enqueue_timeout: timedelta | float = Store.enqueue_timeout,
         source: str | None = None,
     ) -> None:
-        """Create an outbox. If `app` is given, initialise it; see `init_app`.
+        """Create an outbox. If `app` is given, initialize it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
         schema for outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for

@@ -96,7 +96,7 @@ class Scope:
         except ArgumentError:
             raise ConfigurationError(
                 "this scoped_session creates its sessions with a custom function, so a transactional task's session could not be "
-                "recognised; give it a sessionmaker: scoped_session(sessionmaker(engine))"
+                "recognized; give it a sessionmaker: scoped_session(sessionmaker(engine))"
             ) from None
 
     @contextmanager

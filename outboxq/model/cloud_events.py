@@ -132,7 +132,7 @@ def read_event(
 
 
 _TRACE = ("traceparent", "tracestate")
-_WITHOUT = {"id": "a repetition would not be recognised", "type": "its task is unknown"}
+_WITHOUT = {"id": "a repetition would not be recognized", "type": "its task is unknown"}
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 

@@ -448,14 +448,14 @@ class ArrayCodec(Codec):
     def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
         if self.length not in {None, len(value)}:
-            what = f"a {type(value).__name__} of {len(value)} does not fit {self.label}"
+            what = f"a {type(value).__name__} of length {len(value)} does not fit {self.label}"
             raise CodecError(f"{what}: pass {self.length} items")
         return convert_array(value, self._each([item.encode for item in self.items]), limits)
 
     def decode(self, value: Any, limits: Limits) -> object:
         self.expect_json(value)
         if self.length not in {None, len(value)}:
-            raise CodecError(f"an array of {len(value)} is stored where {self.label} is expected: {_CHANGED}")
+            raise CodecError(f"an array of length {len(value)} is stored where {self.label} is expected: {_CHANGED}")
         found = convert_array(value, self._each([item.decode for item in self.items]), limits)
         try:
             return self.build(found)

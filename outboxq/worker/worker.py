@@ -55,7 +55,7 @@ _END_TIMEOUT = 5.0
 
 
 class Worker(Answering):
-    """Runs the tasks of an outbox until it is told to stop.
+    """Runs an outbox's tasks until it is told to stop.
 
     Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died.
     While a handler runs, the worker does not keep a transaction or a connection open for it, unless the task is
@@ -131,7 +131,7 @@ class Worker(Answering):
         """
         if not burst and not in_main_thread():
             raise ConfigurationError(
-                "run() stops at signals, which only the main thread receives; run the worker in the main thread of a separate "
+                "run() is stopped by signals, which only the main thread receives; run the worker in the main thread of a separate "
                 "process, such as `outboxq worker APP`; in this thread, call start() and later stop(), or in a test run(burst=True) or the "
                 "harness's drain()"
             )
@@ -413,7 +413,7 @@ class Worker(Answering):
         """Stop the worker, because the handler in this thread is not stopping, and only the exit of the process can end
         it.
         """
-        text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets the others finish"
+        text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets its other handlers finish"
         log.error(text, active.claim, extra=fields_of(active.claim))
         self._ending.has_killed = True
         self._parts.pool.give_up(thread)

@@ -523,7 +523,7 @@ class Streams:
     ("found", "outcome"),
     [
         (NotFoundError(), Refused("no stream has the subject 's'")),
-        ("ORDERS", Unsure("the stream 'ORDERS' does not answer at the moment")),
+        ("ORDERS", Unsure("the stream 'ORDERS' is not answering at the moment")),
         (TimeoutError("late"), Unsure("TimeoutError: late")),
     ],
 )

@@ -124,7 +124,7 @@ _worker_options = stacked(
     click.option(
         "--relay/--no-relay",
         default=DEFAULTS.relay,
-        help="Publish the events of relays to brokers, or leave that to `outboxq relay run`.",
+        help="Publish relayed events to brokers, or leave that to `outboxq relay run`.",
     ),
     span_option(
         "--drain-timeout",
@@ -225,7 +225,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
         fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
-        raise click.UsageError("--database-url names the same database twice; name each database once")
+        raise click.UsageError("--database-url names the same database twice; name each database only once")
     own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
     databases = [_environment(url) for url in urls]
     upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
@@ -264,9 +264,11 @@ def serve(
     if reload and (several or burst):
         raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
-        raise click.UsageError("--burst with --max-tasks works with one process only: several would leave tasks behind")
+        raise click.UsageError(
+            "--burst with --max-tasks works only with one process: several processes would leave tasks behind"
+        )
     if len(databases) > 1 and options["listen_url"] is not None:
-        raise click.UsageError("--listen-url works with one database only: each database has its own address")
+        raise click.UsageError("--listen-url works only with one database: each database has its own address")
     if live and log_format is LogFormat.JSON:
         raise click.UsageError("--live cannot be combined with --log-format json")
     if live is None:

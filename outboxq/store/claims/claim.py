@@ -1,4 +1,4 @@
-"""Claim tasks: first tasks without a key; then, taking turns, tasks with a key and tasks of limited queues."""
+"""Claim tasks: first tasks without a key; then, taking turns, tasks with a key and tasks in limited queues."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class Claiming(Transactions):
     ) -> list[Claim]:
         """Claim up to `limit` due tasks, in order of priority, then due time, then entry id.
 
-        At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
-        without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
-        instead. The call never waits for another worker's claim. Raises InvalidArgument.
+        At most one task with each partition key runs at a time. Keys take turns, and tasks with a key take turns with
+        tasks without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task
+        is Cancelled instead. The call never waits for another worker's claim. Raises InvalidArgument.
 
         If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as one
         that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to read. On
@@ -110,9 +110,9 @@ class Claiming(Transactions):
         full. If a claim finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may come last
         for up to ten seconds.
 
-        `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or patterns
-        (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's last
-        claims; None means the store's own.
+        `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
+        patterns (``order.*``); None means all tasks. `lease` replaces the tasks' own leases. `cursor` holds the hints
+        from the claimer's last claims; None means the store's own cursor.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
         recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
@@ -205,7 +205,7 @@ class _Call:
             except Exception as error:
                 if not found:
                     raise
-                what = "the second part of a claim failed; the tasks of the first part run"
+                what = "the second part of a claim failed; the tasks from the first part run anyway"
                 say(log, logging.WARNING, what, error)
                 return False
         found += rows

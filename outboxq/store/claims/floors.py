@@ -1,4 +1,5 @@
-"""Due times up to which a claimer has taken all tasks, so that its next claims and looks do not read the dead entries before them.
+"""The due times up to which a claimer has taken all tasks. Its next claims and looks begin there, and do not read the
+dead entries before them.
 
 Deleted entries stay in the index while a long transaction elsewhere keeps them from being vacuumed. With 100,000 of them, a
 claim that reads them takes 500 times as long.

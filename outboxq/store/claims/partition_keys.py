@@ -1,4 +1,4 @@
-"""Claim tasks with a partition key: one task of a key runs at a time, in the key's order, and the keys take turns.
+"""Claim tasks with a partition key: one task per key runs at a time, in the key's order, and the keys take turns.
 
 A claim is two statements in one transaction:
 

@@ -1,4 +1,4 @@
-"""Emit events, and keep the subscriptions of tasks."""
+"""Emit events, and keep tasks' subscriptions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Subscriptions(Answering):
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Replace all subscriptions of the tasks that `subscriptions` name, and of `tasks`, with `subscriptions`.
+        """Replace all subscriptions of `tasks`, and of the tasks named in `subscriptions`, with `subscriptions`.
 
         Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker can call this
         when it starts. Raises InvalidArgument.

@@ -45,7 +45,9 @@ _LATEST = 1.0
 
 @dataclass(eq=False, repr=False)
 class PostgresDistributor(DistributorSettings):
-    """Wakes when a task is committed, when the next task is due, and at the latest after the polling interval."""
+    """A distributor for PostgreSQL. It wakes when a task is committed, when the next task is due, and at the latest
+    after the polling interval.
+    """
 
     def __post_init__(self) -> None:
         from .listener import Listener  # imported here because it imports psycopg

@@ -96,7 +96,7 @@ class UnknownTasks:
         except Exception as error:  # noqa: BLE001
             # It is better to release them too early than to keep them until their leases expire, because an expired
             # lease would count as a worker's death.
-            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} released before"
+            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task')} had been released before"
             say(log, logging.ERROR, what, error)
             return {}
 
