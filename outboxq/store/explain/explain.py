@@ -453,7 +453,7 @@ def waiting(g: Grammar) -> sa.Select[Any]:
 
 
 def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
-    """Select the settings of queues, and the number of running tasks of each queue that limits it."""
+    """Select queues' settings, and the number of running tasks in each queue that limits this number."""
     mine, lease = queue_settings.c, task_leases.c
     running = (
         sa.select(sa.func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)

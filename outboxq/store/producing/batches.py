@@ -364,7 +364,7 @@ def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int
 
 def _check(batch: NewBatch) -> None:
     if not is_batch(batch.id):
-        raise InvalidArgument("the id of a batch must come from new_batch_id()")
+        raise InvalidArgument("a batch id must come from new_batch_id()")
     if batch.name is not None and not is_name(batch.name):
         raise bad_name("name", "a batch")
     for number, task in enumerate(batch.then, start=1):
