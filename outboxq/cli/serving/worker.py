@@ -133,7 +133,7 @@ _worker_options = stacked(
     ),
     span_option(
         "--timeout-grace",
-        help="Time from a handler's timeout until its process is killed, with timeout_action=kill.",
+        help='Time from a handler\'s timeout until its process is killed, with timeout_action="kill".',
         default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
     ),
     click.option(
