@@ -265,7 +265,7 @@ class Gauges:
 
 
 def next_ticks(store: Store) -> dict[str, float]:
-    """Return the Unix time of the next tick of each schedule that is not paused and has one.
+    """Return the Unix time of each schedule's next tick, leaving out schedules that are paused or have no next tick.
 
     If no worker has planted ticks in time, this is the first tick that has not been planted.
     """

@@ -1,6 +1,4 @@
-"""Runs the steps of handlers. Each result is written under the task's lease, and is read when the task is claimed
-again.
-"""
+"""Runs handlers' steps. Each result is written under the task's lease, and is read when the task is claimed again."""
 
 from __future__ import annotations
 

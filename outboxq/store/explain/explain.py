@@ -192,7 +192,7 @@ def explain_due(
 
 
 def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = None) -> Mapping[UUID, Progress]:
-    """Return the progress that the running tasks among these had reported at their last heartbeats."""
+    """Return the progress of the running tasks among these, as of their last heartbeats."""
     wanted = {identifier(one) for one in task_ids}
     if not wanted:
         return {}
