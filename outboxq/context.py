@@ -467,7 +467,9 @@ class TaskContext(Answering):
         if self.has_ended:
             raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
         if self.step_runner is None:
-            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, but this context has no worker")
+            raise StepRefused(
+                f"ctx.{method}() needs the worker that is running the task, but this context has no worker"
+            )
         return self.step_runner
 
     def _joined(self) -> UnitOfWork:

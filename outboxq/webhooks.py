@@ -84,7 +84,7 @@ class Webhook:
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ConfigurationError(
-                f"the URL of {self} contains a user or a password; remove them, because the signature proves the sender"
+                f"the URL of {self} contains a user name or a password; remove them, because the signature proves the sender"
             )
         if parts.scheme == "http" and not self.allow_http:
             raise ConfigurationError(f"the URL of {self} is not encrypted; use https, or set allow_http=True")

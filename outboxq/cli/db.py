@@ -56,7 +56,7 @@ def db() -> None:
 
 
 @db.command()
-@click.option("--check", is_flag=True, help="Exit with code 4 unless the tables have the revision of this release.")
+@click.option("--check", is_flag=True, help="Exit with code 4 unless the tables have this release's revision.")
 @database_options
 @any_schema
 def current(store: Store, *, check: bool) -> None:
@@ -104,7 +104,7 @@ def history(store: Store) -> None:
     "start",
     cls=Once,
     metavar="REVISION",
-    help="Revision to upgrade from. Default: the current revision of the tables.",
+    help="Revision to upgrade from. Default: the tables' current revision.",
 )
 @click.option(
     "--to", "end", cls=Once, default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to."

@@ -81,7 +81,7 @@ def _read_moment(text: str) -> timedelta | datetime:
 
 
 def _read_task_id(text: str) -> str:
-    """Return the hex digits of an id or of the beginning of an id, for `Store.find`."""
+    """Return the hex digits of an id or of its beginning, for `Store.find`."""
     from ..store.tasks.tasks import digits_of
 
     try:

@@ -88,7 +88,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default="queue",
     help="One line for each queue, or for each task name. Default: queue.",
 )
-@span_option("--window", help="Time span of the rates and durations, e.g. 10m or 7d.", default="1h")
+@span_option("--window", help="Time span for the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations for each queue.
@@ -385,7 +385,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @click.command()
 @_span_limit("--max-age", "oldest", "Maximum time that a task may have been due. Default: 5m.")
 @_number_limit("--max-failed", "failed", "Maximum number of new dead letters. Default: 0.")
-@click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
+@click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span for --max-failed. Default: 1h.")
 @_limit(
     _read_number,
     "PERCENT",
@@ -411,7 +411,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
 @_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
 @click.option(
-    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Report only problems of this queue. May be repeated."
+    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Report only problems with this queue. May be repeated."
 )
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:

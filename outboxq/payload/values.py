@@ -488,7 +488,7 @@ class MappingCodec(Codec):
         if self.key.plain and not isinstance(key, str):
             name = type(key).__name__
             remedy = f", or annotate the keys as {name}" if isinstance(key, Textual | enum.Enum) else ""
-            raise CodecError(f"a key is {name}, and {self.label} has strings as keys: convert it{remedy}")
+            raise CodecError(f"a key is {name}, but {self.label} needs string keys: convert it{remedy}")
         return self.key.encode(key, limits)
 
 

@@ -587,7 +587,7 @@ def test_a_sequence_may_be_given_as_a_tuple_and_a_set_as_a_frozenset() -> None:
         (list[str], SECRET, "str does not fit"),
         (set[int], [1, 1], "list does not fit"),
         (tuple[int, int], (1, 2, 3), r"a tuple of length 3 does not fit tuple\[int, int\]: pass 2 items"),
-        (dict[str, int], {1: 1}, r"a key is int, and dict\[str, int\] has strings as keys: convert it"),
+        (dict[str, int], {1: 1}, r"a key is int, but dict\[str, int\] needs string keys: convert it"),
         (dict[str, int], {ONE: 1}, "convert it, or annotate the keys as UUID"),
         (dict[int, int], {1: 1}, "a key is int"),
         (dict[str, UUID], {"a": SECRET}, r"it\.a: str does not fit UUID"),

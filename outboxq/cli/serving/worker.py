@@ -107,7 +107,7 @@ _worker_options = stacked(
         help="Run only tasks for events whose topic matches, such as order.*. May be repeated. Default: all tasks.",
     ),
     number_option("-c", "--concurrency", help="Number of handler threads.", default=DEFAULTS.concurrency),
-    number_option("--prefetch", help="Number of tasks to claim ahead. Default: enough for 50 ms.", least=0),
+    number_option("--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms.", least=0),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
@@ -133,7 +133,7 @@ _worker_options = stacked(
     ),
     span_option(
         "--timeout-grace",
-        help='Time from the timeout of a handler with timeout_action="kill" until its process is killed.',
+        help='Time from a handler\'s timeout until its process is killed, with timeout_action="kill".',
         default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
     ),
     click.option(

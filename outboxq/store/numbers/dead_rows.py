@@ -1,5 +1,5 @@
 """Find what keeps the database from reusing the space of dead rows: old snapshots, and tables that are not vacuumed. On
-SQLite, a reader likewise keeps the log next to the file from being shortened.
+SQLite, a reader likewise keeps the log next to the file from shrinking.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class Queues(Answering):
     ) -> QueueSettings:
         """Change settings. If `create` is None, the change cannot create a queue."""
         if not queue:
-            raise InvalidArgument("the name of a queue must not be empty")
+            raise InvalidArgument("a queue name must not be empty")
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:

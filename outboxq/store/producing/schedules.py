@@ -520,7 +520,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
     """Raise InvalidArgument for a schedule that cannot be stored or whose ticks cannot become tasks."""
     if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
         raise InvalidArgument(
-            f"the name of a schedule must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
+            f"a schedule name must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
             f"{str(schedule.name)[:LONGEST_NAME]!r}"
         )
     name = f"the schedule {schedule.name!r}"

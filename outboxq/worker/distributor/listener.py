@@ -46,7 +46,7 @@ class NotificationsBlocked(Exception):
 
 
 class TriggerMissing(Exception):
-    """The database has no outbox, or no trigger that notifies."""
+    """The database has no outbox, or no trigger that sends notifications."""
 
 
 @dataclass(eq=False, repr=False)

@@ -122,7 +122,7 @@ class UnknownTasks:
             count = self._unlogged.pop(name)
             log.warning(
                 "this worker does not know the task %r and released it (%d since the last such warning); import its "
-                "module where the worker starts (in Flask, the configuration lists the modules of tasks), or use a separate queue for the task",
+                "module where the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task",
                 name,
                 count,
                 extra={"task": name, "outcome": OUTCOMES[EventType.RELEASED]},
