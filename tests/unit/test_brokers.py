@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no server": (lambda: NatsJetStream(servers=[]), "NatsJetStream needs a URL such as nats://"),
     "no brokers": (lambda: Kafka(servers=" "), "Kafka needs servers"),
     "a password": (lambda: Kafka(servers=f"me:{SECRET}@h"), "Kafka needs servers"),
-    "own options": (lambda: Kafka(servers="h", options={"acks": 0}), "options of .* cannot set acks"),
+    "own options": (lambda: Kafka(servers="h", options={"acks": 0}), "options for .* cannot set acks"),
     "queue_url": (lambda: Sqs(queue_url=""), "queue_url of .* must be a name"),
     "topic_arn": (lambda: Sns(topic_arn="{x}"), "topic_arn of .* must be a name"),
     "no queue": (RabbitMQ(url="amqp://h").connect, "cannot receive from .*; write RabbitMQ"),

@@ -169,7 +169,7 @@ class _Claims:
     def __init__(self) -> None:
         self.turns = Turns()
         self.were_full = self.are_expected = False
-        """Whether the last claim was full, and whether the next one begins at the front in any case."""
+        """`were_full` is True if the last claim was full, and `are_expected` if the next one begins at the front in any case."""
 
 
 class Turns:

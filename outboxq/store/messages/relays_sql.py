@@ -296,8 +296,8 @@ def select_relays(_: Grammar) -> sa.Select[Any]:
 
 
 def select_backlogs(_: Grammar) -> sa.Select[Any]:
-    """Select all relays, each with the count of its messages, the time of the oldest one, and the counts of its dead
-    letters and redriven events. Each count is at most :limit.
+    """Select all relays, each with the count of its messages, the time of the oldest one, and the counts of its
+    dead letters and redriven events. Each count is at most :limit.
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     dead = dead_letters.c
