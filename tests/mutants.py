@@ -2263,6 +2263,12 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
+        "a worker that expects a delayed task ends its own pauses",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._look_at = min(self._look_at, self._turn_at(moment))", "self._look_when_due(moment)"),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
         "deputies do not look",
         "outboxq/worker/distributor/postgresql.py",
         (("self._look_by(now + _DEPUTY_AFTER)", "pass"),),
