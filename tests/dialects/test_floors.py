@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -221,6 +222,45 @@ def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowd
     assert worker.claim() == [task.id], "what a look from the front has found, the next claim finds"
 
 
+def test_a_worker_that_has_taken_no_task_reads_dead_entries_once(postgresql_url):
+    claimer = scale.Claimer(url=postgresql_url)
+    sleeping, floors = claimer.store.sleeping_workers, Floors([("default", 0)])
+    with closing(claimer), claimer.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
+        old.exec_driver_sql("SELECT 1")
+        scale.bury(claimer, 4000, ["default"])
+        horizon = sleeping.horizon()
+        for _ in range(2):
+            claimer.count("front", lambda: sleeping.look(horizon, None))  # planned
+        assert claimer.count("front", lambda: sleeping.look(horizon, None, None, floors)).complete
+        assert not claimer.count("look", lambda: sleeping.look(horizon, None, None, floors)).complete
+    counts = claimer.middle()
+    assert counts["look"][0] < counts["front"][0] / 2, counts
+
+
+def test_a_late_task_is_found_within_the_bound_although_the_worker_has_taken_no_task(crowded, watch):
+    worker = Worker(crowded)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = crowded.store.sleeping_workers
+    assert not sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
+    assert worker.cursor.floors._since
+    task = late(crowded)
+    assert worker.claim() == []
+    assert worker.finds(task, watch)
+
+
+def test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_taken_no_task(crowded, watch):
+    worker = Worker(crowded)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = crowded.store.sleeping_workers
+    with helpers.transaction(crowded) as producer:
+        task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
+        crowded.store.enqueue(task, using=producer)
+        assert not sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
+        producer.commit()
+    assert worker.cursor.floors._since
+    assert worker.claim() == [task.id]
+
+
 def test_a_look_from_the_front_proves_that_nothing_is_due(crowded):
     worker = Worker(crowded).with_floor()
     sleeping = crowded.store.sleeping_workers
@@ -266,6 +306,10 @@ def test_a_burst_ends_only_after_a_claim_from_the_front(crowded, monkeypatch):
 
 def test_there_are_no_floors_while_few_entries_are_dead(untouched):
     worker = Worker(untouched)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = untouched.store.sleeping_workers
+    assert sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).complete
+    assert not worker.cursor.floors._since
     task = untouched.add(untouched.store)
     assert worker.claim() == [task.id]
     assert not worker.cursor.floors._since

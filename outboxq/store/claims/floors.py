@@ -4,7 +4,8 @@ Deleted entries stay in the index while a long transaction elsewhere keeps them 
 claim that reads them takes 500 times as long.
 
 A floor belongs to a (queue, priority) pair. Pairs without a floor are found at once: the index is probed between the known pairs
-(`queue_order.pairs_beyond`). Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
+(`queue_order.pairs_beyond`). A claimer that has taken no task yet has floors for the pairs of the tasks that it knows, once a look has
+found nothing due. Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
 committed more than `_MARGIN` after its due time, its claim was rolled back, its queue was paused, or the clock was set back. So
 claims and looks from the front follow at a bounded rate, and such a task waits for at most `_LONGEST`.
 """
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from ...database.dialects import Row
@@ -35,7 +37,9 @@ _MOST = 64
 class Floors:
     """The floors of one claimer, and the times of its claims and looks from the front."""
 
-    def __init__(self) -> None:
+    def __init__(self, likely: Iterable[tuple[str, int]] = ()) -> None:
+        """`likely` are the pairs of the tasks that the claimer knows."""
+        self._likely = list(islice(likely, _MOST))
         self._since: dict[tuple[str, int], datetime] = {}
         """The floors, the least recently used first. Empty unless there are many dead entries."""
         self._ahead = timedelta(0)
@@ -101,9 +105,9 @@ class Floors:
             if (since := self._since.get(pair)) is not None:
                 self._since[pair] = min(since, row["available_at"])
 
-    def looked(self, *, found: bool, at_front: bool, seconds: float) -> float:
+    def looked(self, *, found: bool, at_front: bool, seconds: float, crowded_at: float | None = None) -> float:
         """Note a look, and return the number of seconds until a look from the front is due; infinity if this one was
-        from the front.
+        from the front. `crowded_at` is the database's time since 1970 in seconds, or None if few entries are dead.
         """
         if not at_front:
             return self._looks.left
@@ -113,6 +117,10 @@ class Floors:
         else:
             self._is_expected = False
             self._claims.took(seconds)
+            if crowded_at is not None and not self._since:
+                # A claimer that has taken no task does not know which pairs have dead entries.
+                self._ahead = timedelta(seconds=crowded_at - time.monotonic())
+                self._since = dict.fromkeys(self._likely, _EPOCH + timedelta(seconds=crowded_at) - _MARGIN)
         return math.inf
 
     def _move(self, rows: Sequence[Row], *, is_full: bool) -> None:

@@ -90,6 +90,7 @@ SELECT
         ) AS DOUBLE PRECISION
     ) AS seconds,
     CAST(EXTRACT(epoch FROM (SELECT clock.now FROM clock)) AS DOUBLE PRECISION) AS now,
+    pg_stat_get_dead_tuples(to_regclass(%(to_regclass_1)s::VARCHAR)) > 2000 AS crowded,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
