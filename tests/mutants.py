@@ -590,13 +590,19 @@ MUTANTS = (
     Mutant(
         "a worker that has taken no task has no floors",
         "outboxq/store/claims/floors.py",
-        (("if crowded_at is not None and not self._since:", "if False:"),),
+        (("self._since or self._likely", "self._since"),),
         ("tests/dialects/test_floors.py::test_a_worker_that_has_taken_no_task_reads_dead_entries_once",),
+    ),
+    Mutant(
+        "a look that finds nothing leaves the floors behind",
+        "outboxq/store/claims/floors.py",
+        (("if crowded_at is not None:", "if crowded_at is not None and not self._since:"),),
+        ("tests/dialects/test_floors.py::test_a_look_from_the_front_that_finds_nothing_moves_the_floors",),
     ),
     Mutant(
         "the floors of a worker that has taken no task begin at its look",
         "outboxq/store/claims/floors.py",
-        (("timedelta(seconds=crowded_at) - _MARGIN)", "timedelta(seconds=crowded_at))"),),
+        (("timedelta(seconds=crowded_at) - _MARGIN", "timedelta(seconds=crowded_at)"),),
         (
             "tests/dialects/test_floors.py::test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_taken_no_task",
         ),

@@ -332,6 +332,18 @@ def test_a_floor_is_never_younger_than_usual_transactions_are_long():
     assert NOW - timedelta(seconds=1) <= floors._since["b", 0] < NOW - timedelta(seconds=0.9)
 
 
+@pytest.mark.parametrize("hours", [1, -1], ids=["up", "down if the clock was set back"])
+def test_a_look_from_the_front_that_finds_nothing_moves_the_floors(hours):
+    floors, later = Floors(), NOW + timedelta(hours=hours)
+    floors.claimed([row("a", NOW - timedelta(hours=2))], at_front=True, is_full=True, seconds=0)
+    before = dict(floors._since)
+    floors.looked(found=True, at_front=True, seconds=0, crowded_at=later.timestamp())
+    floors.looked(found=False, at_front=False, seconds=0, crowded_at=later.timestamp())
+    assert floors._since == before
+    floors.looked(found=False, at_front=True, seconds=0, crowded_at=later.timestamp())
+    assert floors._since == {("a", 0): later - timedelta(seconds=1)}
+
+
 def test_the_floors_used_last_are_kept():
     floors = Floors()
     for number in range(module._MOST + 10):

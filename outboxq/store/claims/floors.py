@@ -117,10 +117,11 @@ class Floors:
         else:
             self._is_expected = False
             self._claims.took(seconds)
-            if crowded_at is not None and not self._since:
+            if crowded_at is not None:
                 # A claimer that has taken no task does not know which pairs have dead entries.
                 self._ahead = timedelta(seconds=crowded_at - time.monotonic())
-                self._since = dict.fromkeys(self._likely, _EPOCH + timedelta(seconds=crowded_at) - _MARGIN)
+                latest = _EPOCH + timedelta(seconds=crowded_at) - _MARGIN
+                self._since = dict.fromkeys(self._since or self._likely, latest)
         return math.inf
 
     def _move(self, rows: Sequence[Row], *, is_full: bool) -> None:
