@@ -1,8 +1,11 @@
 """What a task costs while many workers are idle: `python -m benchmarks.herd`, or `nox -s bench_herd -- --idle 1 --idle 50`.
 
 Each worker is a process. For each number of idle workers, single tasks are enqueued at a steady rate. The table says how many claims
-the workers make for each task, the CPU of the server for it (less that of as many seconds without a task), and the time from its commit
-to the start of its handler. The times depend on the machine, the claims do not.
+the workers make for each task, how many statements and how much CPU the server runs for it (less those of as many seconds without a task),
+and the time from its commit to the start of its handler. The times depend on the machine, the claims and statements do not.
+
+`--dead 40000` opens a snapshot and lets so many tasks go by before the workers start. `--writing` keeps a writing transaction open, so that no
+worker falls asleep, and prints only the cost of the idle workers. `--queue default` makes the workers serve one queue instead of all.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 import struct
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ REHEARSALS = 12
 """The number of claims that each worker makes before it is measured. psycopg prepares a statement after five executions. Until then,
 each claim is planned, which costs the server more than the claim itself."""
 SLOTS = 100_000
+COUNTING = {"shared_preload_libraries": "pg_stat_statements"}
 
 
 class Shared:
@@ -47,10 +52,13 @@ class Shared:
 
 def main() -> int:
     given = arguments()
-    print("| idle workers | claims a task | server CPU a task, ms | idle server CPU, ms/s | pickup p50, ms | p99, ms |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print(
+        "| idle workers | claims a task | statements a task | server CPU a task, ms | idle: statements/s | server CPU, ms/s",
+        end="",
+    )
+    print(" | pickup p50, ms | p99, ms |\n|" + "---|" * 8, flush=True)
     for idle in given.idle or [1, 10, 50]:
-        cluster = postgres.start(prefer="own", durable=True, settings={**SERVER, "max_connections": "400"})
+        cluster = postgres.start(prefer="own", durable=True, settings={**SERVER, **COUNTING, "max_connections": "400"})
         url = cluster.create_database()
         try:
             measure(url, cluster_pid(url), idle, given)
@@ -64,6 +72,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--idle", type=int, action="append", help="workers; may be repeated; by default 1, 10 and 50")
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--rate", type=float, default=10.0, help="tasks a second")
+    parser.add_argument("--dead", type=int, default=0, help="tasks that go by under an old snapshot before")
+    parser.add_argument(
+        "--writing", action="store_true", help="keep a writing transaction open while the workers are idle"
+    )
+    parser.add_argument(
+        "--queue", action="append", help="a queue that the workers serve; may be repeated; by default all"
+    )
     return parser.parse_args()
 
 
@@ -72,43 +87,67 @@ def measure(url: str, server: int, idle: int, given: argparse.Namespace) -> None
     seconds = given.tasks / given.rate
     outbox = declared(url, started)
     outbox.upgrade()
+    with outbox.store.bound_engine.begin() as connection:
+        connection.exec_driver_sql("CREATE EXTENSION pg_stat_statements")
     outbox.store.bound_engine.dispose()
     gc.freeze()
-    workers = [child(url, claims, started, number) for number in range(idle)]
-    try:
+    with ExitStack() as until_the_end:
         outbox = declared(url, started)
-        task = outbox.tasks.get("bench.note")
+        engine, task = outbox.store.bound_engine, outbox.tasks.get("bench.note")
+        until_the_end.callback(engine.dispose)
+        if given.dead:
+            old = until_the_end.enter_context(engine.connect().execution_options(isolation_level="REPEATABLE READ"))
+            old.exec_driver_sql("SELECT 1")
+            task.using(outbox).enqueue_many([{"number": SLOTS - 1} for _ in range(given.dead)])
+            outbox.worker().run(burst=True)
+        writing = until_the_end.enter_context(engine.connect().execution_options(isolation_level="READ COMMITTED"))
+        if given.writing:
+            writing.exec_driver_sql("SELECT pg_current_xact_id()")
+        workers = [child(url, claims, started, number, given.queue) for number in range(idle)]
+        until_the_end.callback(stop, workers)
         time.sleep(SETTLING + idle / 2)
         for number in range(REHEARSALS):
             task.using(outbox).enqueue(number=SLOTS - 1 - number)
             rehearse(outbox, claims, idle)
         time.sleep(SETTLING)
-        before = backends(server)
+        before, sent = backends(server), statements(outbox)
         time.sleep(seconds)
-        resting = spent(server, before)
-        claimed, before, committed = sum(claims[one] for one in range(idle)), backends(server), []
+        resting, idle_statements = spent(server, before) / seconds, (statements(outbox) - sent) / seconds
+        if given.writing:
+            print(f"| {idle} | – | – | – | {idle_statements:.1f} | {resting * 1000:.1f} | – | – |", flush=True)
+            return
+        claimed, before, sent = sum(claims[one] for one in range(idle)), backends(server), statements(outbox)
+        committed: list[float] = []
         began = time.monotonic()
         for number in range(given.tasks):
             task.using(outbox).enqueue(number=number)
             committed.append(time.monotonic())
             time.sleep(max(0.0, began + (number + 1) / given.rate - time.monotonic()))
         time.sleep(1.0)
-        used = spent(server, before) - resting * (time.monotonic() - began) / seconds
+        took = time.monotonic() - began
+        used, sent = spent(server, before) - resting * took, statements(outbox) - sent - idle_statements * took
         claimed = sum(claims[one] for one in range(idle)) - claimed
         waits = [(started[number] - moment) * 1000 for number, moment in enumerate(committed)]
         if min(waits) < -1000:
             raise SystemExit("some tasks have not run")
         print(
-            f"| {idle} | {claimed / given.tasks:.2f} | {used / given.tasks * 1000:.2f} | {resting / seconds * 1000:.1f} "
-            f"| {statistics.median(waits):.1f} | {p99(waits):.1f} |",
+            f"| {idle} | {claimed / given.tasks:.2f} | {sent / given.tasks:.1f} | {used / given.tasks * 1000:.2f} "
+            f"| {idle_statements:.1f} | {resting * 1000:.1f} | {statistics.median(waits):.1f} | {p99(waits):.1f} |",
             flush=True,
         )
-    finally:
-        for pid in workers:
-            os.kill(pid, signal.SIGTERM)
-        for pid in workers:
-            os.waitpid(pid, 0)
-        outbox.store.bound_engine.dispose()
+
+
+def stop(workers: list[int]) -> None:
+    for pid in workers:
+        os.kill(pid, signal.SIGTERM)
+    for pid in workers:
+        os.waitpid(pid, 0)
+
+
+def statements(outbox: Outbox) -> float:
+    """The number of statements that the server has run."""
+    with outbox.store.bound_engine.connect() as connection:
+        return float(connection.exec_driver_sql("SELECT sum(calls) FROM pg_stat_statements").scalar_one())
 
 
 def rehearse(outbox: Outbox, claims: Shared, idle: int) -> None:
@@ -130,12 +169,12 @@ def declared(url: str, started: Shared) -> Outbox:
     return outbox
 
 
-def child(url: str, claims: Shared, started: Shared, number: int) -> int:
+def child(url: str, claims: Shared, started: Shared, number: int, queues: list[str] | None) -> int:
     """Fork a worker that counts its claims, and return its process id."""
     if pid := os.fork():
         return pid
     outbox = declared(url, started)
-    worker = outbox.worker()
+    worker = outbox.worker(queues=queues)
     loop: Any = worker._parts.claim_loop
     claim = loop._claim
 

@@ -6,8 +6,9 @@ process disturbs. Each figure is the median of several calls on a worker's own c
 * dead entries: tasks that went by while an old snapshot keeps their entries, for a worker of all queues, of one and of two, and of a limited one;
 * queues: with tasks without a key, with keys, or with a limit; and priorities of one queue.
 
-The second table has an enqueue of one task beside waiting ones, the deletion of finished tasks, and the tasks that a worker claims ahead of
-its handlers, by the size of their arguments. `tests/dialects/test_scale.py` holds the small sizes.
+The second table has, for one task each, claims and ends of a hundred under an old snapshot and with a history in months, an enqueue beside
+waiting tasks, the deletion of finished tasks, and `verify`. The third has the tasks that a worker claims ahead of its handlers, by the size
+of their arguments. `tests/dialects/test_scale.py` holds the small sizes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ import sqlalchemy as sa
 from sqlalchemy import Engine, create_engine
 
 from benchmarks.bench import SERVER
+from benchmarks.past import Past, tidy
 from outboxq import Outbox, migrations
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome
+from outboxq.model.periods import Every
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ClaimCursor, Store
 from outboxq.store.claims.claim import Claiming
@@ -47,6 +50,7 @@ SELECT gen_random_uuid(), :queue, 0, nextval('task_position'), moment, moment
 FROM (SELECT clock_timestamp() - interval '10 s' + number * interval '1 us' AS moment FROM generate_series(1, :number) AS number) AS made
 """
 _WAIT = timedelta(minutes=1)
+Counts = dict[str, tuple[float, float]]
 NAMES = ("claim", "empty claim", "announce", "look", "front look")
 
 
@@ -59,13 +63,9 @@ def main() -> int:
         cells = [f"{found[name][0]:,.0f} ({found[name][1]:.0f})" for name in NAMES]
         print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
     print("\n| call | what grows | pages | commands |\n|---|---|---|---|")
-    for waiting in (0, 1_000) if given.quick else (0, 10_000, 100_000):
-        pages, commands = enqueued(cluster.create_database(), waiting)
-        print(f"| enqueue 1 | {waiting:,} waiting tasks | {pages:,.0f} | {commands:.0f} |", flush=True)
-    for number in (1_000,) if given.quick else (1_000, 10_000):
-        for batch in (50, 2_000):
-            pages, commands = pruned(cluster.create_database(), number, batch)
-            print(f"| prune 1, batch={batch} | {number:,} old tasks | {pages:,.1f} | {commands:.3f} |", flush=True)
+    for label, measured in _calls(given.quick):
+        for name, (pages, commands) in measured(cluster.create_database()).items():
+            print(f"| {name} | {label} | {pages:,.1f} | {commands:.3f} |", flush=True)
     print("\n| size of the arguments | tasks that a worker claims at once | MB of arguments |\n|---|---|---|")
     for size in (100, 200_000) if given.quick else (100, 10_000, 100_000, 250_000):
         most = claimed_ahead(cluster.create_database(), size)
@@ -234,6 +234,48 @@ def priorities(url: str, number: int) -> dict[str, tuple[float, float]]:
         return claimer.measure()
 
 
+def in_batches(
+    url: str, *, dead: int = 0, queues: Sequence[str] | None = None, past: int = 0, every: Every | None = None
+) -> Counts:
+    """Count the pages and commands that claims and ends of 1 and of 100 tasks take for each of them, and a look-up, with so many dead
+    entries and past tasks.
+    """
+    with (
+        closing(Claimer(url=url, queues=queues)) as claimer,
+        claimer.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old,
+    ):
+        if past:
+            Past.of_months(past).write(claimer.engine)
+            tidy(claimer.engine)
+        if every:
+            migrations.partition(url, every=every)
+        if dead:
+            old.exec_driver_sql("SELECT 1")
+            bury(claimer, dead, queues or ["default"])
+        claimer.enqueue(1_500)
+        for limit in (1, 100):
+            for _ in range(6):  # the first ones are planned
+                claimer.claim(limit)
+            for _ in range(5):
+                claims = claimer.count(f"claim {limit}", lambda limit=limit: claimer.take(limit))
+                claimer.count("look-up", lambda claims=claims: claimer.store.get(claims[0].id))
+                claimer.count(f"end {limit}", lambda claims=claims: claimer.end(claims))
+        return {
+            name: (pages / 100, commands / 100) if name.endswith("100") else (pages, commands)
+            for name, (pages, commands) in claimer.middle().items()
+        }
+
+
+def verified(url: str, past: int) -> tuple[float, float]:
+    """Count the pages and commands that `verify` takes for each of so many past tasks."""
+    with closing(Claimer(url=url)) as claimer:
+        Past.of_months(past).write(claimer.engine)
+        tidy(claimer.engine)
+        assert claimer.count("verify", claimer.store.verify) == []
+        pages, commands = claimer.middle()["verify"]
+        return pages / past, commands / past
+
+
 def enqueued(url: str, waiting: int) -> tuple[float, float]:
     """Count the pages and commands of an enqueue of one task, beside so many waiting ones."""
     with closing(Claimer(url=url)) as claimer:
@@ -299,6 +341,28 @@ def _cases(quick: bool) -> Iterator[tuple[str, Callable[[str], dict[str, tuple[f
             yield f"{number:,} queues, {kind}", lambda url, number=number, kind=kind: many_queues(url, number, kind)
     for number in (1, 20) if quick else (1, 20, 200):
         yield f"{number} priorities", lambda url, number=number: priorities(url, number)
+
+
+def _calls(quick: bool) -> Iterator[tuple[str, Callable[[str], Counts]]]:
+    for dead in (0, 20_000) if quick else (0, 100_000):
+        for label, queues in (("all queues", None), ("one", ["default"])):
+            yield (
+                f"{dead:,} dead entries, {label}",
+                lambda url, dead=dead, queues=queues: in_batches(url, dead=dead, queues=queues),
+            )
+    past = 1_000 if quick else 100_000
+    for label, every in (("plain", None), ("in months", Every.MONTH)):
+        yield f"{past:,} past tasks, {label}", lambda url, every=every: in_batches(url, past=past, every=every)
+    for waiting in (0, 1_000) if quick else (0, 10_000, 100_000):
+        yield f"{waiting:,} waiting tasks", lambda url, waiting=waiting: {"enqueue 1": enqueued(url, waiting)}
+    for number in (1_000,) if quick else (1_000, 10_000):
+        for batch in (50, 2_000):
+            yield (
+                f"{number:,} old tasks",
+                lambda url, number=number, batch=batch: {f"prune 1, batch={batch}": pruned(url, number, batch)},
+            )
+    for past in (1_000, 10_000) if quick else (10_000, 1_000_000):
+        yield f"{past:,} past tasks", lambda url, past=past: {"verify 1": verified(url, past)}
 
 
 def _arguments() -> argparse.Namespace:

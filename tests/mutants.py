@@ -588,6 +588,38 @@ MUTANTS = (
         ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
     ),
     Mutant(
+        "a worker that has taken no task has no floors",
+        "outboxq/store/claims/floors.py",
+        (("self._since or self._likely", "self._since"),),
+        ("tests/dialects/test_floors.py::test_a_worker_that_has_taken_no_task_reads_dead_entries_once",),
+    ),
+    Mutant(
+        "a look passes the tasks of a queue at its limit",
+        "outboxq/store/claims/sleeping_workers.py",
+        (("sa.not_(queue_order.any_limited())", "sa.true()"),),
+        ("tests/dialects/test_floors.py::test_a_look_passes_no_task_that_waits_for_a_slot",),
+    ),
+    Mutant(
+        "a look that finds nothing leaves the floors behind",
+        "outboxq/store/claims/floors.py",
+        (("if crowded_at is not None:", "if crowded_at is not None and not self._since:"),),
+        ("tests/dialects/test_floors.py::test_a_look_from_the_front_that_finds_nothing_moves_the_floors",),
+    ),
+    Mutant(
+        "the floors of a worker that has taken no task begin at its look",
+        "outboxq/store/claims/floors.py",
+        (("timedelta(seconds=crowded_at) - _MARGIN", "timedelta(seconds=crowded_at)"),),
+        (
+            "tests/dialects/test_floors.py::test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_taken_no_task",
+        ),
+    ),
+    Mutant(
+        "a worker that has taken no task has floors although few entries are dead",
+        "outboxq/store/claims/sleeping_workers.py",
+        (('found["now"] if found["crowded"] else None', 'found["now"]'),),
+        ("tests/dialects/test_floors.py::test_there_are_no_floors_while_few_entries_are_dead",),
+    ),
+    Mutant(
         "the claim after a look from the front begins behind the floors",
         "outboxq/store/claims/floors.py",
         (("        if found:\n            self.expect()\n", "        if found:\n            pass\n"),),
@@ -2302,6 +2334,12 @@ MUTANTS = (
             ),
         ),
         ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker that expects a delayed task ends its own pauses",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._look_at = min(self._look_at, self._turn_at(moment))", "self._look_when_due(moment)"),),
+        ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
         "deputies do not look",

@@ -161,9 +161,10 @@ class Grammar(Protocol):
         may name columns of `source`.
         """
 
-    @property
-    def crowded(self) -> sa.ColumnElement[bool]:
-        """Return the condition that the table contains so many deleted entries that a claim should begin after them."""
+    def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+        """Return the condition that `task_outbox`, whose oid is given, contains so many deleted entries that a claim should begin
+        after them.
+        """
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
         """Return a condition that takes the lock with this name until the transaction ends. It is false if another

@@ -43,7 +43,7 @@ def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
         entry.available_at,
         entry.id.label("entry_id"),
         sa.or_(with_key, any_limited()).label("besides"),
-        g.crowded.label("crowded"),
+        g.crowded(sa.literal_column("task_outbox.tableoid")).label("crowded"),
         (sa.false() if found is None else are_many(found)).label("many"),
     )
 

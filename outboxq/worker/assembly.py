@@ -89,7 +89,7 @@ class Parts:
         self.meter = meter = Meter()
         self.leases = Leases(own.urgent, heartbeat=settings.heartbeat, on_failpoint=failpoint, meter=meter)
         own.watch(self.leases.note_break)
-        cursor = ClaimCursor()
+        cursor = ClaimCursor(dict.fromkeys((task.options.queue, task.options.priority) for task in tasks))
         self.distributor = create_work_distributor(
             own.claims,
             queues=settings.queues,

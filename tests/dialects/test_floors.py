@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -308,6 +309,58 @@ def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowd
     assert worker.claim() == [task.id], "what a look from the front has found, the next claim finds"
 
 
+def test_a_worker_that_has_taken_no_task_reads_dead_entries_once(postgresql_url):
+    claimer = scale.Claimer(url=postgresql_url)
+    sleeping, floors = claimer.store.sleeping_workers, Floors([("default", 0)])
+    with closing(claimer), claimer.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
+        old.exec_driver_sql("SELECT 1")
+        scale.bury(claimer, 4000, ["default"])
+        horizon = sleeping.horizon()
+        for _ in range(2):
+            claimer.count("front", lambda: sleeping.look(horizon, None))  # planned
+        assert claimer.count("front", lambda: sleeping.look(horizon, None, None, floors)).complete
+        assert not claimer.count("look", lambda: sleeping.look(horizon, None, None, floors)).complete
+    counts = claimer.middle()
+    assert counts["look"][0] < counts["front"][0] / 2, counts
+
+
+def test_a_look_passes_no_task_that_waits_for_a_slot(limited):
+    limited.store.queues.limit("default", concurrency=1)
+    other, task = late(limited, 6), late(limited)
+    assert Worker(limited).claim() == [other.id]
+    worker = Worker(limited)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = limited.store.sleeping_workers
+    assert not sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
+    limited.store.queues.limit("default", concurrency=2)
+    assert sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
+    assert worker.claim() == [task.id]
+
+
+def test_a_late_task_is_found_within_the_bound_although_the_worker_has_taken_no_task(crowded, watch):
+    worker = Worker(crowded)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = crowded.store.sleeping_workers
+    assert not sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
+    assert worker.cursor.floors._since
+    task = late(crowded)
+    assert worker.claim() == []
+    assert worker.finds(task, watch)
+
+
+def test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_taken_no_task(crowded, watch):
+    worker = Worker(crowded)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = crowded.store.sleeping_workers
+    with helpers.transaction(crowded) as producer:
+        task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
+        crowded.store.enqueue(task, using=producer)
+        assert not sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
+        producer.commit()
+    assert worker.cursor.floors._since
+    assert worker.claim() == [task.id]
+
+
 def test_a_look_from_the_front_proves_that_nothing_is_due(crowded):
     worker = Worker(crowded).with_floor()
     sleeping = crowded.store.sleeping_workers
@@ -353,6 +406,10 @@ def test_a_burst_ends_only_after_a_claim_from_the_front(crowded, monkeypatch):
 
 def test_there_are_no_floors_while_few_entries_are_dead(untouched):
     worker = Worker(untouched)
+    worker.cursor = ClaimCursor([("default", 0)])
+    sleeping = untouched.store.sleeping_workers
+    assert sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).complete
+    assert not worker.cursor.floors._since
     task = untouched.add(untouched.store)
     assert worker.claim() == [task.id]
     assert not worker.cursor.floors._since
@@ -373,6 +430,18 @@ def test_a_floor_is_never_younger_than_usual_transactions_are_long():
     floors.claimed([row("a", NOW - timedelta(hours=1)), row("b", NOW)], at_front=True, is_full=True, seconds=0)
     assert floors._since["a", 0] == NOW - timedelta(hours=1)
     assert NOW - timedelta(seconds=1) <= floors._since["b", 0] < NOW - timedelta(seconds=0.9)
+
+
+@pytest.mark.parametrize("hours", [1, -1], ids=["up", "down if the clock was set back"])
+def test_a_look_from_the_front_that_finds_nothing_moves_the_floors(hours):
+    floors, later = Floors(), NOW + timedelta(hours=hours)
+    floors.claimed([row("a", NOW - timedelta(hours=2))], at_front=True, is_full=True, seconds=0)
+    before = dict(floors._since)
+    floors.looked(found=True, at_front=True, seconds=0, crowded_at=later.timestamp())
+    floors.looked(found=False, at_front=False, seconds=0, crowded_at=later.timestamp())
+    assert floors._since == before
+    floors.looked(found=False, at_front=True, seconds=0, crowded_at=later.timestamp())
+    assert floors._since == {("a", 0): later - timedelta(seconds=1)}
 
 
 def test_the_floors_used_last_are_kept():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import scale
+from outboxq.model.periods import Every
 
 FEW, MANY = 20, 100
 
@@ -33,3 +34,24 @@ def test_a_prune_takes_a_few_commands_for_each_batch(postgresql_url):
     small, large = (scale.pruned(postgresql_url, 1_000, batch) for batch in (50, 500))
     assert large[1] < small[1] / 2, (small, large)
     assert large[0] <= 1.2 * small[0], (small, large)
+
+
+def test_dead_entries_add_no_page_to_a_claim_of_many(cluster):
+    clean, dead = (scale.in_batches(cluster.create_database(), dead=number) for number in (0, 4_000))
+    assert dead["claim 100"][0] <= 1.2 * clean["claim 100"][0], (clean, dead)
+    assert dead["claim 100"][1] <= clean["claim 100"][1]
+
+
+def test_a_history_in_months_adds_a_few_pages_to_a_claim_and_an_end(cluster):
+    plain, months = (
+        scale.in_batches(cluster.create_database(), past=1_000, every=every) for every in (None, Every.MONTH)
+    )
+    for name in ("claim 1", "claim 100", "end 100", "look-up"):
+        assert months[name][0] - plain[name][0] <= 10, (name, plain, months)  # two for each of five partitions
+        assert months[name][1] <= plain[name][1], (name, plain, months)
+
+
+def test_verify_reads_a_few_pages_for_each_past_task(cluster):
+    small, large = (scale.verified(cluster.create_database(), past) for past in (500, 2_000))
+    assert large[0] <= 1.5 * small[0], (small, large)
+    assert large[1] < small[1]

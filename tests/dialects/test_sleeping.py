@@ -24,6 +24,7 @@ from outboxq.store import Store
 from outboxq.store.claims import sleeping_workers
 from outboxq.store.claims.sleeping_workers import Place
 from outboxq.worker.distributor import PostgresDistributor, create_work_distributor
+from outboxq.worker.distributor import postgresql as module
 from outboxq.worker.distributor.listener import Listener
 from tests.contract import helpers
 from tests.reuse import OTHERS
@@ -504,6 +505,24 @@ def test_a_producer_that_is_open_while_the_worker_falls_asleep_is_not_slept_over
             assert rows_of_sleepers(postgresql) == [("", True)]
             producer.commit()
             assert claimer.lag(task, time.monotonic()) < PROMPTLY
+
+
+def test_a_worker_pauses_between_its_looks_although_a_task_is_delayed(postgresql, distributor, monkeypatch):
+    """While the transaction is open, it looks again and again. It knows when the task is due, which must not end its pauses."""
+    add(postgresql, delay=MINUTE)
+    look, began = distributor._sleeping.look, []
+
+    def counted(*given):
+        began.append(time.monotonic())
+        return look(*given)
+
+    monkeypatch.setattr(distributor._sleeping, "look", counted)
+    with helpers.transaction(postgresql) as producer:
+        producer.execute(text("SELECT pg_current_xact_id()"))
+        distributor._wakeup.wait(0)  # it has been told that it listens
+        distributor.wait_for_work(1.0)
+    doubled = math.ceil(math.log2(module._LONGEST_PAUSE / module._FIRST_PAUSE))
+    assert 1 < len(began) <= 2 + doubled + (began[-1] - began[0]) / module._LONGEST_PAUSE
 
 
 @pytest.mark.parametrize("kind", ["savepoint", "repeatable read", "prepared"])

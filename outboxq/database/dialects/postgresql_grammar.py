@@ -139,10 +139,9 @@ class PostgresGrammar(Grammar):
         found = choose(task_outbox.alias(f"{name}_entry")).limit(limit).correlate(source).lateral(name)
         return source.join(found, sa.true()), found.c
 
-    @property
-    def crowded(self) -> sa.ColumnElement[bool]:
+    def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         # Autovacuum runs at 5,000. It counts rows that are still visible to an old snapshot, and leaves them in place.
-        dead = sa.func.pg_stat_get_dead_tuples(sa.literal_column("task_outbox.tableoid"), type_=sa.BigInteger)
+        dead = sa.func.pg_stat_get_dead_tuples(outbox, type_=sa.BigInteger)
         return dead > sa.literal_column("2000")
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:

@@ -143,8 +143,7 @@ class SqliteGrammar(Grammar):
         ids = chosen.limit(limit).correlate(source).scalar_subquery()
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
 
-    @property
-    def crowded(self) -> sa.ColumnElement[bool]:
+    def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:  # noqa: ARG002
         return sa.false()  # SQLite removes a deleted row at once
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:  # noqa: ARG002 - its only writer has every lock

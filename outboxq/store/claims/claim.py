@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -53,7 +53,8 @@ class ClaimCursor:
     claims use the store's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, likely: Iterable[Pair] = ()) -> None:
+        """`likely` are the (queue, priority) pairs of the tasks that the claimer knows."""
         self.others_first = False
         """True if tasks without a key filled the last claim, and other tasks may be due."""
         self.others_are_many = False
@@ -73,7 +74,7 @@ class ClaimCursor:
         blocked it.
         """
         self.search = Search()
-        self.floors = Floors()
+        self.floors = Floors(likely)
         self.heads = Heads()
         self.keys = KeyTurns()
         self.limited_keys = KeyLimitClaims()

@@ -5,7 +5,8 @@ Deleted entries stay in the index while a long transaction elsewhere keeps them 
 claim that reads them takes 500 times as long.
 
 A floor belongs to a (queue, priority) pair. Pairs without a floor are found at once: the index is probed between the known pairs
-(`queue_order.pairs_beyond`). Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
+(`queue_order.pairs_beyond`). A claimer that has taken no task yet has floors for the pairs of the tasks that it knows, once a look has
+found nothing due. Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
 committed more than `_MARGIN` after its due time, its claim was rolled back, its queue was paused, or the clock was set back. So
 claims and looks from the front follow at a bounded rate, and such a task waits for at most `_LONGEST`.
 
@@ -17,9 +18,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from ...database.dialects import Row
@@ -39,7 +41,9 @@ _MOST = 64
 class Floors:
     """The floors of one claimer, and the times of its claims and looks from the front."""
 
-    def __init__(self) -> None:
+    def __init__(self, likely: Iterable[tuple[str, int]] = ()) -> None:
+        """`likely` are the pairs of the tasks that the claimer knows."""
+        self._likely = list(islice(likely, _MOST))
         self._since: dict[tuple[str, int], datetime] = {}
         """The floors, the least recently used first. Empty unless there are many dead entries."""
         self._ahead = timedelta(0)
@@ -123,9 +127,10 @@ class Floors:
             if (since := self._since.get(pair)) is not None:
                 self._since[pair] = min(since, row["available_at"])
 
-    def looked(self, *, found: bool, at_front: bool, seconds: float) -> float:
+    def looked(self, *, found: bool, at_front: bool, seconds: float, crowded_at: float | None = None) -> float:
         """Note a look, and return the number of seconds until a look from the front is due; infinity if this one was
-        from the front.
+        from the front. `crowded_at` is the database's time since 1970 in seconds, or None if few entries are dead, or if
+        some queue has a limit: its tasks may have to wait, and a look does not find them.
         """
         if not at_front:
             return self._looks.left
@@ -135,6 +140,11 @@ class Floors:
         else:
             self._claims.are_expected = False
             self._claims.turns.took(seconds)
+            if crowded_at is not None:
+                # A claimer that has taken no task does not know which pairs have dead entries.
+                self._ahead = timedelta(seconds=crowded_at - time.monotonic())
+                latest = _EPOCH + timedelta(seconds=crowded_at) - _MARGIN
+                self._since = dict.fromkeys(self._since or self._likely, latest)
         return math.inf
 
     def _forget(self, limited: str) -> None:

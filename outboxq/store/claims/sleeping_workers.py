@@ -187,7 +187,8 @@ class SleepingWorkers:
 
         # Not READ: on a worker's own connection a single statement is a transaction by itself, without BEGIN and COMMIT.
         found = self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
-        proven_for = floors.looked(found=found["due"], at_front=at_front, seconds=time.monotonic() - began)
+        seconds, crowded_at = time.monotonic() - began, found["now"] if found["crowded"] else None
+        proven_for = floors.looked(found=found["due"], at_front=at_front, seconds=seconds, crowded_at=crowded_at)
         seconds = found["seconds"]
         if proven_for < math.inf:
             seconds = max(0.0, proven_for if seconds is None else min(seconds, proven_for))
@@ -290,7 +291,7 @@ def horizon(_: Grammar) -> sa.Select[Any]:
 
 def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
     """Select, as of one snapshot, whether all transactions before :horizon have ended, whether a task is due, when the
-    next one is due, and whether any queue limits its keys.
+    next one is due, whether many entries are dead while no queue has a limit, and whether any queue limits its keys.
     """
     due, moment = outlook(g, given=given, by_key=by_key)
     oldest = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=Xid8())
@@ -299,6 +300,7 @@ def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
         due.label("due"),
         _seconds_until(g, moment.scalar_subquery()),
         sa.cast(sa.extract("epoch", g.now), sa.Double).label("now"),
+        sa.and_(g.crowded(g.oid("task_outbox")), sa.not_(queue_order.any_limited())).label("crowded"),
         queue_order.any_by_key().label("by_key"),
     )
 

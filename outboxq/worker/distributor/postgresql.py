@@ -182,8 +182,8 @@ class PostgresDistributor(DistributorSettings):
             now = time.monotonic()
             self._server_clock = seen.now - now
             moment = None if seen.seconds is None else seen.now + seen.seconds
-            if moment is not None:
-                self._look_when_due(moment)
+            if moment is not None:  # not `_look_by`, whose nudge would end the pause below
+                self._look_at = min(self._look_at, self._turn_at(moment))
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
             if seen.due:
@@ -322,8 +322,11 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.nudge()
 
     def _look_when_due(self, due: float) -> None:
+        self._look_by(self._turn_at(due))
+
+    def _turn_at(self, due: float) -> float:
         later = min(self._place.turn(int(due * 1000)) * _APART, _LATEST)
-        self._look_by(due - self._server_clock + later)
+        return due - self._server_clock + later
 
     def _look_by(self, moment: float) -> None:
         if moment < self._look_at:

@@ -90,9 +90,20 @@ SELECT
         ) AS DOUBLE PRECISION
     ) AS seconds,
     CAST(EXTRACT(epoch FROM (SELECT clock.now FROM clock)) AS DOUBLE PRECISION) AS now,
+    pg_stat_get_dead_tuples(to_regclass(%(to_regclass_1)s::VARCHAR)) > 2000
+        AND (
+            SELECT mine.queue
+            FROM queue_settings AS mine
+            WHERE
+                mine.concurrency_limit IS NOT NULL
+                OR mine.rate_limit IS NOT NULL
+                OR mine.key_concurrency IS NOT NULL
+                OR mine.key_rate_limit IS NOT NULL
+            LIMIT %(param_16)s::INTEGER
+        ) IS NULL AS crowded,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
         WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
-        LIMIT %(param_16)s::INTEGER
+        LIMIT %(param_17)s::INTEGER
     ) IS NOT NULL AS by_key
