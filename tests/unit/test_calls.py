@@ -27,8 +27,10 @@ def test_a_worker_looks_for_the_first_call_that_is_not_answered():
 
 
 def test_an_answer_is_about_one_queue():
-    found = heard(("mail", 7, 1.0), ("news", 7, 2.0))
+    found = heard(("news", 6, 0.0), ("mail", 7, 1.0), ("news", 7, 2.0))
     found.answered("mail", 7)
+    assert found.look_at == 10
+    found.answered("news", 6)
     assert found.look_at == 12
 
 
