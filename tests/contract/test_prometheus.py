@@ -428,7 +428,7 @@ def test_each_of_two_processes_answers_on_its_own_port(database, tmp_path):
     ]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONPATH": str(Path(__file__).parents[2])}
     with (tmp_path / "log").open("w") as log:
-        process = forked.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        process = forked.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log, starts_others=True)
     try:
         for port in (first, first + 1):
             until(lambda port=port: answers(port))
