@@ -11,6 +11,7 @@ import pytest
 
 from outboxq.errors import LeaseLost
 from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import REPAIRS
 from tests.contract import helpers
 from tests.contract.corrupting import (
@@ -263,6 +264,24 @@ def test_examples_are_a_few_and_the_count_is_all(database):
     assert set(violation.examples) <= {handle.id for handle in handles}
     (repaired,) = database.store.verify(repair=True)
     assert repaired.repaired == 8
+
+
+def test_a_row_that_the_database_cannot_read_hides_no_other_violation(database):
+    """Every check runs, whether or not the one before it could."""
+    change = "UPDATE execution_events SET event_data = 'gar{{bage'"
+    corrupt(database, ready, [change])
+    lost, letter = (database.add().id for _ in range(2))
+    for statement, task_id in (
+        ("DELETE FROM task_outbox WHERE task_execution_id = '{id}'", lost),
+        (INSERT_LETTER, letter),
+    ):
+        database.run(statement.format(id=task_id.hex))
+    told = []
+    found = database.store.verify(on_progress=lambda done, every: told.append((done, every)))
+    assert sum("could not be checked" in one.meaning for one in found) >= 1
+    examples = {one.name: list(one.examples) for one in found if one.examples}
+    assert examples == {"ready_without_entry": [lost], "letter_without_failed": [letter]}
+    assert told == [(done, len(CHECKS)) for done in range(1, len(CHECKS) + 1)]
 
 
 def test_verify_writes_nothing(database):
