@@ -91,7 +91,7 @@ def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, 
     around all checks up to it, since one around each check would take two more round trips per check.
     """
     found: list[Violation] = []
-    waiting = list(reversed(CHECKS))
+    waiting = [*CHECKS][::-1]
     while waiting:
         try:
             with target.atomic(savepoint=True):
