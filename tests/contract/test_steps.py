@@ -967,7 +967,7 @@ def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlit
             return ctx.step("one", lambda: 1)
 
     handle = reads.using(outbox).enqueue()
-    worker = outbox.worker(notifications=False, poll=0.01)
+    worker = outbox.worker(notifications=False, poll=0.05)
     worker.start()
     try:
         task = until(lambda: (found := outbox.store.get(handle.id)).completed_at and found)
