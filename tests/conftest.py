@@ -386,7 +386,7 @@ ON_BOTH = (
 )
 """Tests of which each variant is about something else in the database itself: a plan, a constraint, a connection."""
 
-MANY = 3
+MANY = 2
 
 
 def databases_of(item: pytest.Item) -> set[str]:

@@ -267,9 +267,9 @@ def test_large_arguments_wait_in_the_database(outbox, work, options):
     def large(text: str) -> None:
         in_flight.append(worker._parts.pool.in_flight)
 
-    large.using(outbox).enqueue_many([("x" * 250_000,)] * 150)
+    large.using(outbox).enqueue_many([("x" * 250_000,)] * 90)
     worker = work(burst=True, concurrency=2, **options)
-    until(lambda: len(in_flight) == 150)
+    until(lambda: len(in_flight) == 90)
     assert 2 < max(in_flight) <= 2 + 16 * 2**20 // 250_000
 
 
