@@ -322,18 +322,29 @@ IN_TURN = (
     *(
         f"tests/contract/test_{noun}"
         for noun in (
+            "actions",
+            "batch_results",
             "batch_tasks",
             "broker_relays",
+            "cancel_all",
             "cli",
+            "clock_jumps",
+            "counted",
+            "dead_letter_groups",
+            "explain",
+            "failed_versions",
             "failing_workers",
             "first_mistakes",
             "handler_log",
             "hooks",
+            "interruptions",
             "isolation",
             "later_events",
             "links",
             "log_fields",
+            "lost_workers",
             "meter",
+            "own_transactions",
             "periodic",
             "problems",
             "progress",
@@ -341,11 +352,18 @@ IN_TURN = (
             "receivers",
             "registry",
             "relay_reasons",
+            "replay",
             "run_in_a_thread",
+            "schedules",
             "sent_headers",
+            "silent_workers",
+            "states",
+            "steps",
+            "stuck_rows",
             "tail",
             "task_ids",
             "timeouts",
+            "unclosed_batches",
             "unknown_",
             "webhook_sources",
             "worker",
@@ -368,7 +386,7 @@ ON_BOTH = (
 )
 """Tests of which each variant is about something else in the database itself: a plan, a constraint, a connection."""
 
-MANY = 3
+MANY = 2
 
 
 def databases_of(item: pytest.Item) -> set[str]:

@@ -38,6 +38,8 @@ PYTHON = (sys.executable, "-W", "error")
 
 _LONGEST = 2**17
 """The bytes that a plan may have."""
+_MOST = 10
+"""The descriptors that a program may be given."""
 _INTERPRETERS = {
     "PYTHONASYNCIODEBUG",
     "PYTHONDEVMODE",
@@ -59,8 +61,8 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 class Warm:
     """A process that has imported what its children need, seen from outside. It begins with the first of them."""
 
-    _begun: ClassVar[dict[tuple[int, Warm], tuple[subprocess.Popen[Any], socket.socket]]] = {}
-    """The warm process of each test process. A fork of a test process begins its own."""
+    _begun: ClassVar[dict[tuple[int, Warm], tuple[Any, socket.socket]]] = {}
+    """The warm process of each test process, or the pid of a forked program's. A fork of a test process begins its own."""
     _lock = threading.Lock()
 
     def __init__(self, *modules: str, root: Path = ROOT) -> None:
@@ -131,9 +133,11 @@ FRAMEWORKS = Warm(
 class Popen(subprocess.Popen[Any]):
     """A program in a process that is a child of this one, as `subprocess.Popen` starts it."""
 
-    def __init__(self, *arguments: Any, warm: Warm = OUTBOXQ, **options: Any) -> None:
-        """`warm`: what forks it. Without `stdin`, it reads from the null device."""
-        self._warm = warm
+    def __init__(self, *arguments: Any, warm: Warm = OUTBOXQ, starts_others: bool = False, **options: Any) -> None:
+        """`warm`: what forks it. Without `stdin`, it reads from the null device. With `starts_others`, the programs that it starts
+        with `subprocess` are forked as well.
+        """
+        self._warm, self._starts_others = warm, starts_others
         super().__init__(*arguments, **{"stdin": subprocess.DEVNULL, **options})
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -147,18 +151,25 @@ class Popen(subprocess.Popen[Any]):
         child_reads, _, _, child_writes, _, child_complains = arguments[10:16]
         gid, gids, uid, umask, new_session, process_group = arguments[17:23]
         plan = _plan(args, cwd, os.environ if env is None else env)
-        others = (preexec_fn not in {None, own_terminal}, pass_fds, gid, gids, uid)
+        others = (preexec_fn not in {None, own_terminal}, gid, gids, uid)
         if plan is None or any(others) or umask != -1 or process_group != -1 or sys.platform != "linux":
             return super()._execute_child(*arguments)  # type: ignore[misc, no-any-return]
         ends = (child_reads, child_writes, child_complains)
         given = [own if end == -1 else end for own, end in enumerate(ends)]
         try:
-            plan |= {"session": new_session, "terminal": preexec_fn is own_terminal}
-            self.pid = self._warm.start(plan, given)
+            plan |= {"session": new_session, "terminal": preexec_fn is own_terminal, "numbers": [0, 1, 2, *pass_fds]}
+            self.pid = self._warm.start({**plan, "starts_others": self._starts_others}, [*given, *pass_fds])
             self._child_created = True
         finally:
             self._close_pipe_fds(*arguments[10:16])  # type: ignore[attr-defined]
         return None
+
+
+class _Child(Popen):
+    """A program that a forked program starts."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"stdin": None, **options})
 
 
 def run(
@@ -223,7 +234,7 @@ def _adopt_orphans(adopts: bool) -> None:
 def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Fork for each plan. Returns in each child, with its plan and its descriptors; None in the parent, at its end."""
     while True:
-        message, descriptors, *_ = socket.recv_fds(asked, _LONGEST, 3)
+        message, descriptors, *_ = socket.recv_fds(asked, _LONGEST, _MOST)
         if not message:
             return None
         answer, answers = os.pipe()
@@ -247,11 +258,34 @@ def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         asked.send(str(pid).encode())
 
 
+def _fork_for_others(descriptors: list[int]) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork a process that forks what this one, whose descriptors these are, starts. Returns in each of those; None in this one.
+
+    It is a child of this process, so those can become its children, too.
+    """
+    asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if pid := os.fork():
+        theirs.close()
+        Warm._begun[os.getpid(), OUTBOXQ] = pid, asks
+        subprocess.Popen = _Child  # type: ignore[misc]
+        return None
+    asks.close()
+    for one in descriptors:
+        os.close(one)
+    if (served := _serve(theirs)) is None:
+        os._exit(0)
+    return served
+
+
 def _begin(plan: dict[str, Any], descriptors: list[int]) -> None:
     """Make this process look as if Python had just begun there."""
     if plan["session"]:
         os.setsid()
-    for own, new in enumerate(descriptors):
+    above = max(plan["numbers"]) + 1
+    given = [fcntl.fcntl(one, fcntl.F_DUPFD, above) for one in descriptors]  # where none overwrites another
+    for one in descriptors:
+        os.close(one)
+    for own, new in zip(plan["numbers"], given, strict=True):
         os.dup2(new, own)
         os.close(new)
     if plan["terminal"]:
@@ -324,6 +358,8 @@ def _main() -> None:
     if (served := _serve(socket.socket(fileno=int(descriptor)))) is None:
         return
     plan, descriptors = served
+    if plan["starts_others"]:
+        plan, descriptors = _fork_for_others(descriptors) or served
     _begin(plan, descriptors)
     try:
         _run(plan["kind"], plan["program"], plan["arguments"])

@@ -18,7 +18,12 @@ Answer = tuple[str, str | Callable[[subprocess.Popen[bytes]], object]]
 
 
 def shown(
-    command: Sequence[str], *, env: Mapping[str, str], columns: int = 120, answers: Sequence[Answer] = ()
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    columns: int = 120,
+    answers: Sequence[Answer] = (),
+    starts_others: bool = False,
 ) -> tuple[int, str]:
     """The command's exit code, and all that a terminal of that width was sent. `answers` are typed in this order."""
     master, slave = pty.openpty()
@@ -33,6 +38,7 @@ def shown(
         stderr=slave,
         start_new_session=True,
         preexec_fn=forked.own_terminal,
+        starts_others=starts_others,
     ) as running:
         os.close(slave)
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from outboxq.model import OnDeadLetter
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.uuid7 import uuid7
 from outboxq.store.verify import CHECKS
 from tests.contract import helpers
 from tests.contract.planting import run_or_plant
@@ -101,8 +102,10 @@ def only_this_task(statement):
 
 def corrupt(database, state, statements):
     database.corrupted = True
-    for _ in range(2):  # healthy company
-        completed(database)
+    healthy = [NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(2)]
+    database.frozen.enqueue_many(healthy)
+    outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in database.claim(2)]
+    database.frozen.finish(outcomes)
     task_id = state(database) if state else uuid4()
     database.assert_sound()
     for statement in statements:

@@ -28,8 +28,8 @@ def plant(database, *statements):
     for domain, constraint in DOMAINS.items():
         database.run(f"ALTER DOMAIN {domain} DROP CONSTRAINT IF EXISTS {constraint}")
     for table in metadata.tables:
-        for check in of(table):
-            database.run(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS ck_{table}_{check.name}")
+        if dropped := ", ".join(f"DROP CONSTRAINT IF EXISTS ck_{table}_{check.name}" for check in of(table)):
+            database.run(f"ALTER TABLE {table} {dropped}")
     for statement in statements:
         database.run(statement)
 

@@ -28,7 +28,7 @@ def test_its_outcome_does_not_count_and_the_task_runs_again(database, transactio
         return len(told)
 
     handle = work.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.start()
     try:
         until(lambda: outbox.store.get(handle.id).completed_at)

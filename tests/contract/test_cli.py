@@ -113,7 +113,7 @@ def process(*arguments: str, url: str | None = None, application: str = APPLICAT
     command = [sys.executable, "-W", "error", "-m", "outboxq", *arguments]
     with (
         Path("log").open("wb") as log,
-        forked.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as running,
+        forked.Popen(command, env=environment, stdout=log, stderr=log, starts_others=True) as running,
     ):
         try:
             yield running

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,13 @@ def outboxq(*arguments: str, exit_code: int = 0, **environment: str):
     return result
 
 
+SUPERVISED = partial(forked.Popen, starts_others=True)
+
+
 class Started:
     """The command as a process of its own, beside a module `app`."""
 
-    def __init__(self, *arguments: str, url: str, application: str = APPLICATION, popen: Any = forked.Popen) -> None:
+    def __init__(self, *arguments: str, url: str, application: str = APPLICATION, popen: Any = SUPERVISED) -> None:
         Path("app.py").write_text(application)
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONWARNINGS": "error"}
         with Path("log").open("wb") as log:

@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 def outboxq(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "outboxq", "demo", *arguments]
     return forked.run(
-        command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=240
+        command, env=environment(), capture_output=True, text=True, check=False, timeout=240, starts_others=True
     )
 
 
@@ -67,7 +67,9 @@ def test_it_works_twice_in_a_row_on_a_database_of_yours(database, capsys):
 def test_it_works_on_nothing_but_itself_and_a_terminal_gets_a_live_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, output = shown(
-        [sys.executable, "-m", "outboxq", "demo", *SMALL], env={**environment(), "TERM": "xterm-256color"}
+        [sys.executable, "-m", "outboxq", "demo", *SMALL],
+        env={**environment(), "TERM": "xterm-256color"},
+        starts_others=True,
     )
     assert code == 0, output
     assert list(tmp_path.iterdir()) == []

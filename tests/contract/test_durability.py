@@ -229,7 +229,7 @@ def test_a_workers_ends_are_as_durable_as_it_was_told(database, durability, monk
 
     assert durability.of(lambda: whole.using(outbox).enqueue()) == {durability.default}
     durability.seen.clear()
-    worker = outbox.worker(relaxed_durability=relaxed, concurrency=1, poll=0.01)
+    worker = outbox.worker(relaxed_durability=relaxed, concurrency=1, poll=0.05)
     assert worker.run(burst=True) == 0
     assert inside == [durability.default]
     assert told == [("whole", True, True), ("plain", False, not relaxed)]

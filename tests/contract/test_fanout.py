@@ -115,7 +115,7 @@ def test_a_retry_of_one_consumer_leaves_the_others_alone(database: Database, out
 
     outbox.sync_subscriptions()
     emitted = outbox.emit("order.paid", {"id": 1}, using=outbox, partition_key="c1")
-    outbox.worker(concurrency=1, notifications=False, poll=0.01).run(burst=True)
+    outbox.worker(concurrency=1, notifications=False, poll=0.05).run(burst=True)
     # One key: one at a time. A retry keeps its place, so what comes after it waits for it.
     assert sorted(seen) == [("flaky", 1), ("flaky", 1), ("steady", 1)]
     tasks = {name: outbox.store.get(handle.id) for name, handle in emitted.handles.items()}
@@ -280,7 +280,7 @@ def test_a_producer_needs_no_code_of_its_consumers(database: Database) -> None:
     paid = Paid(7, date(2030, 1, 1), Decimal("1.10"))
     emitted = producer.emit("order.paid", paid, using=producer)
     assert list(emitted.handles) == ["ledger.book"]
-    consumer.worker(notifications=False, poll=0.01).run(burst=True)
+    consumer.worker(notifications=False, poll=0.05).run(burst=True)
     assert got == [paid]
 
 
@@ -334,7 +334,7 @@ def test_inside_a_transactional_task_it_is_committed_with_it(database: Database,
     outbox.sync_subscriptions()
     for fails in (True, False):
         source.using(outbox).enqueue(fails)
-    outbox.worker(notifications=False, poll=0.01).run(burst=True)
+    outbox.worker(notifications=False, poll=0.05).run(burst=True)
     assert database.rows("SELECT args FROM task_executions WHERE task_name = 'sink'") == [
         ('{"payload":{"fails":false}}',)
     ]

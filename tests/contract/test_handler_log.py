@@ -31,7 +31,7 @@ def outbox(database, caplog):
 
 
 def work(outbox, **options):
-    assert outbox.worker(poll=0.01, **options).run(burst=True) == 0
+    assert outbox.worker(poll=0.05, **options).run(burst=True) == 0
 
 
 def attempt(outbox, handle):
@@ -283,7 +283,7 @@ def test_a_keeper_that_is_added_after_the_workers_own_takes_its_place_too(outbox
     def charge() -> None:
         log.info("charging 4000")
 
-    own, worker = LogKeeper(), outbox.worker(poll=0.01)
+    own, worker = LogKeeper(), outbox.worker(poll=0.05)
     own.addFilter(lambda record: "4000" not in record.getMessage())
     worker.start()
     try:
@@ -306,7 +306,7 @@ def test_a_worker_takes_its_keeper_along(outbox):
         going_on.wait(60)
 
     talk.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.start()
     try:
         until(running.is_set)
@@ -327,7 +327,7 @@ def test_a_task_that_is_given_back_keeps_what_it_logged(outbox):
         going_on.wait(60)
 
     handle = hang.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.start()
     try:
         until(running.is_set)
@@ -356,7 +356,7 @@ UNCONFIGURED = """
 
     for configures in (False, True, False):
         talk.using(outbox).enqueue(configures)
-    outbox.worker(poll=0.01, concurrency=1).run(burst=True)
+    outbox.worker(poll=0.05, concurrency=1).run(burst=True)
 """
 
 
@@ -391,8 +391,8 @@ def test_a_worker_that_stops_leaves_the_lines_of_another_ones_handler(outbox, da
         "first": outbox.task(name="first", queue="first")(lambda: talk("first")).using(outbox).enqueue(),
         "second": other.task(name="second", queue="second")(lambda: talk("second")).using(other).enqueue(),
     }
-    first = outbox.worker(poll=0.01, queues=["first"], drain_timeout=0.1)
-    second = other.worker(poll=0.01, queues=["second"], handler_log=keeps)
+    first = outbox.worker(poll=0.05, queues=["first"], drain_timeout=0.1)
+    second = other.worker(poll=0.05, queues=["second"], handler_log=keeps)
     try:
         first.start()
         until(begun["first"].is_set)
@@ -460,7 +460,7 @@ def test_a_process_that_is_forked_while_another_worker_has_the_locks_does_not_wa
 @pytest.fixture
 def isolated(outbox):
     """A worker of this outbox whose handlers run in children, started by the test."""
-    options = {"poll": 0.01, "isolation": "process", "heartbeat": 0.05, "timeout_grace": 0.1, "concurrency": 1}
+    options = {"poll": 0.05, "isolation": "process", "heartbeat": 0.05, "timeout_grace": 0.1, "concurrency": 1}
     worker = outbox.worker(**options)
     yield worker
     worker.stop()
@@ -525,7 +525,7 @@ def test_a_handler_that_is_ended_without_it_leaves_what_it_had_told(outbox):
         log.info("too late")
 
     handle = deaf.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01, timeout_grace=0.1, drain_timeout=1)
+    worker = outbox.worker(poll=0.05, timeout_grace=0.1, drain_timeout=1)
     worker.start()
     try:
         found = until(lambda: (one := attempt_or_none(outbox, handle)) and one.outcome and one)

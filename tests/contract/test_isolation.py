@@ -30,7 +30,7 @@ def outbox(database):
 def working(outbox, **options):
     worker = outbox.worker(
         **{
-            "poll": 0.01,
+            "poll": 0.05,
             "recover_every": 0.05,
             "drain_timeout": 10,
             "concurrency": 2,
@@ -361,7 +361,7 @@ def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox
 
     with monkeypatch.context() as patch:
         patch.setattr(type(outbox.store), "ensure_current", lambda _: 1 / 0)
-        worker = outbox.worker(isolation=isolation, poll=0.01)
+        worker = outbox.worker(isolation=isolation, poll=0.05)
         with pytest.raises(ZeroDivisionError):
             worker.start()
     worker.start()

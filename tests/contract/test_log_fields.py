@@ -67,7 +67,7 @@ def test_the_end_of_an_attempt_has_all_fields(database, outbox, heard, how, tran
         ending(how)
 
     first, second = (pay.using(outbox).enqueue(SECRET) for _ in range(2))
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     assert worker.run(burst=True) == 0
     for handle in (first, second):
         [record] = heard(handle.id)
@@ -84,7 +84,7 @@ def test_a_hook_that_fails_after_a_handler_is_logged_with_the_fields_of_its_task
 
     handle = pay.using(outbox).enqueue(SECRET)
     monkeypatch.setattr(outbox.integration, "after_handler", lambda _context, _outcome: 1 / 0)
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.run(burst=True)
     hook, end = heard(handle.id)
     assert fields(hook) == {**of_row(database, handle.id), "attempt": 1, "worker": str(worker.id), "outcome": None}
@@ -104,7 +104,7 @@ def test_what_a_hook_raises_about_a_task_is_logged_with_the_fields_of_the_task(d
     def pay(iban: str) -> None: ...
 
     handle = pay.using(outbox).enqueue(SECRET)
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.run(burst=True)
     [record] = [one for one in caplog.records if one.name == "outboxq.hooks"]
     assert fields(record) == {**of_row(database, handle.id), "attempt": 1, "worker": str(worker.id), "outcome": None}

@@ -26,7 +26,7 @@ def work(outbox):
     """Run a worker until nothing is left to do; returns its meter."""
 
     def run(**options):
-        worker = outbox.worker(**{"poll": 0.01, "recover_every": 0.05, "drain_timeout": 10, **options})
+        worker = outbox.worker(**{"poll": 0.05, "recover_every": 0.05, "drain_timeout": 10, **options})
         worker.start(burst=True)
         until(lambda: not worker._parts.claim_loop.is_alive())
         worker.stop()
@@ -167,7 +167,7 @@ def test_tasks_that_are_given_back_count_as_released(database, outbox):
         until(lambda: may_end)
 
     endless.using(outbox).enqueue_many([()] * 2)
-    worker = outbox.worker(poll=0.01, concurrency=1, prefetch=1)
+    worker = outbox.worker(poll=0.05, concurrency=1, prefetch=1)
     worker.start()
     until(lambda: started and claims_made(database) == 2)
     assert not worker.stop(0)
@@ -181,7 +181,7 @@ def test_recovered_tasks_count_by_their_queue(database, outbox):
 
     database.add(database.store, task_name="again", queue="mail")
     database.claim(1, database.store, lease=0.001)
-    worker = outbox.worker(poll=0.01, recover_every=0.05)
+    worker = outbox.worker(poll=0.05, recover_every=0.05)
     worker.start()
     until(lambda: sum(one.completed for one in worker.meter.read().values()) == 1)
     worker.stop()

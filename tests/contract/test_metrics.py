@@ -81,7 +81,7 @@ def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
 
     fine.using(outbox).enqueue_many([()] * 5)
     bad.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.start(burst=True)
     until(lambda: not worker._parts.claim_loop.is_alive())
     assert database.rows("SELECT id FROM task_metrics") == []
@@ -123,7 +123,7 @@ def test_a_worker_that_stops_waits_for_its_last_counts(database):
     def send() -> None: ...
 
     send.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01, drain_timeout=60)
+    worker = outbox.worker(poll=0.05, drain_timeout=60)
     worker.start()
     until(lambda: sum(one.completed for one in worker.meter.read().values()) == 1)
     stopping = threading.Thread(target=worker.stop)

@@ -84,7 +84,7 @@ def test_an_end_tells_how_far_the_handler_was(database):
         return upto
 
     whole, part, nothing = (count.using(outbox).enqueue(upto) for upto in (4, 3, 0))
-    assert outbox.worker(poll=0.01).run(burst=True) == 0
+    assert outbox.worker(poll=0.05).run(burst=True) == 0
     ends = {handle: outbox.store.attempts(handle.id)[-1] for handle in (whole, part, nothing)}
     assert ends[whole].outcome is EventType.COMPLETED
     assert ends[whole].progress == Progress(fraction=0.75, note="3 of 4")
@@ -105,7 +105,7 @@ def test_a_worker_writes_progress_with_its_heartbeats(database):
         going_on.wait(60)
 
     task_id = long.using(outbox).enqueue().id
-    worker = outbox.worker(heartbeat=0.02, poll=0.01)
+    worker = outbox.worker(heartbeat=0.02, poll=0.05)
     worker.start()
     try:
         for fraction in (0.0, 0.5, 1.0):
@@ -280,7 +280,7 @@ def test_a_transactional_task_reports_too(database):
         ctx.progress(0.9, "nearly")
 
     task_id = pay.using(outbox).enqueue().id
-    assert outbox.worker(poll=0.01).run(burst=True) == 0
+    assert outbox.worker(poll=0.05).run(burst=True) == 0
     assert outbox.store.attempts(task_id)[0].progress == Progress(fraction=0.9, note="nearly")
 
 

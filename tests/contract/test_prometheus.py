@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -371,9 +370,8 @@ print([name for name in sys.modules if name.startswith(("prometheus_client", "ou
     ids=["it is not installed", "it is not asked for"],
 )
 def test_without_the_extra(sqlite, program, said):
-    done = subprocess.run(
-        [sys.executable, "-c", program, sqlite.url], capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [sys.executable, "-c", program, sqlite.url]
+    done = forked.run(command, warm=forked.PACKAGES, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout.strip(), done.returncode) == (said, 0), done.stderr
 
 
@@ -428,7 +426,7 @@ def test_each_of_two_processes_answers_on_its_own_port(database, tmp_path):
     ]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONPATH": str(Path(__file__).parents[2])}
     with (tmp_path / "log").open("w") as log:
-        process = forked.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        process = forked.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log, starts_others=True)
     try:
         for port in (first, first + 1):
             until(lambda port=port: answers(port))

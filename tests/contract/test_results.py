@@ -80,7 +80,7 @@ class Tasks:
         self.double, self.report, self.fail = double, report, fail
 
     def work(self, **options):
-        self.worker = self.outbox.worker(**{"poll": 0.01, "drain_timeout": 10, **options})
+        self.worker = self.outbox.worker(**{"poll": 0.05, "drain_timeout": 10, **options})
         self.worker.start()
 
     @property

@@ -953,8 +953,9 @@ def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, 
     assert json.dumps(seen)
 
 
-def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite(sqlite, caplog):
+def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite(sqlite, caplog, monkeypatch):
     """It holds SQLite's only lock, which the step waits for."""
+    monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 3.0)
     engine = sqlite.host_engine()
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout = 100"))
     outbox = Outbox(engine)
@@ -966,7 +967,7 @@ def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlit
             return ctx.step("one", lambda: 1)
 
     handle = reads.using(outbox).enqueue()
-    worker = outbox.worker(notifications=False, poll=0.01)
+    worker = outbox.worker(notifications=False, poll=0.05)
     worker.start()
     try:
         task = until(lambda: (found := outbox.store.get(handle.id)).completed_at and found)

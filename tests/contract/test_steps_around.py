@@ -133,7 +133,7 @@ def test_steps_of_a_handler_in_a_child_process_outlive_the_child(database, tmp_p
         return [*found, os.getpid()]
 
     handle = stepped.using(outbox).enqueue()
-    worker = outbox.worker(isolation="process", poll=0.01, recover_every=60)
+    worker = outbox.worker(isolation="process", poll=0.05, recover_every=60)
     worker.start()
     try:
         until(lambda: database.store.get(handle.id).completed_at)

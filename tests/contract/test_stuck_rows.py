@@ -30,7 +30,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    with helpers.workers(outbox, poll=0.05, recover_every=1, heartbeat=LEASE / 10, drain_timeout=20) as start:
+    with helpers.workers(outbox, poll=0.25, recover_every=1, heartbeat=LEASE / 10, drain_timeout=20) as start:
         yield start
 
 

@@ -38,7 +38,7 @@ def work(outbox):
 
     def start(**options):
         worker = outbox.worker(
-            **{"poll": 0.01, "recover_every": 0.05, "drain_timeout": 10, "concurrency": 2, **options}
+            **{"poll": 0.05, "recover_every": 0.05, "drain_timeout": 10, "concurrency": 2, **options}
         )
         started.append(worker)
         worker.start()
@@ -190,7 +190,7 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
 
     lost = deaf.using(outbox).enqueue()
     beside = neighbour.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01, drain_timeout=20, concurrency=2, timeout_grace=0.1)
+    worker = outbox.worker(poll=0.05, drain_timeout=20, concurrency=2, timeout_grace=0.1)
     worker.start()
     try:
         task = ended(outbox, lost)
@@ -247,7 +247,7 @@ def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, dat
         ctx.step("write", write, transactional=True)
 
     handle = deaf.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01, drain_timeout=20, timeout_grace=0.1)
+    worker = outbox.worker(poll=0.05, drain_timeout=20, timeout_grace=0.1)
     worker.start()
     try:
         assert ended(outbox, handle).status is TaskStatus.FAILED

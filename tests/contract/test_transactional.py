@@ -73,7 +73,7 @@ def work(outbox):
     started = []
 
     def start(**options):
-        worker = outbox.worker(**{"poll": 0.01, "notifications": False, "recover_every": 60, **options})
+        worker = outbox.worker(**{"poll": 0.05, "notifications": False, "recover_every": 60, **options})
         started.append(worker)
         worker.start()
         return worker

@@ -30,7 +30,7 @@ def work(database):
         outbox = Outbox(database.engine)
         for name in names:
             outbox.task(name=name)(lambda: None)
-        worker = outbox.worker(**{"poll": 0.01, "drain_timeout": 10, **options})
+        worker = outbox.worker(**{"poll": 0.05, "drain_timeout": 10, **options})
         started.append(worker)
         worker.start()
         return worker

@@ -11,6 +11,7 @@ import pytest
 
 from outboxq.errors import LeaseLost
 from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import REPAIRS
 from tests.contract import helpers
 from tests.contract.corrupting import (
@@ -192,20 +193,18 @@ CORRUPTIONS = [
 )
 def test_a_corruption_is_named_and_repaired_where_that_needs_no_guess(database, names, state, statements):
     task_id = corrupt(database, state, statements)
-    found = database.store.verify()
+    before = helpers.everything(database)
+    found = database.store.verify(repair=True)
     assert {violation.name for violation in found} == set(names.split("+"))
     for violation in found:
         examples = [DROPPED[names]] if violation.name == "part_missing" else [task_id]
-        assert (violation.count, list(violation.examples), violation.repaired) == (1, examples, 0)
+        assert (violation.count, list(violation.examples)) == (1, examples)
         assert violation.meaning == meanings(database)[violation.name]
-    before = helpers.everything(database)
-    repaired = database.frozen.verify(repair=True)
     if set(names.split("+")) <= set(REPAIRS):
-        assert {violation.name for violation in repaired} == set(names.split("+"))
-        assert sum(violation.repaired for violation in repaired) >= 1
-        assert database.frozen.verify(repair=True) == []
+        assert sum(violation.repaired for violation in found) >= 1
+        assert database.store.verify() == []
     else:
-        assert {violation.repaired for violation in repaired} == {0}
+        assert {violation.repaired for violation in found} == {0}
         assert helpers.everything(database) == before
 
 
@@ -265,11 +264,30 @@ def test_examples_are_a_few_and_the_count_is_all(database):
     assert repaired.repaired == 8
 
 
-def test_verify_writes_nothing(database):
+def test_a_row_that_the_database_cannot_read_hides_no_other_violation(database):
+    """Every check runs, whether or not the one before it could."""
+    change = "UPDATE execution_events SET event_data = 'gar{{bage'"
+    corrupt(database, ready, [change])
+    lost, letter = (database.add().id for _ in range(2))
+    for statement, task_id in (
+        ("DELETE FROM task_outbox WHERE task_execution_id = '{id}'", lost),
+        (INSERT_LETTER, letter),
+    ):
+        database.run(statement.format(id=task_id.hex))
+    told = []
+    found = database.store.verify(on_progress=lambda done, every: told.append((done, every)))
+    assert sum("could not be checked" in one.meaning for one in found) >= 1
+    examples = {one.name: list(one.examples) for one in found if one.examples}
+    assert examples == {"ready_without_entry": [lost], "letter_without_failed": [letter]}
+    assert told == [(done, len(CHECKS)) for done in range(1, len(CHECKS) + 1)]
+
+
+def test_verify_writes_nothing_unless_it_is_to_repair(database):
     running(database)
-    ready(database)
+    corrupt(database, ready, ["DELETE FROM task_outbox"])
     before = helpers.everything(database)
-    database.store.verify()
+    (violation,) = database.store.verify()
+    assert (violation.name, violation.repaired) == ("ready_without_entry", 0)
     assert helpers.everything(database) == before
 
 

@@ -33,7 +33,7 @@ def work(outbox):
     started = []
 
     def start(**options):
-        worker = outbox.worker(**{"poll": 0.01, "recover_every": 0.05, "drain_timeout": 10, **options})
+        worker = outbox.worker(**{"poll": 0.05, "recover_every": 0.05, "drain_timeout": 10, **options})
         started.append(worker)
         worker.start()
         return worker
@@ -425,7 +425,7 @@ def test_two_outboxes_in_one_process_keep_to_themselves(database, tmp_path, work
     handle = theirs.using(other).enqueue()
     work()
     assert other.store.get(handle.id).status is TaskStatus.READY
-    worker = other.worker(poll=0.01)
+    worker = other.worker(poll=0.05)
     worker.start()
     ended(other, handle)
     worker.stop()
@@ -601,7 +601,7 @@ def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, cap
     log.addFilter(broken)
     try:
         handle = logged.using(outbox).enqueue()
-        worker = outbox.worker(poll=0.01)
+        worker = outbox.worker(poll=0.05)
         worker.start()
         until(lambda: raised)
         until(lambda: worker._parts.leases.held() == [])

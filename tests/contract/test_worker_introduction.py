@@ -155,6 +155,7 @@ def test_several_processes_say_it_once(sqlite, tmp_path):
         capture_output=True,
         text=True,
         check=True,
+        starts_others=True,
     )
     records = [json.loads(line) for line in done.stderr.splitlines()]
     started = [one for one in records if one["logger"] == "outboxq.worker" and ") started" in one["message"]]

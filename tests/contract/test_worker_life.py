@@ -54,7 +54,7 @@ def work(outbox):
     started = []
 
     def start(outbox=outbox, **options):
-        worker = outbox.worker(**{"poll": 0.01, "notifications": False, "recover_every": 60, **options})
+        worker = outbox.worker(**{"poll": 0.05, "notifications": False, "recover_every": 60, **options})
         started.append(worker)
         worker.start()
         return worker
@@ -381,7 +381,7 @@ def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
     host = threading.Thread(target=hosts_own.wait, args=[60], name="host", daemon=True)
     host.start()
     before = set(threading.enumerate())
-    workers = [outbox.worker(poll=0.01, recover_every=60) for _ in range(2)]
+    workers = [outbox.worker(poll=0.05, recover_every=60) for _ in range(2)]
     task = outbox.task(name="t")(lambda: threading.current_thread().name)
     for worker in workers:
         worker.start()
@@ -403,7 +403,7 @@ def test_handled_running_and_health_say_what_it_does(outbox, work, database):
     def wait() -> None:
         gate.wait(60)
 
-    worker = outbox.worker(concurrency=2, poll=0.01)
+    worker = outbox.worker(concurrency=2, poll=0.05)
     assert (worker.handled, worker.running, worker.is_healthy) == (0, 0, True)
     assert worker.health.listening is False
     wait.using(outbox).enqueue_many([()] * 5)
@@ -693,7 +693,7 @@ def test_a_hosts_engine_is_usable_while_the_worker_runs_and_afterwards(database)
     host = database.host_engine()
     outbox = Outbox(host)
     task = outbox.task(name="t")(lambda: None)
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.start()
     for _ in range(3):
         with host.begin() as connection:
@@ -826,7 +826,7 @@ elsewhere.using(outbox).enqueue()
 
 def child():
     handle = pid.using(outbox).enqueue()
-    worker = outbox.worker(poll=0.01)
+    worker = outbox.worker(poll=0.05)
     worker.start(burst=True)
     until(lambda: outbox.store.get(handle.id).completed_at)
     clean = worker.stop()

@@ -25,7 +25,7 @@ class Declined(Exception):
 def run(outbox, caplog, **options):
     """The records of the ends of what a worker has run."""
     with caplog.at_level(logging.INFO, "outboxq.worker"):
-        assert outbox.worker(poll=0.01, **options).run(burst=True) == 0
+        assert outbox.worker(poll=0.05, **options).run(burst=True) == 0
     return [record for record in caplog.records if hasattr(record, "event")]
 
 
@@ -87,7 +87,7 @@ def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
 
     hold.using(outbox).enqueue()
     monkeypatch.setattr(logging.getLogger("outboxq.worker"), "propagate", False)  # to pytest, which keeps all records
-    assert outbox.worker(poll=0.01).run(burst=True) == 0
+    assert outbox.worker(poll=0.05).run(burst=True) == 0
     gc.collect()
     assert [one() for one in kept] == [None]
 
@@ -95,7 +95,7 @@ def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
 @pytest.mark.parametrize("introduces_itself", [False, True])
 def test_the_records_of_start_and_stop_name_the_worker_by_id_and_label(outbox, caplog, introduces_itself):
     caplog.set_level(logging.INFO, "outboxq.worker")
-    worker = outbox.worker(poll=0.01, label="mail-7")
+    worker = outbox.worker(poll=0.05, label="mail-7")
     worker.introduces_itself = introduces_itself
     worker.run(burst=True)
     first, last = caplog.records[0], caplog.records[-1]
@@ -109,7 +109,7 @@ def test_the_first_line_says_that_nothing_deletes_old_tasks(outbox, database, ca
 
     def first() -> logging.LogRecord:
         caplog.clear()
-        outbox.worker(poll=0.01).run(burst=True)
+        outbox.worker(poll=0.05).run(burst=True)
         return caplog.records[0]
 
     assert first().getMessage().endswith("; nothing deletes old tasks (outboxq schedule add-retention 90d)")
@@ -121,5 +121,5 @@ def test_the_first_line_says_that_nothing_deletes_old_tasks(outbox, database, ca
 
 def test_a_retention_in_the_code_counts_from_the_first_start_on(database, caplog):
     caplog.set_level(logging.INFO, "outboxq.worker")
-    Outbox(database.engine, retention=timedelta(days=90)).worker(poll=0.01).run(burst=True)
+    Outbox(database.engine, retention=timedelta(days=90)).worker(poll=0.05).run(burst=True)
     assert "deletes old tasks" not in caplog.records[0].getMessage()

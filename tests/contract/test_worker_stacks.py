@@ -73,7 +73,11 @@ def worker(database, *words: str, application: str = APPLICATION):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     environment |= {"OUTBOXQ_DATABASE_URL": database.url, "PYTHONWARNINGS": "error"}
     command = [sys.executable, "-m", "outboxq", "worker", "app", *words]
-    with Path("log").open("wb") as log, forked.Popen(command, env=environment, stdout=log, stderr=log) as running:
+    forks = {"starts_others": "--processes" in words}
+    with (
+        Path("log").open("wb") as log,
+        forked.Popen(command, env=environment, stdout=log, stderr=log, **forks) as running,
+    ):
         try:
             yield running
         finally:

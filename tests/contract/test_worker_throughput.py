@@ -28,7 +28,7 @@ def work(outbox):
     started = []
 
     def start(*, burst=False, **options):
-        worker = outbox.worker(**{"poll": 0.01, "notifications": False, "recover_every": 60, **options})
+        worker = outbox.worker(**{"poll": 0.05, "notifications": False, "recover_every": 60, **options})
         started.append(worker)
         worker.start(burst=burst)
         return worker
@@ -267,9 +267,9 @@ def test_large_arguments_wait_in_the_database(outbox, work, options):
     def large(text: str) -> None:
         in_flight.append(worker._parts.pool.in_flight)
 
-    large.using(outbox).enqueue_many([("x" * 250_000,)] * 150)
+    large.using(outbox).enqueue_many([("x" * 250_000,)] * 90)
     worker = work(burst=True, concurrency=2, **options)
-    until(lambda: len(in_flight) == 150)
+    until(lambda: len(in_flight) == 90)
     assert 2 < max(in_flight) <= 2 + 16 * 2**20 // 250_000
 
 
@@ -283,7 +283,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
         gate.wait(60)
 
     handles = wait.using(outbox).enqueue_many([()] * 20)
-    worker = outbox.worker(poll=0.01, notifications=False, concurrency=concurrency, prefetch=prefetch)
+    worker = outbox.worker(poll=0.05, notifications=False, concurrency=concurrency, prefetch=prefetch)
     worker.start()
     until(lambda: counted(outbox)[1] == concurrency + prefetch)
     until(lambda: worker.running == concurrency)
@@ -304,7 +304,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
         pause.wait(0.06)
 
     handles = slow.using(outbox).enqueue_many([()] * 8)
-    worker = outbox.worker(poll=0.01, notifications=False, concurrency=1)
+    worker = outbox.worker(poll=0.05, notifications=False, concurrency=1)
     worker.start()
     for handle in handles:
         ended(outbox, handle)
@@ -317,7 +317,7 @@ def test_much_lies_ahead_of_fast_handlers(outbox, work):
     outbox.task(name="fast")(lambda: limits.append(worker._parts.pool.prefetch_limit)).using(outbox).enqueue_many(
         [()] * 1000
     )
-    worker = outbox.worker(poll=0.01, notifications=False, concurrency=4)
+    worker = outbox.worker(poll=0.05, notifications=False, concurrency=4)
     worker.start(burst=True)
     over(worker)
     assert limits[0] == 0
@@ -471,7 +471,7 @@ def test_it_asks_for_no_more_than_there_are_idle_threads(outbox, monkeypatch, ga
             gate.wait(60)
 
     wait.using(outbox, priority=1).enqueue(blocks=True)
-    worker = outbox.worker(concurrency=3, prefetch=0, poll=0.01, notifications=False)
+    worker = outbox.worker(concurrency=3, prefetch=0, poll=0.05, notifications=False)
     worker.start()
     until(lambda: worker.running == 1 and len(asked) > 3)
     assert asked[0] == 3
