@@ -41,7 +41,7 @@ class RetryPolicy:
     returns one of the first two. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the
     start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry`` specifies the
     errors after which the task is tried again; None means after any error. It is always tried again after
-    ``tenacity.TryAgain``, within the limits. The policy is consulted only about errors. A returned value is the task's
+    ``tenacity.TryAgain``, within the limits. The policy is consulted only for errors. A returned value is the task's
     result, so ``retry_if_result`` alone never causes a retry.
 
     Raises InvalidArgument for any other value.

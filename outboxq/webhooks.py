@@ -87,7 +87,7 @@ class Webhook:
                 f"the URL of {self} contains a user name or a password; remove them, because the signature proves the sender"
             )
         if parts.scheme == "http" and not self.allow_http:
-            raise ConfigurationError(f"the URL of {self} is not encrypted; use https, or set allow_http=True")
+            raise ConfigurationError(f"the URL of {self} does not use encryption; use https, or set allow_http=True")
 
     def __str__(self) -> str:
         return f"the webhook to {urlsplit(self.url).hostname}"

@@ -73,7 +73,7 @@ def _short(seconds: float) -> str:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes in one unit: 812 B, 1.4 MB, 120 GB."""
+    """Return a byte count as text, in one unit: 812 B, 1.4 MB, 120 GB."""
     for unit, length in _SIZES:
         if number >= length:
             return f"{number / length:.{0 if number >= 100 * length else 1}f} {unit}"

@@ -82,7 +82,7 @@ class Field:
 
 
 def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
-    """Return the field for a limit on a number, or on a rate, which has two inputs."""
+    """Return the field for a limit: one input for a number, or two for a rate."""
     read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
     made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
     return made(read=read, default=..., empty=NONE)

@@ -22,7 +22,9 @@ class _Package(ModuleType):
     """This package, which newcomers mistake for a decorator."""
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        raise InvalidCall("outboxq.task is a package; create an outbox = Outbox(…), and decorate with @outbox.task")
+        raise InvalidCall(
+            "outboxq.task is a package; write outbox = Outbox(…), and decorate the function with @outbox.task"
+        )
 
 
 sys.modules[__name__].__class__ = _Package

@@ -60,7 +60,7 @@ class BrokerConnection:
 
 @dataclass(kw_only=True, eq=False)
 class BrokerRelay:
-    """A relay to a broker as this process knows it."""
+    """A relay to a broker, as declared in this process."""
 
     declared: NewRelay
     transport: Transport = field(repr=False)

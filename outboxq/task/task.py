@@ -82,7 +82,7 @@ class Task(Answering, Generic[P, R]):
         arguments.
         """
         if (args or kwargs) and "outbox" not in kwargs:
-            cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
+            cure = "write outbox = Outbox(…), and decorate the function with @outbox.task"
             raise InvalidCall(f"outboxq.Task is the class of tasks and not a decorator; {cure}")
         return super().__new__(cls)
 

@@ -219,7 +219,7 @@ class Sessions:
         wait = self._tries.fail(client.network)
         if wait is not None:
             raise TooManyTries(wait)
-        log.warning("someone at %s sent a wrong token", client.address or "an unknown address")
+        log.warning("someone at %s sent an invalid token", client.address or "an unknown address")
         return False
 
     def begin(self) -> tuple[str, str]:

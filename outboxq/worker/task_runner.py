@@ -431,7 +431,7 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
     times, delay, cause = before + 1, FIRST_INTERRUPTION_DELAY * 2**before, sentence(error)
     log.warning(
         "%s: its transaction was interrupted; unless it was committed, no attempt is used and the task runs again in %g s "
-        "(%d of %d times in a row): %s",
+        "(interruption %d of at most %d in a row): %s",
         claim,
         delay.total_seconds(),
         times,

@@ -423,7 +423,7 @@ async def asynchronous() -> None: ...
 
 @pytest.mark.parametrize("declare", [outboxq.Task, lambda _: outboxq.Task(queue="mail")])
 def test_the_class_of_tasks_is_no_decorator(declare: Any) -> None:
-    cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
+    cure = "write outbox = Outbox(…), and decorate the function with @outbox.task"
     refused(InvalidCall, f"outboxq.Task is the class of tasks and not a decorator; {cure}", lambda: declare(first))
 
 

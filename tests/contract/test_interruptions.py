@@ -247,7 +247,7 @@ def test_the_sixth_interruption_in_a_row_is_an_attempt_that_failed(outbox, run, 
     assert times == [1, 2, 3, 4, 5] * 2, "the failed attempt begins the count anew"
     assert notes(database) == []
     assert caplog.text.count("its transaction was interrupted") == 10
-    assert "5 of 5 times in a row" in caplog.text
+    assert "interruption 5 of at most 5 in a row" in caplog.text
 
 
 def test_each_interruption_doubles_the_delay(database, monkeypatch):

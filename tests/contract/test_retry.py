@@ -285,10 +285,10 @@ INSIDE = [datetime(1969, 12, 31, 23, tzinfo=WEST), datetime(9001, 1, 1, 0, 30, t
 def test_a_moment_whose_year_in_utc_the_tables_do_not_take_is_refused_before_any_row_is_written(
     database, task_id, moment
 ):
-    with pytest.raises(InvalidArgument, match="1970 to 9000"):
+    with pytest.raises(InvalidArgument, match="1970 and 9000"):
         database.frozen.schedule_retry(task_id, moment, 2)
     for field in ("available_at", "expires_at"):
-        with pytest.raises(InvalidArgument, match="1970 to 9000"):
+        with pytest.raises(InvalidArgument, match="1970 and 9000"):
             database.add(**{field: moment})
 
 

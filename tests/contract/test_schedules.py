@@ -437,7 +437,7 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
         ({"grace": timedelta(seconds=-1)}, "grace"),
         ({"jitter": timedelta(0)}, "jitter"),
         ({"starts_at": datetime(2030, 1, 1)}, "naive"),  # noqa: DTZ001
-        ({"ends_at": datetime(9500, 1, 1, tzinfo=UTC)}, "1970 to 9000"),
+        ({"ends_at": datetime(9500, 1, 1, tzinfo=UTC)}, "1970 and 9000"),
         ({"starts_at": NOON, "ends_at": NOON}, "after its starts_at"),
     ],
 )

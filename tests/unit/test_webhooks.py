@@ -317,7 +317,11 @@ def test_the_first_address_that_answers_is_used(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("options", "error", "complaint"),
     [
-        ({"url": "http://crm.example/"}, ConfigurationError, "is not encrypted; use https, or set allow_http=True"),
+        (
+            {"url": "http://crm.example/"},
+            ConfigurationError,
+            "does not use encryption; use https, or set allow_http=True",
+        ),
         ({"url": "https://ada:lovelace@crm.example/"}, ConfigurationError, "contains a user name or a password"),
         ({"url": "ftp://crm.example/"}, ConfigurationError, "a webhook needs a URL such as"),
         ({"url": "https:///hooks"}, ConfigurationError, "a webhook needs a URL such as"),

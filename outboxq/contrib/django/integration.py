@@ -123,7 +123,7 @@ class DjangoIntegration(Integration):
             _drop(connection)
             cure = "write each block as `with atomic():`, and do not close connections inside"
             why = "its handler left an atomic() block open, or closed the connection"
-            raise InvalidTarget(f"the transaction of this task was not committed: {why}; {cure}")
+            raise InvalidTarget(f"this task's transaction was not committed: {why}; {cure}")
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         """Send a `django.tasks` task's signal."""

@@ -232,7 +232,7 @@ _error = sa.bindparam("error", type_=sa.Text, required=True)
 
 
 def due_entries(g: Grammar) -> sa.Select[Any]:
-    """Select, without locking them, up to :limit due entries from all queues, starting after the id :after."""
+    """Select up to :limit due entries from all queues, starting after the id :after, without locking them."""
     entry = task_outbox.c
     due = sa.select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(grammar.limit)
@@ -288,9 +288,7 @@ def fail_entry(g: Grammar) -> Transition:
 
 
 def expired_in_batches(g: Grammar) -> sa.Select[Any]:
-    """Select, without locking them, up to :limit due entries of expired tasks that belong to batches, with the batch
-    ids.
-    """
+    """Select up to :limit due entries of expired batch tasks, with their batch ids, without locking the entries."""
     entry, execution = task_outbox.c, task_executions.c
     # A scalar subquery remains a lookup by key. A join could read all tasks.
     pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)

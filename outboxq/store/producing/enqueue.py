@@ -276,7 +276,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         raise InvalidArgument(f"{name} cannot have both expires_at and expires_in")
     for moment, which in ((task.available_at, "due time"), (task.expires_at, "expiry")):
         if moment is not None and not EARLIEST <= aware(moment, f"the {which} of {name}") <= LATEST:
-            raise InvalidArgument(f"the {which} of {name} must be within the years 1970 to 9000 (UTC)")
+            raise InvalidArgument(f"the {which} of {name} must be between the years 1970 and 9000 (UTC)")
     if type(task.on_conflict) is not OnConflict:
         raise InvalidArgument(f"on_conflict of {name} must be an OnConflict")
     if task.unique_for is not None and not is_span(task.unique_for, MICROSECOND):
@@ -296,7 +296,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if task.on_dead_letter is OnDeadLetter.HOLD and (
         task.partition_key is None or concurrency_key_of(task.partition_key) is not None
     ):
-        raise InvalidArgument(f"{name} cannot hold a partition key when it fails, because it has none")
+        raise InvalidArgument(f"{name} has no partition key, so it cannot hold one when it fails")
 
 
 def insert_tasks(g: Grammar) -> Transition:

@@ -546,7 +546,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
             raise bad_span(key, name)
     for key, moment in (("starts_at", schedule.starts_at), ("ends_at", schedule.ends_at)):
         if moment is not None and not EARLIEST <= aware(moment, f"{key} of {name}") <= LATEST:
-            raise InvalidArgument(f"{key} of {name} must be within the years 1970 to 9000 (UTC)")
+            raise InvalidArgument(f"{key} of {name} must be between the years 1970 and 9000 (UTC)")
     if schedule.starts_at is not None and schedule.ends_at is not None and schedule.ends_at <= schedule.starts_at:
         raise InvalidArgument(f"ends_at of {name} must come after its starts_at")
 

@@ -51,7 +51,7 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
     """Return the condition that a schedule was planted while the clock was running fast. If the clock has not actually
-    been set back, the future ticks have already had their tasks.
+    been set back, tasks have already been created for the future ticks.
     """
     near = _in(g, HORIZON)
     has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()

@@ -239,7 +239,7 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 def _check_moment(moment: datetime, name: str) -> None:
     if not EARLIEST <= aware(moment, name) <= LATEST:
-        raise InvalidArgument(f"{name} must be within the years 1970 to 9000 (UTC), not {moment}")
+        raise InvalidArgument(f"{name} must be between the years 1970 and 9000 (UTC), not {moment}")
 
 
 def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority: int | None, reason: str) -> bool:

@@ -156,7 +156,7 @@ class PostgresDistributor(DistributorSettings):
         self._looked_for, self._calls = self._calls, Calls()
 
     def _sleep(self, seconds: float) -> bool:
-        """Sleep until a notification, or for this many seconds. Returns False earlier if it is time to search."""
+        """Sleep until a notification arrives, but at most for this many seconds. Returns False earlier if it is time to search."""
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
             look_at = self._next_look()

@@ -490,7 +490,7 @@ def test_a_token_that_no_form_would_keep_is_refused(token):
 
 def test_a_wrong_token_of_a_program_is_logged_without_it(serve, caplog):
     assert serve(token=TOKEN).get("/metrics", Authorization="Bearer guessed-by-a-program").status == 403
-    assert [record.getMessage() for record in caplog.records] == ["someone at 127.0.0.1 sent a wrong token"]
+    assert [record.getMessage() for record in caplog.records] == ["someone at 127.0.0.1 sent an invalid token"]
 
 
 # A proxy that knows who asks
