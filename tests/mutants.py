@@ -2846,7 +2846,7 @@ MUTANTS = (
     ),
     Mutant(
         "a connection to a standby is kept",
-        "outboxq/store/transactions.py",
+        "outboxq/database/own_target.py",
         (
             (
                 "            if is_midway or self.dialect.is_of_standby(error, raw):\n",
