@@ -2095,8 +2095,8 @@ MUTANTS = (
         "outboxq/database/target.py",
         (
             (
-                "return nullcontext() if needs_none else self._savepoint(then)",
-                "return nullcontext()",
+                "return _NO_SAVEPOINT if needs_none else self._savepoint(then)",
+                "return _NO_SAVEPOINT",
             ),
         ),
         ("tests/contract/test_enqueue.py",),

@@ -13,7 +13,7 @@ from sqlalchemy.engine import RootTransaction
 from sqlalchemy.pool import PoolProxiedConnection
 
 from .dialects import Begin, Dialect
-from .target import SqlalchemyTarget, Target, major_of
+from .target import SqlalchemyTarget, Target, hears_errors, major_of
 
 log = logging.getLogger("outboxq.store")
 
@@ -29,8 +29,8 @@ class OwnTarget(SqlalchemyTarget):
 
     own = True
 
-    _pooled: PoolProxiedConnection | None = None
-    """The pool's connection, if it was taken without a Connection."""
+    _is_bare = False
+    """True as long as the pool's connection is used without a Connection."""
     _transaction: RootTransaction
     """The transaction of the Connection, once that has been created."""
 
@@ -42,16 +42,17 @@ class OwnTarget(SqlalchemyTarget):
             return
         Target.__init__(self, dialect)
         try:
-            self._pooled = engine.raw_connection()
+            self._pooled: PoolProxiedConnection = engine.raw_connection()
         except engine.dialect.loaded_dbapi.Error as error:
             raise self._wrapped(error, None) from error
-        self._driver: Any = self._pooled.driver_connection
+        self._is_bare = True
+        self._driver: Any = self._pooled.dbapi_connection
         self._takes_the_long_way = not isinstance(self._driver, dialect.driver_connection)
 
     @cached_property
     def connection(self) -> Connection:  # type: ignore[override]
         """The Connection, with SQLAlchemy's transaction begun."""
-        connection = Connection(self._engine, self._pooled) if self._pooled else self._engine.connect()
+        connection = Connection(self._engine, self._pooled) if self._is_bare else self._engine.connect()
         try:
             if self._options:
                 connection.execution_options(**self._options)
@@ -59,6 +60,7 @@ class OwnTarget(SqlalchemyTarget):
         except BaseException:
             connection.close()
             raise
+        self._is_bare = False
         return connection
 
     def __enter__(self) -> Self:
@@ -68,18 +70,17 @@ class OwnTarget(SqlalchemyTarget):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if self._has_connection:
+            if not self._is_bare:
                 self._transaction.__exit__(kind, error, traceback)
             elif kind is None:
                 self._commit()
         finally:
-            if self._has_connection:
-                self.connection.close()
-            elif self._pooled is not None:
-                self._pooled.close()
+            self._pooled.close() if self._is_bare else self.connection.close()
 
     def begin(self, begin: Begin) -> None:
-        """Begin the transaction in the database."""
+        """Begin the transaction in the database, unless it is one statement that needs no beginning."""
+        if not self.dialect.begin[begin]:
+            return
         raw, info = self._raw(), self._info()
         if getattr(raw, "in_transaction", False):  # an application's engine may have begun a transaction on its own
             self.execute("ROLLBACK", {})
@@ -114,7 +115,7 @@ class OwnTarget(SqlalchemyTarget):
     def _commit(self) -> None:
         """Commit as SQLAlchemy's transaction does."""
         try:
-            self._engine.dialect.do_commit(self._pooled)  # type: ignore[arg-type]
+            self._engine.dialect.do_commit(self._driver)
         except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, None, self._raw()) from error
         except BaseException as error:
@@ -122,23 +123,19 @@ class OwnTarget(SqlalchemyTarget):
                 self.connection.invalidate(error)
             raise
 
-    @property
-    def _has_connection(self) -> bool:
-        return "connection" in vars(self)
-
     def _is_open(self) -> bool:
-        return not self._has_connection or super()._is_open()
+        return self._is_bare or super()._is_open()
 
     def _raw(self) -> Any:
-        return super()._raw() if self._has_connection else self._driver
+        return self._driver if self._is_bare else super()._raw()
 
     def _info(self) -> MutableMapping[Any, Any]:
-        return super()._info() if self._pooled is None else self._pooled.info
+        return self._pooled.info if self._is_bare else super()._info()
 
 
 def _has_listeners(engine: Engine) -> bool:
     """Return whether anything listens to the engine's connections, transactions, statements or errors."""
-    if engine.dialect.dispatch.handle_error or getattr(Connection, "_has_events", True):
+    if getattr(Connection, "_has_events", True) or hears_errors(engine.dialect):
         return True
     return getattr(engine, "_has_events", True) and any(getattr(engine.dispatch, name) for name in _EVENTS)
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction
+from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 
 from ..context import TaskContext
@@ -35,6 +36,7 @@ Rows = list[tuple[Any, ...]]
 
 _DATABASE = "outboxq.database"
 _SAVEPOINT = "SAVEPOINT outboxq"
+_NO_SAVEPOINT = nullcontext()
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _OUR_WRITE = task_executions.update()
 
@@ -109,7 +111,7 @@ class Target(ABC):
         savepoint, in the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
-        return nullcontext() if needs_none else self._savepoint(then)
+        return _NO_SAVEPOINT if needs_none else self._savepoint(then)
 
     @contextmanager
     def _savepoint(self, then: str) -> Iterator[None]:
@@ -291,7 +293,9 @@ class SqlalchemyTarget(Target):
         return self.connection.in_transaction()
 
     def _raw(self) -> Any:
-        return self.connection.connection.driver_connection
+        pooled = self.connection.connection
+        raw = pooled.dbapi_connection  # the same object as the driver's, unless that is asynchronous
+        return raw if isinstance(raw, self.dialect.driver_connection) else pooled.driver_connection
 
     def _info(self) -> MutableMapping[Any, Any]:
         """Return SQLAlchemy's record of the driver's connection."""
@@ -429,13 +433,18 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 
 
-def _hears_statements(connection: Connection) -> bool:
-    """Return whether anything listens to the connection's statements or to their errors.
+def hears_errors(dialect: SqlalchemyDialect) -> bool:
+    """Return whether anything listens to the errors of an engine with this dialect.
 
-    SQLAlchemy looks at `_has_events` as well before it calls listeners. Asking each connection for its listeners takes ten
-    times as long.
+    SQLAlchemy too looks at `_has_events` before it calls listeners. Asking an object for its listeners to one event
+    takes ten times as long.
     """
-    if connection.dialect.dispatch.handle_error:
+    return bool(getattr(dialect, "_has_events", True) and dialect.dispatch.handle_error)
+
+
+def _hears_statements(connection: Connection) -> bool:
+    """Return whether anything listens to the connection's statements or to their errors."""
+    if hears_errors(connection.dialect):
         return True
     if not (getattr(connection, "_has_events", True) or getattr(connection.engine, "_has_events", True)):
         return False

@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 from .forks import in_children
 
+_new, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
 _lock = threading.Lock()
 _last = 0
 
@@ -25,9 +26,7 @@ def uuid7() -> UUID:
 
 
 def uuid7s(count: int) -> list[UUID]:
-    """Return this number of ids, made at once: 2.7 us each instead of 4.2 us, which saves a tenth of the time for a
-    bulk enqueue.
-    """
+    """Return this number of ids, made at once, in a third of the time that as many calls of `uuid7` take."""
     first, random = _ticks(count), memoryview(os.urandom(8 * count)).cast("Q")
     return [_made(first + at, random[at]) for at in range(count)]
 
@@ -47,7 +46,10 @@ def _ticks(count: int) -> int:
 
 
 def _made(ticks: int, random: int) -> UUID:
-    return UUID(int=(ticks >> 12) << 80 | 7 << 76 | (ticks & 0xFFF) << 64 | 2 << 62 | random >> 2)
+    made = _new(UUID)  # UUID(int=…) checks its arguments, which takes three times as long
+    _set(made, "int", (ticks >> 12) << 80 | 7 << 76 | (ticks & 0xFFF) << 64 | 2 << 62 | random >> 2)
+    _set(made, "is_safe", _UNKNOWN)
+    return made
 
 
 FAMILY = 0xFFFF
