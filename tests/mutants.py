@@ -1920,13 +1920,13 @@ MUTANTS = (
     Mutant(
         "a field that equals that of the first task of its batch is not checked",
         "outboxq/store/producing/enqueue.py",
-        (("all(map(is_, _shared_in_batch(task), first))", "_shared_in_batch(task) == first"),),
+        (("all(map(is_, chain", "all(map(eq, chain"), ("import attrgetter, is_", "import attrgetter, eq, is_")),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
         "the ids of alike tasks are not checked",
         "outboxq/store/producing/enqueue.py",
-        ((" or not all(is_uuid7(task.id) for task in tasks)", ""),),
+        ((" or not are_uuid7s([task.id for task in tasks])", ""),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from uuid import UUID, SafeUUID
 
 from .forks import in_children
@@ -33,7 +34,16 @@ def uuid7s(count: int) -> list[UUID]:
 
 def is_uuid7(value: object) -> bool:
     """Return whether the value is a version 7 UUID."""
-    return type(value) is UUID and value.int >> 76 & 0xF == 7 and value.int >> 62 & 3 == 2
+    return type(value) is UUID and value.int & _FIXED == _SEVEN
+
+
+def are_uuid7s(values: Sequence[object]) -> bool:
+    """Return whether each of the values is a version 7 UUID."""
+    return set(map(type, values)) == {UUID} and {value.int & _FIXED for value in values} == {_SEVEN}  # type: ignore[attr-defined]
+
+
+_FIXED, _SEVEN = 0xF << 76 | 3 << 62, 7 << 76 | 2 << 62
+"""The bits that are the same in all version 7 UUIDs, and their values."""
 
 
 def _ticks(count: int) -> int:
@@ -47,7 +57,7 @@ def _ticks(count: int) -> int:
 
 def _made(ticks: int, random: int) -> UUID:
     made = _new(UUID)  # UUID(int=…) checks its arguments, which takes three times as long
-    _set(made, "int", (ticks >> 12) << 80 | 7 << 76 | (ticks & 0xFFF) << 64 | 2 << 62 | random >> 2)
+    _set(made, "int", (ticks >> 12) << 80 | (ticks & 0xFFF) << 64 | random >> 2 | _SEVEN)
     _set(made, "is_safe", _UNKNOWN)
     return made
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
+from itertools import chain, cycle
 from operator import attrgetter, is_
 from types import NoneType, SimpleNamespace
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from ...model import EARLIEST, LATEST, EventType, Handle, NewTask, OnConflict, O
 from ...model.batches import is_batch
 from ...model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.records import concurrency_key_of
-from ...model.uuid7 import is_uuid7
+from ...model.uuid7 import are_uuid7s, is_uuid7
 from ..arguments import aware
 from ..task_rows import (
     CONSTANT_COLUMNS,
@@ -202,12 +203,12 @@ def _check_all(tasks: Sequence[NewTask]) -> bool:
     Each of 1,000 tasks then takes 2.5 us from here to the driver, instead of 5.6 us.
     """
     first = _shared_in_batch(tasks[0])
-    if not all(all(map(is_, _shared_in_batch(task), first)) for task in tasks):
+    if not all(map(is_, chain.from_iterable(map(_shared_in_batch, tasks)), cycle(first))):
         for task in tasks:
             check(task)
         return False
     check(tasks[0])
-    if not _are_texts([task.args for task in tasks]) or not all(is_uuid7(task.id) for task in tasks):
+    if not _are_texts([task.args for task in tasks]) or not are_uuid7s([task.id for task in tasks]):
         for task in tasks:
             _check_own(task)
     return True
