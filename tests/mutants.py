@@ -1938,13 +1938,25 @@ MUTANTS = (
     Mutant(
         "a field that equals that of the last task of its name is not checked",
         "outboxq/store/producing/enqueue.py",
-        (("all(map(is_, shared, known[0]))", "shared == known[0]"),),
+        (("all(map(is_, _shared(task), shared))", "_shared(task) == shared"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a task that was changed is still made of the fields of the last task of its name",
+        "outboxq/store/producing/enqueue.py",
+        (("task.made_of is made_of) or", "task.made_of in (made_of, None)) or"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "tasks that were changed are still made of the fields of the first task of their batch",
+        "outboxq/store/producing/enqueue.py",
+        (("== {id(made_of)}", "<= {id(made_of), id(None)}"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
         "a task alone gets the options that the last task of its name had",
         "outboxq/store/producing/enqueue.py",
-        (("if known is not None and all(map(is_, shared, known[0])):", "if known is not None:"),),
+        (("or all(map(is_, _shared(task), shared)):", "or True:"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
@@ -2843,6 +2855,36 @@ MUTANTS = (
         "outboxq/store/schema.py",
         (("    if not target.dialect.is_undefined(error):\n", "    if True:\n"),),
         ("tests/contract/test_missing_tables.py",),
+    ),
+    Mutant(
+        "an engine's listeners are not told of our transactions",
+        "outboxq/database/own_target.py",
+        (('    if not getattr(engine, "_has_events", True):\n        return False\n', "    return False\n"),),
+        ("tests/dialects/test_own_target.py",),
+    ),
+    Mutant(
+        "a connection that was asked for does not end its transaction",
+        "outboxq/database/own_target.py",
+        (("        self._is_bare = False\n        return connection", "        return connection"),),
+        ("tests/dialects/test_own_target.py",),
+    ),
+    Mutant(
+        "a connection that is lost at the COMMIT stays in the pool with all others",
+        "outboxq/database/own_target.py",
+        (("self._as_sqlalchemys(error, None, self._raw())", "self._wrapped(error, None)"),),
+        ("tests/dialects/test_own_target.py",),
+    ),
+    Mutant(
+        "a connection whose COMMIT Ctrl-C interrupted is used again",
+        "outboxq/database/own_target.py",
+        (("            if not isinstance(error, Exception):  # a", "            if False:  # a"),),
+        ("tests/dialects/test_own_target.py",),
+    ),
+    Mutant(
+        "a NUL divides an element of an array",
+        "outboxq/database/column_types.py",
+        ((' and (text := "\\0".join(values)).count("\\0") < len(values)', ' and (text := "\\0".join(values))'),),
+        ("tests/dialects/test_packed_arrays.py",),
     ),
     Mutant(
         "a connection to a standby is kept",

@@ -113,9 +113,10 @@ class OwnTarget(SqlalchemyTarget):
             raise
 
     def _commit(self) -> None:
-        """Commit as SQLAlchemy's transaction does."""
+        """Commit as SQLAlchemy's transaction does, unless the statement was a transaction by itself."""
         try:
-            self._engine.dialect.do_commit(self._driver)
+            if self.dialect.is_open(self._driver):
+                self._engine.dialect.do_commit(self._driver)
         except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, None, self._raw()) from error
         except BaseException as error:
@@ -137,7 +138,14 @@ def _has_listeners(engine: Engine) -> bool:
     """Return whether anything listens to the engine's connections, transactions, statements or errors."""
     if getattr(Connection, "_has_events", True) or hears_errors(engine.dialect):
         return True
-    return getattr(engine, "_has_events", True) and any(getattr(engine.dispatch, name) for name in _EVENTS)
-
-
-_EVENTS = ("engine_connect", "begin", "before_cursor_execute", "after_cursor_execute", "commit", "rollback")
+    if not getattr(engine, "_has_events", True):
+        return False
+    heard = engine.dispatch
+    return bool(
+        heard.engine_connect
+        or heard.begin
+        or heard.before_cursor_execute
+        or heard.after_cursor_execute
+        or heard.commit
+        or heard.rollback
+    )

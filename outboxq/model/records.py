@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
@@ -244,6 +244,9 @@ class NewTask(TaskOptions):
     """If True, the key becomes free again when its task has ended."""
     on_conflict: OnConflict = OnConflict.RETURN
 
+    made_of: ClassVar[Mapping[str, Any] | None] = None
+    """The fields that were passed to `of`. Tasks with the same object differ only in their ids and arguments."""
+
     @classmethod
     def of(cls, fields: Mapping[str, Any], task_id: UUID, args: str) -> Self:
         """Return a task with this id, these arguments and these other `fields`; fields that are left out get their
@@ -253,7 +256,7 @@ class NewTask(TaskOptions):
         is a twentieth of an enqueue.
         """
         task = object.__new__(cls)  # a field's default is a class attribute
-        vars(task).update(fields, id=task_id, args=args)
+        vars(task).update(fields, id=task_id, args=args, made_of=fields)
         return task
 
 

@@ -153,6 +153,7 @@ def test_a_connection_whose_commit_ctrl_c_interrupted_is_not_used_again(database
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(store.bound_engine.dialect, "do_commit", interrupted)
-        database.add(store)
+        with store.transaction(Begin.WRITE):
+            pass
     assert [type(one) for one in dropped] == [KeyboardInterrupt]
     assert store.bound_engine.pool.checkedout() == 0  # type: ignore[attr-defined]
