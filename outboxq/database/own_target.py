@@ -124,8 +124,10 @@ class OwnTarget(SqlalchemyTarget):
                 self.connection.invalidate(error)
             raise
 
-    def _is_open(self) -> bool:
-        return self._is_bare or super()._is_open()
+    def _known_driver(self) -> tuple[Any, MutableMapping[Any, Any]] | None:
+        if self._is_bare and not self._takes_the_long_way:
+            return self._driver, self._pooled.info
+        return super()._known_driver()
 
     def _raw(self) -> Any:
         return self._driver if self._is_bare else super()._raw()

@@ -169,16 +169,16 @@ class SqlalchemyTarget(Target):
         )
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        if self._takes_the_long_way or not self._is_open():
+        if (known := self._known_driver()) is None:
             return self._run(self.execute, builder, values, rows)
-        raw = self._raw()
+        raw, info = known
         try:
-            return self._run(partial(self.dialect.fetch, raw, info=self._info()), builder, values, rows)
+            return self._run(partial(self.dialect.fetch, raw, info=info), builder, values, rows)
         except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, vars(error)["outboxq_sql"], raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        if self._takes_the_long_way or not self._is_open():
+        if (known := self._known_driver()) is None:
             try:
                 result = self.connection.exec_driver_sql(sql, dict(parameters))
             except DBAPIError as error:
@@ -195,7 +195,7 @@ class SqlalchemyTarget(Target):
                 if found is None:
                     raise
                 return self.dialect.read_again(cursor, found)
-        raw = self._raw()
+        raw, _ = known
         try:
             return self.dialect.fetch(raw, sql, parameters)
         except self.dialect.driver_error as error:
@@ -288,9 +288,13 @@ class SqlalchemyTarget(Target):
             dialect=self._engine.dialect,
         )
 
-    def _is_open(self) -> bool:
-        """Return whether a transaction of SQLAlchemy's is open, so that statements may go to the driver."""
-        return self.connection.in_transaction()
+    def _known_driver(self) -> tuple[Any, MutableMapping[Any, Any]] | None:
+        """Return the driver's connection and SQLAlchemy's record of it. None if statements must not go to the driver,
+        because something listens to them, or because SQLAlchemy has not begun the transaction yet.
+        """
+        if self._takes_the_long_way or not self.connection.in_transaction():
+            return None
+        return self._raw(), self._info()
 
     def _raw(self) -> Any:
         pooled = self.connection.connection
