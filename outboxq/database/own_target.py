@@ -138,7 +138,8 @@ class OwnTarget(SqlalchemyTarget):
 
 def _has_listeners(engine: Engine) -> bool:
     """Return whether anything listens to the engine's connections, transactions, statements or errors."""
-    if getattr(Connection, "_has_events", True) or hears_errors(engine.dialect):
+    # In SQLAlchemy 2.0.0, the class has the attribute only once something listens to it.
+    if getattr(Connection, "_has_events", False) or hears_errors(engine.dialect):
         return True
     if not getattr(engine, "_has_events", True):
         return False
