@@ -25,7 +25,11 @@ def test_ids_are_in_the_order_in_which_they_were_made():
     assert len(set(made)) == len(made)
 
 
-@pytest.mark.parametrize("other", [uuid4(), UUID(int=uuid7().int ^ 1 << 63), str(uuid7()), None, 7])
+@pytest.mark.parametrize(
+    "other",
+    [uuid4(), UUID(int=uuid7().int ^ 1 << 63), str(uuid7()), None, 7],
+    ids=["version", "variant", "text", "none", "number"],
+)
 def test_one_that_is_of_another_kind_is_seen_among_many(other):
     assert is_uuid7(uuid7())
     assert are_uuid7s(uuid7s(3))
