@@ -9,18 +9,19 @@ from __future__ import annotations
 import sqlite3
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction
+from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Batch, Begin, Dialect, Execute, Prepared, Row, dialect_for
+from .dialects import Batch, Dialect, Execute, Prepared, Row, dialect_for
 from .dialects.sqlite_engine import file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
@@ -35,6 +36,7 @@ Rows = list[tuple[Any, ...]]
 
 _DATABASE = "outboxq.database"
 _SAVEPOINT = "SAVEPOINT outboxq"
+_NO_SAVEPOINT = nullcontext()
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _OUR_WRITE = task_executions.update()
 
@@ -109,7 +111,7 @@ class Target(ABC):
         savepoint, in the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
-        return nullcontext() if needs_none else self._savepoint(then)
+        return _NO_SAVEPOINT if needs_none else self._savepoint(then)
 
     @contextmanager
     def _savepoint(self, then: str) -> Iterator[None]:
@@ -159,36 +161,24 @@ class SqlalchemyTarget(Target):
             else _dialect_of(connection, schema)
         )
         self.connection = connection
-        heard = connection.dispatch
+        self._engine = connection.engine
         self._takes_the_long_way = bool(
-            connection.engine.echo
-            or heard.before_cursor_execute
-            or heard.after_cursor_execute
-            or connection.dialect.dispatch.handle_error
+            self._engine.echo
+            or _hears_statements(connection)
             or not isinstance(self._raw(), self.dialect.driver_connection)
         )
 
-    def begin(self, begin: Begin) -> None:
-        """Begin a transaction of our own on a connection that has none."""
-        raw: Any = self._raw()
-        execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        for text in self.dialect.begin_statements(begin, self.connection.info, major_of(self.connection)):
-            try:
-                self.dialect.execute_begin(raw, text, execute)
-            except self.dialect.driver_error as error:
-                raise self._as_sqlalchemys(error, text, raw) from error
-
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        if self._takes_the_long_way or not self.connection.in_transaction():
+        if (known := self._known_driver()) is None:
             return self._run(self.execute, builder, values, rows)
-        raw: Any = self._raw()
+        raw, info = known
         try:
-            return self._run(partial(self.dialect.fetch, raw, info=self.connection.info), builder, values, rows)
+            return self._run(partial(self.dialect.fetch, raw, info=info), builder, values, rows)
         except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, vars(error)["outboxq_sql"], raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        if self._takes_the_long_way or not self.connection.in_transaction():
+        if (known := self._known_driver()) is None:
             try:
                 result = self.connection.exec_driver_sql(sql, dict(parameters))
             except DBAPIError as error:
@@ -205,7 +195,7 @@ class SqlalchemyTarget(Target):
                 if found is None:
                     raise
                 return self.dialect.read_again(cursor, found)
-        raw: Any = self._raw()
+        raw, _ = known
         try:
             return self.dialect.fetch(raw, sql, parameters)
         except self.dialect.driver_error as error:
@@ -274,16 +264,19 @@ class SqlalchemyTarget(Target):
         listen(self.connection, "prepare_twophase", refuse)
 
     def database(self) -> str | None:
-        known = self.connection.info  # SQLAlchemy drops it with the driver's connection
+        known = self._info()  # SQLAlchemy drops it with the driver's connection
         if _DATABASE not in known:
             known[_DATABASE] = _database_of(self._raw())
         return known[_DATABASE]  # type: ignore[no-any-return]
 
-    def _as_sqlalchemys(self, error: Exception, sql: str, raw: Any) -> BaseException:
-        lost = self.connection.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
+    def _as_sqlalchemys(self, error: Exception, sql: str | None, raw: Any) -> BaseException:
+        lost = self._engine.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
         if lost:
             with suppress(DBAPIError):
                 self.connection.exec_driver_sql("SELECT 1")
+        return self._wrapped(error, sql, lost=lost)
+
+    def _wrapped(self, error: Exception, sql: str | None, *, lost: bool = False) -> BaseException:
         self.dialect.hide_rows(error)
         return DBAPIError.instance(
             sql,
@@ -292,11 +285,25 @@ class SqlalchemyTarget(Target):
             self.dialect.driver_error,
             hide_parameters=True,
             connection_invalidated=lost,
-            dialect=self.connection.dialect,
+            dialect=self._engine.dialect,
         )
 
-    def _raw(self) -> object:
-        return self.connection.connection.driver_connection
+    def _known_driver(self) -> tuple[Any, MutableMapping[Any, Any]] | None:
+        """Return the driver's connection and SQLAlchemy's record of it. None if statements must not go to the driver,
+        because something listens to them, or because SQLAlchemy has not begun the transaction yet.
+        """
+        if self._takes_the_long_way or not self.connection.in_transaction():
+            return None
+        return self._raw(), self._info()
+
+    def _raw(self) -> Any:
+        pooled = self.connection.connection
+        raw = pooled.dbapi_connection  # the same object as the driver's, unless that is asynchronous
+        return raw if isinstance(raw, self.dialect.driver_connection) else pooled.driver_connection
+
+    def _info(self) -> MutableMapping[Any, Any]:
+        """Return SQLAlchemy's record of the driver's connection."""
+        return self.connection.info
 
 
 class DriverTarget(Target):
@@ -430,7 +437,25 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 
 
-def major_of(connection: Connection) -> int:
+def hears_errors(dialect: SqlalchemyDialect) -> bool:
+    """Return whether anything listens to the errors of an engine with this dialect.
+
+    SQLAlchemy too looks at `_has_events` before it calls listeners. Asking an object for its listeners to one event
+    takes ten times as long.
+    """
+    return bool(getattr(dialect, "_has_events", True) and dialect.dispatch.handle_error)
+
+
+def _hears_statements(connection: Connection) -> bool:
+    """Return whether anything listens to the connection's statements or to their errors."""
+    if hears_errors(connection.dialect):
+        return True
+    if not (getattr(connection, "_has_events", True) or getattr(connection.engine, "_has_events", True)):
+        return False
+    return bool(connection.dispatch.before_cursor_execute or connection.dispatch.after_cursor_execute)
+
+
+def major_of(connection: Connection | Engine) -> int:
     """Return the server's major version."""
     version = connection.dialect.server_version_info
     return int(version[0]) if version else 0

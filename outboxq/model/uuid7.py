@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from uuid import UUID
+from collections.abc import Sequence
+from uuid import UUID, SafeUUID
 
 from .forks import in_children
 
+_new, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
 _lock = threading.Lock()
 _last = 0
 
@@ -25,16 +27,23 @@ def uuid7() -> UUID:
 
 
 def uuid7s(count: int) -> list[UUID]:
-    """Return this number of ids, made at once: 2.7 us each instead of 4.2 us, which saves a tenth of the time for a
-    bulk enqueue.
-    """
+    """Return this number of ids, made at once, in a third of the time that as many calls of `uuid7` take."""
     first, random = _ticks(count), memoryview(os.urandom(8 * count)).cast("Q")
     return [_made(first + at, random[at]) for at in range(count)]
 
 
 def is_uuid7(value: object) -> bool:
     """Return whether the value is a version 7 UUID."""
-    return type(value) is UUID and value.int >> 76 & 0xF == 7 and value.int >> 62 & 3 == 2
+    return type(value) is UUID and value.int & _FIXED == _SEVEN
+
+
+def are_uuid7s(values: Sequence[object]) -> bool:
+    """Return whether each of the values is a version 7 UUID."""
+    return set(map(type, values)) == {UUID} and {value.int & _FIXED for value in values} == {_SEVEN}  # type: ignore[attr-defined]
+
+
+_FIXED, _SEVEN = 0xF << 76 | 3 << 62, 7 << 76 | 2 << 62
+"""The bits that are the same in all version 7 UUIDs, and their values."""
 
 
 def _ticks(count: int) -> int:
@@ -47,7 +56,10 @@ def _ticks(count: int) -> int:
 
 
 def _made(ticks: int, random: int) -> UUID:
-    return UUID(int=(ticks >> 12) << 80 | 7 << 76 | (ticks & 0xFFF) << 64 | 2 << 62 | random >> 2)
+    made = _new(UUID)  # UUID(int=…) checks its arguments, which takes three times as long
+    _set(made, "int", (ticks >> 12) << 80 | (ticks & 0xFFF) << 64 | random >> 2 | _SEVEN)
+    _set(made, "is_safe", _UNKNOWN)
+    return made
 
 
 FAMILY = 0xFFFF

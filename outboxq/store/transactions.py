@@ -21,6 +21,7 @@ from ..context import current
 from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged, dialect_for, signal_behind
 from ..database.engine import connection_options, reserve
 from ..database.grammar import Builder
+from ..database.own_target import OwnTarget
 from ..database.privileges import Feature
 from ..database.queue_order import FLOORS
 from ..database.revisions import no_file
@@ -280,55 +281,25 @@ class Transactions:
     def transaction(self, begin: Begin) -> Iterator[Target]:
         if current.get() is not None and begin not in _READS:
             self._refuse_to_wait_for_itself()
-        engine = self.bound_engine
         before = sys.exception()
         try:
-            with engine.connect() as connection:
-                if self._options:
-                    connection.execution_options(**self._options)
-                with connection.begin():
-                    target = SqlalchemyTarget(connection, self.schema, self.dialect)
-                    target.own = True
-                    if not self._is_readable:
-                        target.ensure_readable()
-                        self._is_readable = True
-                    try:
-                        # An application's engine may have begun a transaction on its own.
-                        if getattr(connection.connection.dbapi_connection, "in_transaction", False):
-                            target.execute("ROLLBACK", {})
-                        target.begin(begin)
-                        yield target
-                    except BaseException as error:
-                        self._roll_back(connection, error)
-                        # An error in a handler's transaction is the user's own.
-                        if isinstance(error, Exception) and begin is not Begin.HANDLER:
-                            explain_undefined(target, error, self.check_schema)
-                            target.explain(error)
-                        raise
+            with OwnTarget(self.bound_engine, self.dialect, self._options) as target:
+                if not self._is_readable:
+                    target.ensure_readable()
+                    self._is_readable = True
+                try:
+                    target.begin(begin)
+                    yield target
+                except BaseException as error:
+                    target.roll_back(error)
+                    # An error in a handler's transaction is the user's own.
+                    if isinstance(error, Exception) and begin is not Begin.HANDLER:
+                        explain_undefined(target, error, self.check_schema)
+                        target.explain(error)
+                    raise
         except Exception as error:
             if begin is not Begin.HANDLER and (stop := signal_behind(error, before)) is not None:
                 raise stop from None  # a cleanup error of SQLAlchemy or the driver has replaced it
-            raise
-
-    def _roll_back(self, connection: sa.Connection, error: BaseException) -> None:
-        """Roll back the transaction that `error` ended. SQLAlchemy does not roll back if it considers the connection to
-        be autocommit.
-
-        A signal's exception, such as KeyboardInterrupt, may be raised during a statement. A rollback would then fail,
-        and its error, which looks like an outage, would replace the exception. So such a connection is closed.
-        """
-        is_midway = self.dialect.stops_midway and not isinstance(error, Exception)
-        try:
-            raw: Any = connection.connection.dbapi_connection
-            if not is_midway:
-                raw.rollback()
-            if is_midway or self.dialect.is_of_standby(error, raw):
-                connection.invalidate(error)  # another host in the URL may be the primary now
-        except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
-            log.debug("the rollback failed: %s", failed)
-        except BaseException as interruption:
-            if self.dialect.stops_midway:
-                connection.invalidate(interruption)
             raise
 
     def _refuse_to_wait_for_itself(self) -> None:

@@ -163,6 +163,28 @@ def test_each_task_alone_is_checked(database: Database, fields: dict[str, Any]) 
     assert database.counts() == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"priority": True}, {"args": "\0"}, {"headers": "\0"}, {"id": uuid4()}],
+    ids=["priority", "args", "headers", "id"],
+)
+@pytest.mark.parametrize("before", [0, 2], ids=["alone", "in a batch"])
+def test_tasks_made_of_the_same_fields_are_checked_where_they_differ(
+    database: Database, fields: dict[str, Any], before: int
+) -> None:
+    """A task that was made of other fields, or changed after it was made, is checked completely."""
+    shared = {"task_name": "tests.made", "priority": 1}  # no other test has a task of this name
+    good = NewTask.of(shared, uuid7(), "{}")
+    database.store.enqueue(good)
+    alike = [NewTask.of(shared, uuid7(), "{}") for _ in range(before)]
+    changed = replace(good, **{"id": uuid7(), **fields})
+    made = NewTask.of({**shared, **fields}, fields.get("id", uuid7()), fields.get("args", "{}"))
+    for bad in (changed, made):
+        with pytest.raises(InvalidArgument, match="tests.made"):
+            database.store.enqueue_many([*alike, bad])
+    assert database.counts() == (1, 1, 1)
+
+
 def test_options_of_the_last_task_of_a_name_are_used_only_for_the_same_options(database: Database) -> None:
     """The columns of options are kept for the tasks that have the same options."""
     others = [task(priority=2, delay=timedelta(hours=1)), task(available_at=NOON, queue="mail")]

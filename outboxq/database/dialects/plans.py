@@ -88,7 +88,8 @@ class Prepared:
         return parameters
 
     def run(self, execute: Execute, values: Mapping[str, Any]) -> list[Row]:
-        return self.read(self.fetch(execute, self.bind(values)))
+        rows = self.fetch(execute, self.bind(values))
+        return self.read(rows) if rows else []
 
     def fetch(self, execute: Execute, parameters: Mapping[str, Any]) -> Iterable[Cells]:
         """Return the driver's rows. An error from the driver gets the attribute `outboxq_sql`, which is this
@@ -225,9 +226,14 @@ class OneStatement(_Plan):
         self._every_column = frozenset(transition.given)
         self._variants: dict[tuple[frozenset[str], frozenset[str]], Prepared] = {}
 
+    @cached_property
+    def _general(self) -> Prepared:
+        """The statement without a batch, or for any batch."""
+        return self._variant(frozenset())
+
     @property
     def sql(self) -> str:
-        return self._variant(frozenset()).sql
+        return self._general.sql
 
     @property
     def sql_of_one(self) -> str | None:
@@ -245,7 +251,7 @@ class OneStatement(_Plan):
 
     def run(self, execute: Execute, values: Mapping[str, Any], rows: Batch | None = None) -> list[Row]:
         if rows is None:
-            return self._variant(frozenset()).run(execute, values)
+            return self._general.run(execute, values)
         constant, needless = self._kind(rows)
         if isinstance(rows, Alike):
             batch = {f"given_{name}": cell for name, cell in rows.cells.items()}

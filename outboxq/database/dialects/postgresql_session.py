@@ -193,7 +193,8 @@ def is_open(raw: psycopg.Connection[Any]) -> bool:
     """Return True if a transaction is open. A driver that begins transactions by itself, as it does under Django,
     counts as having one open.
     """
-    return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
+    # Not raw.info, which creates an object, and looks the status up by its number.
+    return raw.pgconn.transaction_status != TransactionStatus.IDLE or not raw.autocommit
 
 
 def is_spoilt(raw: psycopg.Connection[Any]) -> bool:

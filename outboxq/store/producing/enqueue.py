@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
+from itertools import chain, cycle
 from operator import attrgetter, is_
 from types import NoneType, SimpleNamespace
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from ...model import EARLIEST, LATEST, EventType, Handle, NewTask, OnConflict, O
 from ...model.batches import is_batch
 from ...model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.records import concurrency_key_of
-from ...model.uuid7 import is_uuid7
+from ...model.uuid7 import are_uuid7s, is_uuid7
 from ..arguments import aware
 from ..task_rows import (
     CONSTANT_COLUMNS,
@@ -174,23 +175,24 @@ def _checked(task: NewTask) -> Mapping[str, Any] | None:
     Tasks with the same name usually have the same objects as options. The options are checked and turned into columns
     only for the first of these tasks, which saves a tenth of the client's time.
     """
-    shared = _shared(task)
     known = _known.get(task.task_name) if type(task.task_name) is str else None
-    if known is not None and all(map(is_, shared, known[0])):
-        _check_own(task)
-        return known[1]
+    if known is not None:
+        made_of, shared, columns = known
+        if (made_of is not None and task.made_of is made_of) or all(map(is_, _shared(task), shared)):
+            _check_own(task)
+            return columns
     check(task)
     if not is_plain(task):
         return None
     if len(_known) == _MOST_KNOWN:
         _known.clear()
     columns = plain_columns(task)
-    _known[task.task_name] = shared, columns
+    _known[task.task_name] = task.made_of, _shared(task), columns
     return columns
 
 
-_known: dict[str, tuple[tuple[object, ...], Mapping[str, Any]]] = {}
-"""The last plain task with each name: what it shares with others, and its columns."""
+_known: dict[str, tuple[object, tuple[object, ...], Mapping[str, Any]]] = {}
+"""The last plain task with each name: its `made_of`, what it shares with others, and its columns."""
 _MOST_KNOWN = 1000
 
 
@@ -201,13 +203,14 @@ def _check_all(tasks: Sequence[NewTask]) -> bool:
 
     Each of 1,000 tasks then takes 2.5 us from here to the driver, instead of 5.6 us.
     """
-    first = _shared_in_batch(tasks[0])
-    if not all(all(map(is_, _shared_in_batch(task), first)) for task in tasks):
+    made_of, first = tasks[0].made_of, _shared_in_batch(tasks[0])
+    made_alike = made_of is not None and set(map(id, map(_made_of, tasks))) == {id(made_of)}
+    if not made_alike and not all(map(is_, chain.from_iterable(map(_shared_in_batch, tasks)), cycle(first))):
         for task in tasks:
             check(task)
         return False
     check(tasks[0])
-    if not _are_texts([task.args for task in tasks]) or not all(is_uuid7(task.id) for task in tasks):
+    if not _are_texts([task.args for task in tasks]) or not are_uuid7s([task.id for task in tasks]):
         for task in tasks:
             _check_own(task)
     return True
@@ -226,6 +229,7 @@ def _are_texts(values: Sequence[str]) -> bool:
 
 
 _FIELDS = [one.name for one in fields(NewTask)]
+_made_of = attrgetter("made_of")
 _shared = attrgetter(*(name for name in _FIELDS if name not in OWN))
 _shared_in_batch = attrgetter(*(name for name in _FIELDS if name not in {"id", "args"}))
 
