@@ -3,7 +3,7 @@
 The first table has the pages of our tables and indexes that PostgreSQL reads, and the commands that are sent. Both are counts, which no other
 process disturbs. Each figure is the median of several calls on a worker's own connection; "front" is the dearest look. The rows are
 
-* dead entries: tasks that went by while an old snapshot keeps their entries, for a worker of all queues, of one and of two;
+* dead entries: tasks that went by while an old snapshot keeps their entries, for a worker of all queues, of one and of two, and of a limited one;
 * queues: with tasks without a key, with keys, or with a limit; and priorities of one queue.
 
 The second table has an enqueue of one task beside waiting ones, the deletion of finished tasks, and the tasks that a worker claims ahead of
@@ -185,12 +185,16 @@ class _Commands:
             dialect.execute_begin, dialect.fetch = staticmethod(begin), fetch  # type: ignore[assignment,method-assign]
 
 
-def under_snapshot(url: str, dead: int, queues: Sequence[str] | None) -> dict[str, tuple[float, float]]:
+def under_snapshot(
+    url: str, dead: int, queues: Sequence[str] | None, *, limited: bool = False
+) -> dict[str, tuple[float, float]]:
     with (
         closing(Claimer(url=url, queues=queues)) as claimer,
         claimer.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old,
     ):
         old.exec_driver_sql("SELECT 1")
+        if limited:
+            claimer.store.queues.limit("default", concurrency=1_000, create=True)
         bury(claimer, dead, queues or ["default"])
         claimer.add([{"queue": queue} for _ in range(30) for queue in queues or ["default"]])
         return claimer.measure()
@@ -286,6 +290,10 @@ def _cases(quick: bool) -> Iterator[tuple[str, Callable[[str], dict[str, tuple[f
                 f"{dead:,} dead entries, {label}",
                 lambda url, dead=dead, queues=queues: under_snapshot(url, dead, queues),
             )
+        yield (
+            f"{dead:,} dead entries, a limited queue",
+            lambda url, dead=dead: under_snapshot(url, dead, None, limited=True),
+        )
     for number in (1, 100) if quick else (1, 100, 1_000, 5_000):
         for kind in ("plain", "keyed", "limited"):
             yield f"{number:,} queues, {kind}", lambda url, number=number, kind=kind: many_queues(url, number, kind)

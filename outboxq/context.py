@@ -36,7 +36,7 @@ class UnitOfWork(Protocol):
 
     @property
     def target(self) -> object:
-        """The transaction as `using()` takes it."""
+        """The transaction in the form that `using()` accepts."""
 
     @property
     def connection(self) -> Connection: ...
@@ -75,7 +75,7 @@ class BatchTarget(Protocol):
 
     @property
     def target(self) -> Any:
-        """The transaction in which tasks are added, as `using()` takes it."""
+        """The transaction in which tasks are added, in the form that `using()` accepts."""
 
     def takes_tasks(self) -> bool:
         """Return whether tasks can still be added."""
@@ -467,7 +467,9 @@ class TaskContext(Answering):
         if self.has_ended:
             raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
         if self.step_runner is None:
-            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, but this context has no worker")
+            raise StepRefused(
+                f"ctx.{method}() needs the worker that is running the task, but this context has no worker"
+            )
         return self.step_runner
 
     def _joined(self) -> UnitOfWork:

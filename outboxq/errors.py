@@ -83,7 +83,7 @@ class TaskNotFound(OutboxqError, LookupError):
 
 
 class TaskFailed(OutboxqError):
-    """The awaited task has Failed: it is a dead letter, or was a dead letter when its status was read."""
+    """The awaited task is Failed: it is a dead letter, or was a dead letter when its status was read."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class WorkerNotFound(OutboxqError, LookupError):
 
 
 class QueueNotFound(OutboxqError, LookupError):
-    """No task, setting, declaration or live worker uses this queue, so its name is probably misspelt."""
+    """No task, setting, declaration or live worker uses this queue, so its name is probably misspelled."""
 
     def __init__(self, fault: str, *, creation: str | None = None) -> None:
         """Build the message from the fault and, if the queue can be set up, the way to do so."""

@@ -389,8 +389,8 @@ def _check_transaction(connection: Connection) -> None:
     """Raise InvalidTarget if the migration cannot run on the connection or cannot be rolled back there."""
     if connection.dialect.driver == "asyncpg":
         raise InvalidTarget(
-            "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass the URL, an "
-            "Engine or a Connection of psycopg: postgresql+psycopg://…"
+            "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass a "
+            "psycopg URL, Engine or Connection: postgresql+psycopg://…"
         )
     raw: Any = connection.connection.dbapi_connection
     if isinstance(raw, sqlite3.Connection) or is_psycopg(raw):

@@ -65,7 +65,7 @@ class Webhook:
     allowed_networks: Sequence[str] = ()
     """Networks that are not public but may contain the endpoint, such as ``10.1.0.0/16``."""
     allow_http: bool = False
-    """Accept a URL without encryption."""
+    """Accept an ``http`` URL. Events are then sent without encryption."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     """The TLS settings, for example for a private certificate authority. None: Python's defaults."""
 
@@ -84,7 +84,7 @@ class Webhook:
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ConfigurationError(
-                f"the URL of {self} contains a user or a password; remove them, because the signature proves the sender"
+                f"the URL of {self} contains a user name or a password; remove them, because the signature proves the sender"
             )
         if parts.scheme == "http" and not self.allow_http:
             raise ConfigurationError(f"the URL of {self} is not encrypted; use https, or set allow_http=True")
@@ -98,7 +98,7 @@ class Webhook:
         return duration(self.timeout, "timeout").total_seconds()
 
     def send(self, event: CloudEvent) -> None:
-        """Send the event once, and return if the endpoint answers with a status from 200 to 299.
+        """Send the event once, and return when the endpoint answers with a status from 200 to 299.
 
         Raises WebhookFailed for any other status and for an endpoint that cannot be reached, EndpointGone if the endpoint
         says that it no longer exists, and EndpointRefused if its address is not allowed.

@@ -566,19 +566,19 @@ MUTANTS = (
     Mutant(
         "a claim that finds nothing behind the floors never looks before them",
         "outboxq/store/claims/floors.py",
-        (("((again or self._was_full) and self._claims.is_due)", "(self._was_full and self._claims.is_due)"),),
+        (("(again or claims.were_full) and", "claims.were_full and"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound",),
     ),
     Mutant(
         "a backlog hides a task that is committed late for as long as it lasts",
         "outboxq/store/claims/floors.py",
-        (("((again or self._was_full) and self._claims.is_due)", "(again and self._claims.is_due)"),),
+        (("(again or claims.were_full) and", "again and"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_claims_are_full",),
     ),
     Mutant(
         "a worker that finds few tasks at each claim never looks before the floors",
         "outboxq/store/claims/floors.py",
-        (("        elif taken and not is_full and self._claims.is_due:", "        elif False:"),),
+        (("        elif taken and not is_full and claims.turns.is_due:", "        elif False:"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task",),
     ),
     Mutant(
@@ -621,6 +621,47 @@ MUTANTS = (
             ),
         ),
         ("tests/dialects/test_floors.py::test_a_task_of_another_queue_is_found_at_once",),
+    ),
+    Mutant(
+        "claims of other queues move the floors of a limited queue",
+        "outboxq/store/claims/floors.py",
+        (
+            (
+                "if (pair[0] in self._limited) if limited is None else (pair[0] != limited):",
+                "if pair[0] != (limited or pair[0]):",
+            ),
+        ),
+        ("tests/dialects/test_floors.py::test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor",),
+    ),
+    Mutant(
+        "a queue that gets a limit keeps the floors that other claims have moved",
+        "outboxq/store/claims/floors.py",
+        (("            self._forget(limited)\n            self._limited[", "            self._limited["),),
+        ("tests/dialects/test_floors.py::test_a_queue_that_gets_a_limit_is_read_from_the_front",),
+    ),
+    Mutant(
+        "a look from the front does not send the claims of a limited queue there",
+        "outboxq/store/claims/floors.py",
+        (("for claims in (self._claims, *self._limited.values()):", "for claims in (self._claims,):"),),
+        ("tests/dialects/test_floors.py::test_a_look_from_the_front_sends_the_next_claim_of_a_limited_queue_there",),
+    ),
+    Mutant(
+        "a queue without a limit counts as limited for ever",
+        "outboxq/store/claims/floors.py",
+        (('self._limited.pop(row["queue"], None)', "pass"),),
+        ("tests/dialects/test_floors.py::test_a_queue_whose_limit_is_removed_keeps_its_floor",),
+    ),
+    Mutant(
+        "the search for limited queues reads the dead entries of those in the floors",
+        "outboxq/database/queue_order.py",
+        (("before = _next_queue(bounded.c.queue, bounded.c.upto)", "before = _next_queue(bounded.c.queue)"),),
+        ("tests/dialects/test_floors.py::test_dead_entries_of_a_limited_queue_are_not_read[all]",),
+    ),
+    Mutant(
+        "a claim from given queues reads the dead entries of a limited one",
+        "outboxq/store/claims/partition_keys.py",
+        (("has_plain = sa.case((has_floor, sa.true()), else_=has_plain)", "has_plain = sa.or_(has_plain, has_floor)"),),
+        ("tests/dialects/test_floors.py::test_dead_entries_of_a_limited_queue_are_not_read[one]",),
     ),
     Mutant(
         "a burst ends although a task is due before the floors",

@@ -295,7 +295,7 @@ def _why_not(letter: Letter) -> str:
         return f"it has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"
     for name in headers:
         if not _NAME.fullmatch(name):
-            return f"the service does not accept the name of the header {name!r}"
+            return f"the service does not accept the header name {name!r}"
     return ""
 
 

@@ -76,12 +76,12 @@ class Kafka:
         check_destination(self.topic, "topic", str(self))
         check_body(self.body, str(self))
         if own := sorted(_OWN & set(self.options)):
-            raise ConfigurationError(f"options of {self} cannot set {', '.join(own)}")
+            raise ConfigurationError(f"options for {self} cannot set {', '.join(own)}")
         object.__setattr__(self, "_publisher", _Publisher(self))
 
     def __str__(self) -> str:
-        name = repr(self.topic) if isinstance(self.topic, str) else "of each event"
-        return f"the topic {name} of Kafka at {self.servers}"
+        name = f"the Kafka topic {self.topic!r}" if isinstance(self.topic, str) else "the Kafka topic of each event"
+        return f"{name} at {self.servers}"
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Produce the events, and wait for the delivery reports. An event that is too large or has no topic is refused."""

@@ -82,8 +82,8 @@ class NatsJetStream:
 
     def __str__(self) -> str:
         hosts = ", ".join(str(checked_url(url, _SCHEMES, "", "").hostname) for url in self.urls)
-        place = f"the stream {self.stream!r}" if self.stream else f"the subject {self.subject!r}"
-        return f"{place if isinstance(self.subject, str) else 'the subject of each event'} of NATS at {hosts}"
+        place = f"the NATS stream {self.stream!r}" if self.stream else f"the NATS subject {self.subject!r}"
+        return f"{place if isinstance(self.subject, str) else 'the NATS subject of each event'} at {hosts}"
 
     @property
     def urls(self) -> list[str]:
@@ -272,7 +272,7 @@ async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Out
         return Refused(f"no stream has the subject {subject!r}")
     except Exception as error:  # noqa: BLE001 - JetStream itself does not answer
         return Unsure(reason_of(error))
-    return Unsure(f"the stream {name!r} does not answer at the moment")
+    return Unsure(f"the stream {name!r} is not answering at the moment")
 
 
 def _why_not(letter: Letter) -> str:

@@ -111,8 +111,8 @@ class RabbitMQ:
         object.__setattr__(self, "_publisher", _Publisher(self))
 
     def __str__(self) -> str:
-        place = f"the queue {self.queue!r}" if self.queue else f"the exchange {self.exchange!r}"
-        return f"{place} of RabbitMQ at {checked_url(self.url, ('amqp', 'amqps'), '', '').hostname}"
+        place = f"queue {self.queue!r}" if self.queue else f"exchange {self.exchange!r}"
+        return f"the RabbitMQ {place} at {checked_url(self.url, ('amqp', 'amqps'), '', '').hostname}"
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events as persistent, mandatory messages, and wait for the confirms.
@@ -216,7 +216,7 @@ class _Link(threading.Thread):
         self.fault: str | None = None
         """The reason why the connection was lost."""
         self.blocked: str | None = None
-        """The reason why the broker does not accept messages at the moment."""
+        """The reason why the broker is not accepting messages at the moment."""
         self._channel: Any = None
         self._batch: _Batch | None = None
         self._letters: dict[int, Letter] = {}
@@ -374,7 +374,7 @@ class _Link(threading.Thread):
         self._close()
 
     def _on_blocked(self, _: Any, frame: Any) -> None:
-        self.blocked = f"the broker does not accept messages at the moment: {frame.method.reason}"
+        self.blocked = f"the broker is not accepting messages at the moment: {frame.method.reason}"
 
     def _on_unblocked(self, *_: Any) -> None:
         self.blocked = None

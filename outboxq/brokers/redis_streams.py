@@ -95,8 +95,8 @@ class RedisStreams:
 
     def __str__(self) -> str:
         parts = checked_url(self.url, _SCHEMES, "", "")
-        name = repr(self.stream) if isinstance(self.stream, str) else "of each event"
-        return f"the stream {name} of Redis at {parts.hostname or parts.path}"
+        name = f"the Redis stream {self.stream!r}" if isinstance(self.stream, str) else "the Redis stream of each event"
+        return f"{name} at {parts.hostname or parts.path}"
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Add the events to their streams.

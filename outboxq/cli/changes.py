@@ -79,7 +79,7 @@ def confirmed(
     done: str = "changed",
     first: Callable[[], Sequence[object]] = lambda: (),
 ) -> bool:
-    """Return whether the command may act on `what`, such as "dead letters of the queue 'mail'".
+    """Return whether the command may act on `what`, such as "dead letters in the queue 'mail'".
 
     With `yes`, return True without asking. With `dry_run`, print how many items would be `done` (a participle such as
     ``discarded``), list the `first` few, and return False. Otherwise ask on the terminal, unless there is nothing to

@@ -75,7 +75,7 @@ app_option = click.option(
 rounds_options = stacked(
     span_option(
         "--lock-timeout",
-        help="Maximum duration of one locking attempt, which makes other sessions wait (PostgreSQL).",
+        help="Maximum duration of one locking attempt, during which other sessions wait (PostgreSQL).",
         default="900ms",
     ),
     span_option("--wait", help="Total time to wait for transactions that use the tables (PostgreSQL).", default="2m"),

@@ -56,7 +56,7 @@ def db() -> None:
 
 
 @db.command()
-@click.option("--check", is_flag=True, help="Exit with code 4 unless the tables have the revision of this release.")
+@click.option("--check", is_flag=True, help="Exit with code 4 unless the tables have this release's revision.")
 @database_options
 @any_schema
 def current(store: Store, *, check: bool) -> None:
@@ -104,7 +104,7 @@ def history(store: Store) -> None:
     "start",
     cls=Once,
     metavar="REVISION",
-    help="Revision to upgrade from. Default: the current revision of the tables.",
+    help="Revision to upgrade from. Default: the tables' current revision.",
 )
 @click.option(
     "--to", "end", cls=Once, default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to."
@@ -167,7 +167,7 @@ _PAUSE: Final = 0.5
 
 server_option = span_option(
     "--wait-for-server",
-    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). 0s: none.",
+    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). 0s: do not wait.",
     default=f"{WAIT.total_seconds():g}s",
 )
 
@@ -259,7 +259,7 @@ def upgrade(
     with command_on_database(upgrade=found.upgrade):
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
-                fail("--sql, --schema and --revision need a URL; leave them out with APP", EXIT_USAGE)
+                fail("--sql, --schema and --revision need a URL; leave them out if you give APP", EXIT_USAGE)
             outbox = open_outbox(found)
             with disposing(outbox.store.bound_engine), naming_locks(outbox.store):
                 await_server(outbox.store.bound_engine, wait_for_server)

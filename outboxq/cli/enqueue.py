@@ -93,9 +93,9 @@ class OfTask(click.Command):
     default="{}",
     callback=json_reader("an object", '{"order": 7}', dict),
     metavar="JSON",
-    help="Arguments of the task, as a JSON object; - reads standard input.",
+    help="Arguments for the task, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue of the task. Default: as declared.")
+@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the task. Default: as declared.")
 @number_option("--priority", help="Priority; higher first. Default: as declared.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span after which the idempotency key is free again. Default: never.")
@@ -160,7 +160,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     cls=Once,
     callback=json_reader("a value", '{"order": 7}'),
     metavar="JSON",
-    help="Payload of the event as JSON; - reads standard input. Default: null.",
+    help="Event payload as JSON; - reads standard input. Default: null.",
 )
 @_options_of_both
 @database_options
@@ -226,7 +226,7 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
 
 @click.group(cls=Group)
 def subscription() -> None:
-    """List or remove the subscriptions of tasks to topics."""
+    """List or remove tasks' subscriptions to topics."""
 
 
 @subscription.command("list")
@@ -236,7 +236,7 @@ def subscription() -> None:
 def list_(store: Store, topic: str | None, task: str | None) -> None:
     """List the subscriptions, by topic and task.
 
-    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event of the topic.
+    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event with the topic.
     """
     from ..store.claims.workers import takes
 

@@ -49,7 +49,7 @@ _ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "shutdown": f"{PROGRAM} workers stop ID",
         "periodic schedules crontab": f"{PROGRAM} schedule list",
         "group chord chain": f"{PROGRAM} batch list",
-        "amqp broker": f"nothing: tasks are in your database; `{PROGRAM} relay list` lists the brokers of events",
+        "amqp broker": f"nothing: tasks are in your database; `{PROGRAM} relay list` lists the relays to brokers",
     },
     "task": {
         "revoke abort delete kill terminate stop": f"{PROGRAM} task cancel ID",
@@ -115,7 +115,7 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "-B --beat -s --schedule --scheduler --with-scheduler -S": _TICKS,
         "-l --loglevel --logging_level --logging-level": "--log-level",
         "-v --verbose": "--log-level debug",
-        "-n --hostname --name": "nothing: a worker's name is made from its host and its process id",
+        "-n --hostname --name": "nothing: a worker's name consists of its host name and its process id",
         "--autoscale": "-c for the number of threads, which is fixed, and --processes",
         "-t --threads": "-c",
         "-p --workers --num-workers": _PROCESSES,

@@ -81,7 +81,7 @@ def _read_moment(text: str) -> timedelta | datetime:
 
 
 def _read_task_id(text: str) -> str:
-    """Return the hex digits of an id or of the beginning of an id, for `Store.find`."""
+    """Return the hex digits of an id or of its beginning, for `Store.find`."""
     from ..store.tasks.tasks import digits_of
 
     try:
@@ -172,7 +172,7 @@ def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
     return (
         click.option("-q", "--queue", cls=Once, type=QUEUE, help=f"Only {noun} in this queue."),
         click.option("--task", cls=Once, type=TASK_NAME, help=f"Only {noun} with this task name."),
-        click.option("--topic", cls=Once, help=f"Only {noun} of this topic."),
+        click.option("--topic", cls=Once, help=f"Only {noun} with this topic."),
         *more,
         click.option("--since", cls=Once, type=MOMENT, help=since),
         click.option("--until", cls=Once, type=MOMENT, help=until),
@@ -230,15 +230,15 @@ def check_choice(
 
 
 _WORDS: Final[Mapping[str, str]] = {
-    "queue": "of the queue",
+    "queue": "in the queue",
     "task": "with the task",
     "key": "with the key",
     "partition_key": "with the key",
-    "topic": "of the topic",
-    "exception": "of the exception",
-    "group": "of the group",
+    "topic": "with the topic",
+    "exception": "with the exception",
+    "group": "in the group",
     "worker": "of the worker",
-    "status": "in the status",
+    "status": "with the status",
     "waiting": "in the state",
     "since": "since",
     "until": "before",
@@ -246,7 +246,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = None, verb: str = "") -> str:
-    """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` precedes a time."""
+    """Return the filter as a phrase: "dead letters in the queue 'mail', that failed since …". `verb` precedes a time."""
     parts = []
     for name, value in wanted.items():
         if isinstance(value, datetime):
@@ -256,4 +256,4 @@ def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = Non
                 f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, Waiting, UUID)) else repr(value)}"
             )
     found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
-    return found if limit is None else f"{found}, the oldest {limit} at most"
+    return found if limit is None else f"{found}, at most the oldest {limit}"

@@ -75,13 +75,18 @@ def _read_ahead(text: str) -> timedelta:
     """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
-        raise InvalidArgument("that is longer than 1d, which would store more ticks than anyone needs")
+        raise InvalidArgument("that is longer than 1d, and would store more ticks than anyone needs")
     return found
 
 
 RULE, MOMENT = Read("rule", read_rule), Read("time", _read_local)
 tz_option = click.option(
-    "--tz", cls=Once, default="UTC", show_default=True, type=Read("text", read_zone), help="IANA time zone of the rule."
+    "--tz",
+    cls=Once,
+    default="UTC",
+    show_default=True,
+    type=Read("text", read_zone),
+    help="IANA time zone for the rule.",
 )
 ticks_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
@@ -150,12 +155,12 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     default="{}",
     callback=json_reader("an object", '{"days": 7}', dict),
     metavar="JSON",
-    help="Arguments of each task by name, as a JSON object; - reads standard input.",
+    help="Arguments for each task by name, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue of the tasks.")
-@number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
+@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the tasks.")
+@number_option("--priority", help="Priority for the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts at each task.")
-@span_option("--timeout", help="Timeout of each task, e.g. 5m.")
+@span_option("--timeout", help="Timeout for each task, e.g. 5m.")
 @choice_option(
     "--overlap",
     kind=Overlap,
@@ -165,7 +170,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks to run.", most=10_000, default=100)
 @span_option("--grace", help="How long after a tick its task may still start, e.g. 10m.")
-@span_option("--jitter", help="Maximum random delay of a tick's task, e.g. 30s.")
+@span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
 @click.option("--starts-at", cls=Once, type=MOMENT, help="Time of the earliest tick. Default: now.")
 @click.option("--ends-at", cls=Once, type=MOMENT, help="Time from which there are no more ticks.")
 @with_fields(REASON)
@@ -293,7 +298,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:
-    """Enqueue the ticks of the near future.
+    """Enqueue the tasks for upcoming ticks.
 
     Running workers do this automatically. Use the command if you start workers only from time to time, with --burst.
     """

@@ -88,16 +88,17 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default="queue",
     help="One line for each queue, or for each task name. Default: queue.",
 )
-@span_option("--window", help="Time span of the rates and durations, e.g. 10m or 7d.", default="1h")
+@span_option("--window", help="Time span for the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
-    """Show counts, rates and durations of each queue.
+    """Show counts, rates and durations for each queue.
 
-    The counts are of tasks that are due, delayed, waiting for a retry or running, and of dead letters. Each count stops
-    at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are based
-    on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns, separated by
-    tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints one line. On a
-    terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows fewer columns.
+    The command counts the tasks that are due, delayed, waiting for a retry or running, and the dead letters. Each count
+    stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are
+    based on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns,
+    separated by tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints
+    one line. On a terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows
+    fewer columns.
 
     The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
     receivers.
@@ -384,22 +385,24 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @click.command()
 @_span_limit("--max-age", "oldest", "Maximum time that a task may have been due. Default: 5m.")
 @_number_limit("--max-failed", "failed", "Maximum number of new dead letters. Default: 0.")
-@click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
+@click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span for --max-failed. Default: 1h.")
 @_limit(
     _read_number,
     "PERCENT",
     "--max-retried",
     "retried",
-    "Maximum percentage of a task's attempts in 10 minutes that are repeated. Default: 20.",
+    "Maximum percentage of a task's attempts in the last 10 minutes that fail and are repeated. Default: 20.",
 )
 @_span_limit("--max-lateness", "schedule_overdue", "Maximum lateness of a schedule. Default: 1m.")
-@_span_limit("--max-relay", "relay_late", "Maximum time that an event of a relay to a broker may wait. Default: 5m.")
-@_span_limit("--max-receiver", "receiver_failing", "Maximum time that a receiver may fail. Default: 5m.")
-@_span_limit("--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows. Default: 10m.")
+@_span_limit("--max-relay", "relay_late", "Maximum time that an event may wait for a relay to publish it. Default: 5m.")
+@_span_limit("--max-receiver", "receiver_failing", "Maximum time that a receiver may keep failing. Default: 5m.")
+@_span_limit(
+    "--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows from being vacuumed. Default: 10m."
+)
 @_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
 @_span_limit("--max-history", "history", "Maximum age of the history if it is never deleted. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
-@_asks("workers", "no_worker", "Check whether a worker is live for each queue with waiting tasks.")
+@_asks("workers", "no_worker", "Check whether each queue with waiting tasks has a live worker.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
 @_asks("lost-workers", "worker_lost", "Check whether a worker fell silent while it was running tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
@@ -408,7 +411,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
 @_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
 @click.option(
-    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Report only problems of this queue. May be repeated."
+    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Report only problems with this queue. May be repeated."
 )
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:

@@ -35,8 +35,8 @@ _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
     EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} follows {wait} later",
     EventType.SNOOZED: "its handler snoozed it for {wait}",
-    EventType.RELEASED: "a worker released it, with a wait of {wait}",
-    EventType.RESET: "it was taken back from a dead worker, with a wait of {wait}",
+    EventType.RELEASED: "a worker released it, with a delay of {wait}",
+    EventType.RESET: "it was taken back from a dead worker, with a delay of {wait}",
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
     EventType.RESCHEDULED: "it was rescheduled for {wait} later",
 }
@@ -162,7 +162,7 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
     """Print the lines that the handler logged: all of them if `whole`, otherwise only the newest."""
     shown = attempt.log if whole else attempt.log[-_FEW_LINES:]
     left = attempt.log_omitted + len(attempt.log) - len(shown)
-    more = f", without {left} before them{'' if whole else ': --handler-log'}" if left else ""
+    more = f"; {left} earlier ones omitted{'' if whole else ' (see --handler-log)'}" if left else ""
     lines = [f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}" for line in shown]
     click.echo()
     head = (f"last lines of attempt {attempt.number}, lease token {attempt.lease_token}{more}",)
@@ -244,7 +244,7 @@ def rerun(
     """
     found = store.find(task_id)
     later = store.steps.after(found, from_step)
-    what = f"results of task {found} from the step {from_step!r} on"
+    what = f"results of task {found} from the step {from_step!r} onward"
     first = [f"{step.number}  {step.name}" for step in later[:FEW]]
     count = Exactly(number=len(later))
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=lambda: first):

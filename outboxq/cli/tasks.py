@@ -59,9 +59,9 @@ def task() -> None:
 @click.option(
     "--status", cls=Once, type=click.Choice(list(STATES), case_sensitive=False), help="Only tasks in this state."
 )
-@click.option("--worker", cls=Once, type=click.UUID, help="Only tasks that this worker claimed last.")
+@click.option("--worker", cls=Once, type=click.UUID, help="Only tasks that were last claimed by this worker.")
 @click.option(
-    "--batch", cls=Once, type=click.UUID, help="Only tasks of this batch or chain, including the tasks that follow it."
+    "--batch", cls=Once, type=click.UUID, help="Only tasks in this batch or chain, including the tasks that follow it."
 )
 @click.option("--exception", cls=Once, help="Only tasks whose last error is this exception, as module.Class or Class.")
 @click.option("--idempotency-key", cls=Once, help="Only the task that holds this idempotency key. Needs --task.")
@@ -200,7 +200,7 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
 @click.argument("task_id", type=TASK_ID)
 @click.option("--show-args", is_flag=True, help="Also print its arguments and its result.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
-@click.option("--handler-log", is_flag=True, help="Print all stored handler log lines of every attempt.")
+@click.option("--handler-log", is_flag=True, help="Print all stored handler log lines for every attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.

@@ -76,7 +76,7 @@ class Outboxq(Outbox):
         outage_timeout: timedelta | float = Store.outage_timeout,
         source: str | None = None,
     ) -> None:
-        """Create an outbox. If `app` is given, initialise it; see `init_app`.
+        """Create an outbox. If `app` is given, initialize it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
         schema for outboxq's tables. `hooks`, `version`, `retention`, `outage_timeout` and `source` are the same as for
@@ -188,7 +188,7 @@ class Outboxq(Outbox):
             return Application(store=self._store_of(make_engine(url)), session=self._session)
         if db is None or self._session is not None:
             if key is not None:
-                raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
+                raise ConfigurationError("OUTBOXQ_BIND_KEY names a Flask-SQLAlchemy bind: call db.init_app(app) first")
             if not super().is_bound:
                 raise ConfigurationError(
                     "this application has no database for its outbox; call Flask-SQLAlchemy's db.init_app(app) first, or "
@@ -273,7 +273,7 @@ class FlaskIntegration(Integration):
             raise InvalidTarget(f"there is no current Flask application; {_PUSH}, or {_SAY}")
         if application.scope is None:
             raise InvalidTarget(
-                f"the outbox of this application has no session; {_SAY}. (With Flask-SQLAlchemy it is db.session, unless "
+                f"this application's outbox has no session; {_SAY}. (With Flask-SQLAlchemy it is db.session, unless "
                 "OUTBOXQ_DATABASE_URL is set. Otherwise, give Outboxq(session=…) a scoped_session.)"
             )
         session = application.scope.session()

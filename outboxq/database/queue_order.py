@@ -109,24 +109,40 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
     return queues.union_all(sa.select(following.scalar_subquery()).where(queues.c.queue.is_not(None)))
 
 
-def limited_queues(after: sa.ColumnElement[str]) -> sa.CTE:
-    """Return queues after `after` that have entries without a key, including all those that have a limit.
+def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
+    """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
 
-    It hops to the next queue with a limit, and from there to the next queue with entries. It therefore takes two probes for each
-    limited queue, or for each queue with entries, whichever are fewer.
+    It hops to the next queue with a limit, and from there to the next queue with entries, or in the floors. It therefore takes two
+    probes for each limited queue, or for each queue with entries, whichever are fewer.
     """
 
     def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:
-        entry, settings = task_outbox.alias("entry"), queue_settings.alias("settings")
+        settings = queue_settings.alias("settings")
         first = sa.select(sa.func.min(settings.c.queue)).where(settings.c.queue > queue, has_limit(settings))
-        found = sa.select(sa.func.min(entry.c.queue).label("queue"))
-        return found.where(
-            entry.c.queue >= first.correlate_except(settings).scalar_subquery(), entry.c.partition_key.is_(None)
-        ).correlate_except(entry)
+        if g.floors is None:
+            return sa.select(_next_queue(first.correlate_except(settings).scalar_subquery()).label("queue"))
+        limited = sa.select(first.correlate_except(settings).scalar_subquery().label("queue")).subquery("next_limited")
+        known = sa.select(sa.func.min(g.floors.c.queue)).where(g.floors.c.queue >= limited.c.queue)
+        upto = known.correlate(limited).scalar_subquery()
+        bounded = sa.select(limited.c.queue, upto.label("upto")).subquery("bounded")
+        # Between a queue and itself there is nothing to read.
+        before = _next_queue(bounded.c.queue, bounded.c.upto)
+        found = sa.case(
+            (bounded.c.upto.is_(None), _next_queue(bounded.c.queue)), else_=sa.func.coalesce(before, bounded.c.upto)
+        )
+        return sa.select(found.label("queue")).select_from(bounded)
 
     queues = following(after).cte("limited_queues", recursive=True)
     rest = sa.select(following(queues.c.queue).scalar_subquery()).where(queues.c.queue.is_not(None))
     return queues.union_all(rest)
+
+
+def _next_queue(least: Any, below: Any = None) -> Any:
+    """Select the first queue from `least` on, and before `below` if given, that has entries without a key."""
+    entry = task_outbox.alias("entry")
+    between = (entry.c.queue >= least,) if below is None else (entry.c.queue >= least, entry.c.queue < below)
+    found = sa.select(sa.func.min(entry.c.queue)).where(*between, entry.c.partition_key.is_(None))
+    return found.correlate_except(entry).scalar_subquery()
 
 
 def pairs(
@@ -153,7 +169,11 @@ def pairs(
 
 
 def pairs_beyond(
-    g: Grammar, queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]], *, name: str = "pairs"
+    g: Grammar,
+    queues: sa.FromClause,
+    without: Callable[[Any], sa.ColumnElement[bool]] | None = None,
+    *,
+    name: str = "pairs",
 ) -> sa.CTE:
     """Return the pairs that `pairs` returns, and all pairs in `g.floors` with their `since`.
 
@@ -172,7 +192,8 @@ def pairs_beyond(
         queues.c.queue != sa.func.all(sa.func.array(sa.select(floors.c.queue).scalar_subquery())),
     )
     starts = known.union_all(new).subquery("starts")
-    found = sa.select(starts).where(sa.not_(without(starts.c.queue))).cte(f"hops_of_{name}", recursive=True)
+    first = sa.select(starts) if without is None else sa.select(starts).where(sa.not_(without(starts.c.queue)))
+    found = first.cte(f"hops_of_{name}", recursive=True)
     entry = task_outbox.alias("entry")
     highest = (
         sa.select(entry.c.priority)

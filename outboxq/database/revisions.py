@@ -21,7 +21,7 @@ the code then needs.
 
 FINGERPRINT = "d7044354b36b"
 """The digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased text are
-recognised.
+recognized.
 
 Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
 """

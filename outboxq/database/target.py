@@ -241,8 +241,8 @@ class SqlalchemyTarget(Target):
             notify = self.execute("SELECT current_setting('outboxq.notify', true)", {})
             if notify[0][0] != "off":
                 raise InvalidTarget(
-                    "a two-phase transaction cannot be prepared once it has notified; execute SET LOCAL outboxq.notify = "
-                    "off in it before you enqueue (workers then find the task by polling)"
+                    "a two-phase transaction cannot be prepared once it has sent a notification; execute SET LOCAL "
+                    "outboxq.notify = off in it before you enqueue (workers then find the task by polling)"
                 )
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:

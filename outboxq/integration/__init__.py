@@ -89,7 +89,7 @@ class Integration:
         )
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
-        """Open the transaction of a transactional task, or a savepoint in `within`, the transaction of a test.
+        """Open a transactional task's transaction, or a savepoint in `within`, which is a test's transaction.
 
         The transaction is committed after the block, or rolled back if the block raises an exception.
         """

@@ -96,7 +96,7 @@ class Scope:
         except ArgumentError:
             raise ConfigurationError(
                 "this scoped_session creates its sessions with a custom function, so a transactional task's session could not be "
-                "recognised; give it a sessionmaker: scoped_session(sessionmaker(engine))"
+                "recognized; give it a sessionmaker: scoped_session(sessionmaker(engine))"
             ) from None
 
     @contextmanager
@@ -239,7 +239,7 @@ def _check_database(home: Engine, ours: Engine) -> None:
     names = [dialect.database_name(one.url) for dialect, one in zip(dialects, (home, ours), strict=True)]
     if type(dialects[0]) is not type(dialects[1]) or (None not in names and names[0] != names[1]):
         raise InvalidTarget(
-            f"the sessions of this program use the database {names[0]!r}, but the outbox is bound to {names[1]!r}; bind both to "
+            f"this program's sessions use the database {names[0]!r}, but the outbox is bound to {names[1]!r}; bind both to "
             "one database, since a transactional task writes in the outbox's database"
         )
 

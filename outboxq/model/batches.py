@@ -237,7 +237,7 @@ def links_of(stored: str | None) -> list[dict[str, Any]]:
     if any(link[name] is None for link in links for name in _NEEDED):
         raise ValueError("a task lacks a value")
     if not all(isinstance(link["id"], str) and UUID(link["id"]) for link in links):
-        raise ValueError("the id of a task is not a string")
+        raise ValueError("a task's id is not a string")
     return links
 
 

@@ -100,7 +100,7 @@ def read_event(
         text = body.decode()
         value = _DECODER.decode(text)
     except UnicodeDecodeError:
-        raise MessageUnreadable("the body is not text in UTF-8") from None
+        raise MessageUnreadable("the body is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:
         raise MessageUnreadable(f"the body is not JSON: {error}") from None
     attributes = {name.removeprefix("ce_"): text for name, text in headers.items() if name.startswith("ce_")}
@@ -108,7 +108,7 @@ def read_event(
     data = text.strip()
     if isinstance(value, dict) and "specversion" in value:
         if "data_base64" in value:
-            raise MessageUnreadable("the data of the event is binary (data_base64), but only JSON can be read")
+            raise MessageUnreadable("the event's data is binary (data_base64), but only JSON can be read")
         data = _member(text, "data") if "data" in value else "null"
         attributes = {
             name: one if isinstance(one, str) else json.dumps(one) for name, one in value.items() if name != "data"
@@ -132,7 +132,7 @@ def read_event(
 
 
 _TRACE = ("traceparent", "tracestate")
-_WITHOUT = {"id": "a repetition would not be recognised", "type": "its task is unknown"}
+_WITHOUT = {"id": "a repetition would not be recognized", "type": "its task is unknown"}
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 

@@ -298,4 +298,4 @@ OF_THE_BROKERS: Mapping[str, str] = {
     **dict.fromkeys(("AWS", "SQS", "SQSBroker"), "Sqs"),
     "SNS": "Sns",
 }
-"""Replacements for the names of brokers' classes."""
+"""Replacements for broker class names."""

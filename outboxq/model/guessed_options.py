@@ -247,28 +247,28 @@ OF_REDIS: Mapping[str, str] = {
     **_each("channel key queue stream_name topic", "stream="),
     **_each("claim_interval idle min_idle_time", "claim_after="),
 }
-"""Replacements for options that clients of Redis have."""
+"""Replacements for options that Redis clients have."""
 OF_RABBITMQ: Mapping[str, str] = {
     **_each("host parameters password port username virtual_host", 'url="amqp://user:password@host:5672/"'),
     "queue_name": "queue=",
     "prefetch_count": "prefetch=",
     **_each("topic key", "routing_key="),
 }
-"""Replacements for options that clients of RabbitMQ have."""
+"""Replacements for options that RabbitMQ clients have."""
 OF_KAFKA: Mapping[str, str] = {
     **_each("bootstrap_servers brokers host hosts url", 'servers="host:9092"'),
     **_each("config conf", "options="),
     **_each("consumer_group group_id", "group="),
     "topics": "topic=",
 }
-"""Replacements for options that clients of Kafka have."""
+"""Replacements for options that Kafka clients have."""
 OF_NATS: Mapping[str, str] = {
     **_each("host url", 'servers="nats://user:password@host:4222"'),
     **_each("consumer durable_name group", "durable="),
     "topic": "subject=",
 }
-"""Replacements for options that clients of NATS have."""
+"""Replacements for options that NATS clients have."""
 _OF_BOTO3 = _each("endpoint_url region region_name", 'options={"region_name": …}, for boto3.client()')
 OF_SQS: Mapping[str, str] = {**_each("queue queue_name url", "queue_url="), **_OF_BOTO3}
 OF_SNS: Mapping[str, str] = {**_each("arn topic", "topic_arn="), **_OF_BOTO3}
-"""Replacements for options that clients of AWS have."""
+"""Replacements for options that AWS clients have."""

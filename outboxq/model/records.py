@@ -398,7 +398,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskExecution(HasKey, Answering):
-    """A row of `task_executions`, joined with its lease while the task runs."""
+    """A row of `task_executions`, joined with its lease while the task is running."""
 
     _noun = "a task execution"
 

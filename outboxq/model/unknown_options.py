@@ -1,4 +1,4 @@
-"""Hints for options and methods that outboxq does not have, especially misspelt ones and those from other libraries."""
+"""Hints for options and methods that outboxq does not have, especially misspelled ones and those from other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time-ordered ids. Ids that are generated one after another are neighbours in the index, which gives 1.14 times the
+"""Time-ordered ids. Ids that are generated one after another are adjacent in the index, which gives 1.14 times the
 throughput of uuid4 with a fifth of the WAL.
 """
 

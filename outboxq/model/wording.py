@@ -21,7 +21,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return a list of the first words, with the number of those left out."""
+    """Return the first words as a list, with the number of words left out."""
     several = list(words)
     more = len(several) - MOST_LISTED
     return ", ".join(several[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")

@@ -130,13 +130,13 @@ def _kept(name: str, label: str, read: Callable[[str], Any], metavar: str, help:
 
 
 ARGUMENTS = _kept(
-    "args", "Arguments", read_arguments, "JSON", "Arguments of each task, as a JSON object.", is_hidden=True
+    "args", "Arguments", read_arguments, "JSON", "Arguments for each task, as a JSON object.", is_hidden=True
 )
-QUEUE = _kept("queue", "Queue", str, "QUEUE", "Queue of the tasks.")
+QUEUE = _kept("queue", "Queue", str, "QUEUE", "Queue for the tasks.")
 KEY = Field(name="key", option="--idempotency-key", label="Idempotency key", read=str)
 OF_SCHEDULE = (
     _kept("rule", "Rule", read_rule, "RULE", 'Cron expression such as "30 2 * * *", or "every 15m".'),
-    _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone of the rule."),
+    _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone for the rule."),
     ARGUMENTS,
     QUEUE,
     _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Which missed ticks still run: none, latest or all."),

@@ -218,7 +218,7 @@ def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> O
     undo="resume",
 )
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Outcome:
-    """Stop starting tasks of a queue until it is resumed.
+    """Stop starting tasks from a queue until it is resumed.
 
     Tasks that are already running continue.
     """
@@ -259,7 +259,7 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
 
 @declare(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Outcome:
-    """Choose how the partition keys of a queue share it.
+    """Choose how partition keys share a queue.
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
     key.
@@ -281,7 +281,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     hint="Its limits, its order and its pause are deleted. This cannot be undone.",
 )
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
-    """Delete the settings of a queue without tasks, and print them.
+    """Delete the settings of a queue that has no tasks, and print them.
 
     Use this for a queue that was set up under the wrong name. If it has waiting or running tasks or dead letters, use
     `resume` and `limit` to change its settings.
@@ -356,7 +356,7 @@ def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -
 
 @declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
-    """Enqueue a task of a schedule now, and print its id.
+    """Enqueue a schedule's task now, and print the task's id.
 
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
@@ -398,7 +398,7 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
 def CANCEL_BATCH(
     store: Store, batch: UUID, why: str, using: object, *, on_change: OnChange, force: bool = False
 ) -> Outcome:
-    """Cancel the tasks of a batch that have not ended. The tasks that would follow are not enqueued.
+    """Cancel the unfinished tasks in a batch. The tasks that would follow are not enqueued.
 
     A running task is asked to stop. Dead letters that the batch is waiting for are discarded. The batch accepts no more
     tasks, and tasks that were added after the count are cancelled too.
@@ -418,7 +418,7 @@ def CANCEL_BATCH(
     undo="resume",
 )
 def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
-    """Stop publishing the events of a relay until it is resumed.
+    """Stop publishing a relay's events until the relay is resumed.
 
     Events are still written. A batch that is being published is finished.
     """

@@ -448,14 +448,14 @@ class ArrayCodec(Codec):
     def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
         if self.length not in {None, len(value)}:
-            what = f"a {type(value).__name__} of {len(value)} does not fit {self.label}"
+            what = f"a {type(value).__name__} of length {len(value)} does not fit {self.label}"
             raise CodecError(f"{what}: pass {self.length} items")
         return convert_array(value, self._each([item.encode for item in self.items]), limits)
 
     def decode(self, value: Any, limits: Limits) -> object:
         self.expect_json(value)
         if self.length not in {None, len(value)}:
-            raise CodecError(f"an array of {len(value)} is stored where {self.label} is expected: {_CHANGED}")
+            raise CodecError(f"an array of length {len(value)} is stored where {self.label} is expected: {_CHANGED}")
         found = convert_array(value, self._each([item.decode for item in self.items]), limits)
         try:
             return self.build(found)
@@ -488,7 +488,7 @@ class MappingCodec(Codec):
         if self.key.plain and not isinstance(key, str):
             name = type(key).__name__
             remedy = f", or annotate the keys as {name}" if isinstance(key, Textual | enum.Enum) else ""
-            raise CodecError(f"a key is {name}, and {self.label} has strings as keys: convert it{remedy}")
+            raise CodecError(f"a key is {name}, but {self.label} needs string keys: convert it{remedy}")
         return self.key.encode(key, limits)
 
 

@@ -90,7 +90,7 @@ class Actions:
         self._store.run(partial(self._add, action, number=0), using=using)
 
     def get(self, action_id: UUID, *, using: object = None) -> OperatorAction | None:
-        """Return the record with this id; None if there is none."""
+        """Return the record with this id; None if there is no such record."""
         rows = self._store.run_one(one, using=using, id=identifier(action_id))
         return _action_of(rows[0]) if rows else None
 

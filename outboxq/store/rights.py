@@ -135,7 +135,7 @@ class Rights:
                 f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:
-            raise InvalidArgument("the name of a database role must be a non-empty string without NUL")
+            raise InvalidArgument("a database role name must be a non-empty string without NUL")
         wanted = rights(role, features)
         places = target.run(missing, pack(()))
         if not places:

@@ -89,7 +89,7 @@ class Receivers:
             )
         if "subscribe" in options:
             raise InvalidCall(
-                "receive() does not take subscribe=; declare another task for the events of this application"
+                "receive() does not take subscribe=; declare another task for this application's own events"
             )
         if not is_span(kept := duration(keep, "keep"), timedelta(microseconds=1)):
             raise bad_span("keep", "receive()")
@@ -157,7 +157,7 @@ class Reader:
         event = read_event(message.body, message.headers, id=message.id, source=message.source, type=message.type)
         for name, value in (("id", event.id), ("type", event.type), ("source", event.source)):
             if not is_name(value) and (value or name != "source"):
-                raise MessageUnreadable(f"the {name} of the event has more than 200 characters or contains NUL")
+                raise MessageUnreadable(f"the event's {name} has more than 200 characters or contains NUL")
         found = [one for one in self._receivers if one.takes(event.type)]
         if not found:
             raise MessageUnreadable(f"no receiver of this source takes the topic {event.type!r}")

@@ -81,7 +81,7 @@ class BrokerRelay:
         """Publish one event whose dead letter was redriven. Raises EventRefused or PublishFailed."""
         seconds = self.timeout.total_seconds()
         if not self.lock.acquire(timeout=seconds):
-            raise PublishFailed(f"the connection of relay {self.declared.name!r} was in use for {seconds:g} s")
+            raise PublishFailed(f"the connection for relay {self.declared.name!r} was in use for {seconds:g} s")
         try:
             [outcome] = self.transport.publish([event], time.monotonic() + seconds)
         finally:

@@ -31,7 +31,7 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The default attempts for an event: they take about a day, because an endpoint may be down overnight."""
+"""The default retry policy for an event. Its attempts take about a day, because an endpoint may be down overnight."""
 _AGAIN = RetryPolicy(
     max_attempts=20,
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),
@@ -49,7 +49,7 @@ class Endpoint(Protocol):
     """A receiver of events in another program, such as a `Webhook`. You can also write your own class."""
 
     def send(self, event: CloudEvent) -> object:
-        """Send the event, and return if the receiver has it. Any exception counts as a failed attempt."""
+        """Send the event, and return once the receiver has it. Any exception counts as a failed attempt."""
 
 
 class Relays(AwaitedResults):

@@ -78,7 +78,9 @@ class Task(Answering, Generic[P, R]):
     _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse `@outboxq.Task`, which people write by mistake for `@outbox.task`. Copying a task passes no arguments."""
+        """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. Copying a task passes no
+        arguments.
+        """
         if (args or kwargs) and "outbox" not in kwargs:
             cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
             raise InvalidCall(f"outboxq.Task is the class of tasks and not a decorator; {cure}")
@@ -573,7 +575,7 @@ def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None
     if not parameters or required:
         lack = f"give the others defaults: {', '.join(required)}" if required else "let the function take one"
         raise ConfigurationError(
-            f"{task.name}: a task that subscribes gets the event's payload as its only argument; {lack}"
+            f"{task.name}: a task that subscribes to a topic gets the event's payload as its only argument; {lack}"
         )
     fields = {"task_name": task.name, "parameter": parameters[0].name, **vars(task.options)}
     found = tuple(Subscription(topic=pattern, **fields) for pattern in patterns)

@@ -190,8 +190,8 @@ class Poller:
         """Check whether the tasks have ended, if anything has been committed since the last poll. Return whether one of
         them has ended.
 
-        From time to time it also checks whether the other tasks still exist. A task that has not been found yet is
-        looked up in each poll until it is committed.
+        From time to time, also check whether the other tasks still exist. A task that has not been found yet is looked
+        up in each poll until it is committed.
         """
         if not waits or not self._may_find(waits):
             return False

@@ -169,7 +169,7 @@ class Harness(Answering):
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
         """Assert that no enqueued task matches the description; `enqueued()` explains how to describe a task. Without a
         description, assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a
-        subscription in the database knows, because it may be misspelt.
+        subscription in the database knows, because it may be misspelled.
         """
         __tracebackhide__ = True
         expected = self._expected(task, args, described)
@@ -244,7 +244,8 @@ class Harness(Answering):
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
-        """Run one task here and now, as a worker would, without enqueueing it. Arguments and result pass through JSON.
+        """Run one task here and now, as a worker would, without enqueueing it. The arguments and the result pass
+        through JSON.
 
         The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
         Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if the first

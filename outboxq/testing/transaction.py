@@ -321,7 +321,7 @@ class TransactionBoundStore(ObservingStore):
         if type(target.dialect) is not type(ours.dialect) or target.database() != ours.database():
             raise InvalidTarget(
                 f"this is a transaction in the database {target.database()!r} ({target.dialect.name}), but the test's transaction is "
-                f"in {ours.database()!r} ({ours.dialect.name}); a task must be stored in the database of its business rows"
+                f"in {ours.database()!r} ({ours.dialect.name}); a task must be stored in the same database as its business rows"
             )
         return target
 

@@ -106,7 +106,7 @@ def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "")
     if not (dialect.is_in_memory(engine.url) or _is_for_tests(name, allowed)):
         raise ConfigurationError(
             f"without the test's transaction, a harness commits to {dialect.place(engine.url, lambda: None)}, which "
-            "does not look like a database for tests; return the test's open transaction from outboxq_using, or let the tests use "
+            "does not look like a test database; return the test's open transaction from outboxq_using, or let the tests use "
             f"a database with the word test in its name; if they may change this one, write outboxq_test_database = {name}"
         )
 

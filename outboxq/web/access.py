@@ -120,7 +120,7 @@ class Access:
         if self._trust_header is not None and client.is_by_trusted_proxy:
             name = request.headers.get(self._trust_header, "").strip()[:_LONGEST_NAME]
             if "," in name:  # a server joins two headers: one of them may be the visitor's own
-                raise Forbidden(f"The header {self._trust_header} names several people; the proxy must replace it.")
+                raise Forbidden(f"The header {self._trust_header} names several people; the proxy must overwrite it.")
             if name:
                 return Grant(viewer=replace(self._most, name=name), person=f"name {name}")
             if self.sessions is None:

@@ -218,7 +218,7 @@ class Client:
         return str(ip_network((found, 64), strict=False)) if isinstance(found, IPv6Address) else str(found)
 
     def cookie(self, name: str) -> str:
-        """Return the full name of a cookie. Over HTTPS, a prefix prevents neighbouring hosts from setting the cookie.
+        """Return the full name of a cookie. Over HTTPS, a prefix prevents neighboring hosts from setting the cookie.
 
         Dashboards on other ports or paths of the same host have separate cookies.
         """

@@ -83,8 +83,8 @@ def application(
     Args:
         outbox: The outbox whose tasks are shown.
         allow_actions: If True, the dashboard can also change tasks, queues and schedules.
-        show_arguments: If True, the dashboard shows the arguments, results and headers of tasks. Values with secret
-        names remain hidden.
+        show_arguments: If True, the dashboard shows tasks' arguments, results and headers. Values whose names suggest
+        secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
         only read.
         authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.

@@ -62,7 +62,7 @@ class Viewer:
     all.
     """
     may_see_arguments: bool = False
-    """True if pages show arguments, results and headers to the person, except values with secret names."""
+    """True if pages show arguments, results and headers to the person, except values whose names suggest secrets."""
 
     def __post_init__(self) -> None:
         if self.permissions is not None:

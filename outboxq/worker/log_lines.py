@@ -52,7 +52,7 @@ def introduce(
     queues, topics, url = settings.queues, settings.topics, store.bound_engine.url
     where = store.dialect.place(url, lambda: None)
     takes = "all queues" if queues is None else f"the {_counted(queues, 'queue')}"
-    of_topics = "" if topics is None else f", only tasks of the topics {_named(topics)}"
+    of_topics = "" if topics is None else f", only tasks with the topics {_named(topics)}"
     knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no tasks"
     deletes = store.deletes_old_tasks()
     advice = "" if deletes else f"; nothing deletes old tasks ({front_end.typed(ADD_RETENTION.command)})"

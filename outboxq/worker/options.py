@@ -139,7 +139,7 @@ class WorkerSettings:
     heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest time between two heartbeats. None means a third of each lease."""
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
-    """The time between two checks for tasks of dead workers."""
+    """The time between two checks for dead workers' tasks."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})

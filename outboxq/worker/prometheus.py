@@ -120,12 +120,12 @@ ATTEMPTS: Final = _counter(
     "outboxq_task_attempts_total", "queue", "task", "outcome", help="Finished attempts, by outcome."
 )
 RUN_SECONDS: Final = _histogram(
-    "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of the handler to its end."
+    "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of a handler to its end."
 )
 WAIT_SECONDS: Final = _histogram(
     "outboxq_task_wait_seconds",
     "queue",
-    help="Seconds from the due time of the task to the start of its handler.",
+    help="Seconds from a task's due time to the start of its handler.",
 )
 CLAIMS: Final = _counter(
     "outboxq_claims_total", "result", help="Claim attempts, by result: some tasks, no tasks, or an error."
@@ -138,7 +138,7 @@ LISTENING: Final = _gauge(
 )
 LAST_BEAT: Final = _gauge(
     "outboxq_worker_last_beat_timestamp_seconds",
-    help="Unix time at which the database last answered a heartbeat or the registration of the worker.",
+    help="Unix time at which the database last answered a heartbeat or the worker's registration.",
 )
 RECOVERED: Final = _counter(
     "outboxq_recovered_tasks_total", "queue", help="Tasks that this worker recovered from dead workers."
@@ -157,12 +157,12 @@ SCHEDULE_LATENESS: Final = _histogram(
     help="Seconds from a tick to the start of its handler, including jitter and catch-up.",
 )
 RELAY_EVENTS: Final = _database_gauge(
-    "outboxq_relay_events", "relay", help="Events that the broker of the relay has not confirmed."
+    "outboxq_relay_events", "relay", help="Events that the relay's broker has not confirmed."
 )
 RELAY_OLDEST_AGE: Final = _database_gauge(
     "outboxq_relay_oldest_event_age_seconds",
     "relay",
-    help="Seconds for which the oldest event that the broker has not confirmed has waited; 0 if there is none.",
+    help="Seconds for which the oldest unconfirmed event has waited; 0 if there is none.",
 )
 RELAY_FAILING: Final = _database_gauge(
     "outboxq_relay_failing", "relay", help="1: the broker has confirmed no event since the last failure. 0: it works."
@@ -170,7 +170,7 @@ RELAY_FAILING: Final = _database_gauge(
 RECEIVER_FAILING: Final = _database_gauge(
     "outboxq_receiver_failing",
     "source",
-    help="1: a live worker cannot receive the messages of the source. 0: all live workers can.",
+    help="1: a live worker cannot receive messages from the source. 0: all live workers can.",
 )
 TABLE_BYTES: Final = _database_gauge(
     "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
@@ -265,7 +265,7 @@ class Gauges:
 
 
 def next_ticks(store: Store) -> dict[str, float]:
-    """Return the Unix time of the next tick of each schedule that is not paused and has one.
+    """Return the Unix time of each schedule's next tick, leaving out schedules that are paused or have no next tick.
 
     If no worker has planted ticks in time, this is the first tick that has not been planted.
     """

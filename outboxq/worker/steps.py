@@ -1,6 +1,4 @@
-"""Runs the steps of handlers. Each result is written under the task's lease, and is read when the task is claimed
-again.
-"""
+"""Runs handlers' steps. Each result is written under the task's lease, and is read when the task is claimed again."""
 
 from __future__ import annotations
 
@@ -174,7 +172,7 @@ class Steps:
         """Return the handler's steps. Raises StepRefused if the handler may not begin a step with this name."""
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
             raise _refused(
-                context, f"the name of a step must be a string of 1 to {LONGEST_NAME} characters, not {name!r:.100}"
+                context, f"a step name must be a string of 1 to {LONGEST_NAME} characters, not {name!r:.100}"
             )
         if _UNSTORABLE.search(name) is not None:
             raise _refused(context, f"the step name {name!r} contains NUL or a lone surrogate, which cannot be stored")
@@ -182,7 +180,7 @@ class Steps:
             raise _refused(
                 context,
                 f"step {name!r} was called in a thread other than the handler's; call the steps one after the other in "
-                "the handler, and start threads inside the function of a step",
+                "the handler, and start threads inside a step's function",
             )
         known: HandlerSteps | None = context.steps
         if known is not None and known.running is not None:

@@ -96,7 +96,7 @@ class TaskRunner:
             return
         self.leases.drop(active.claim)
         if active.claimed_again_at > -math.inf and active.state is not _COMMITTED:
-            self.outcomes.put(released(active.claim, "its lease was lost, and claimed again"), active)
+            self.outcomes.put(released(active.claim, "its lease was lost, and the task was claimed again"), active)
 
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. If not, the claim is released, unless its lease is lost."""
@@ -430,7 +430,7 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
         return None
     times, delay, cause = before + 1, FIRST_INTERRUPTION_DELAY * 2**before, sentence(error)
     log.warning(
-        "%s: its transaction was interrupted; unless it was committed, no attempt is used, and it runs again in %g s "
+        "%s: its transaction was interrupted; unless it was committed, no attempt is used and the task runs again in %g s "
         "(%d of %d times in a row): %s",
         claim,
         delay.total_seconds(),

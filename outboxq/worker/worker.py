@@ -55,7 +55,7 @@ _END_TIMEOUT = 5.0
 
 
 class Worker(Answering):
-    """Runs the tasks of an outbox until it is told to stop.
+    """Runs an outbox's tasks until it is told to stop.
 
     Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died.
     While a handler runs, the worker does not keep a transaction or a connection open for it, unless the task is
@@ -120,10 +120,10 @@ class Worker(Answering):
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
         at the end of the drain timeout, it releases them.
 
-        With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises what
-        `start` raises. Only the main thread receives signals, so in any other thread, `run` raises ConfigurationError
-        without `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
-        `request_stop` ends it early.
+        With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises the
+        same exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
+        ConfigurationError without `burst`. A burst in another thread leaves the signals and the end of the process to
+        the program, and `request_stop` ends it early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a worker thread died; 75 if the
         process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75, start
@@ -131,7 +131,7 @@ class Worker(Answering):
         """
         if not burst and not in_main_thread():
             raise ConfigurationError(
-                "run() stops at signals, which only the main thread receives; run the worker in the main thread of a separate "
+                "run() is stopped by signals, which only the main thread receives; run the worker in the main thread of a separate "
                 "process, such as `outboxq worker APP`; in this thread, call start() and later stop(), or in a test run(burst=True) or the "
                 "harness's drain()"
             )
@@ -413,7 +413,7 @@ class Worker(Answering):
         """Stop the worker, because the handler in this thread is not stopping, and only the exit of the process can end
         it.
         """
-        text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets the others finish"
+        text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets its other handlers finish"
         log.error(text, active.claim, extra=fields_of(active.claim))
         self._ending.has_killed = True
         self._parts.pool.give_up(thread)

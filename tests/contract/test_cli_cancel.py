@@ -94,7 +94,7 @@ def test_without_a_terminal_or_yes_nothing_is_cancelled(database):
     some(database)
     before = everything(database)
     error = outboxq(database, "task", "cancel", "--queue", "mail", exit_code=2).stderr
-    assert "waiting and running tasks of the queue 'mail'" in error
+    assert "waiting and running tasks in the queue 'mail'" in error
     assert "--yes" in error
     assert "--dry-run" in error
     assert everything(database) == before

@@ -50,7 +50,7 @@ def test_dead_letters_are_grouped_and_a_group_is_dealt_with_as_one(database):
     listed = outboxq(database, "failed", "list", "--group", group).stdout.splitlines()[1:]
     assert {line.split("\t")[1] for line in listed} == set(map(str, declined))
     dry = outboxq(database, "failed", "discard", "--group", group, "--dry-run").stdout
-    assert f"dead letters of the group '{group}': 3 would be discarded" in dry
+    assert f"dead letters in the group '{group}': 3 would be discarded" in dry
     assert outboxq(database, "failed", "redrive", "--group", group, "--yes").stdout == "3 redriven\n"
     assert [one.id for one in database.store.dead_letters.list()] == [late]
     whole = json.loads(outboxq(database, "failed", "summary", "--json").stdout)
@@ -148,7 +148,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
         assert [UUID(one.split()[0]) for one in json.loads(dry.stdout)["first"]] == ids[:count]
     assert [one.id for one in database.store.dead_letters.oldest(limit=4)] == ids[:4]
     said = outboxq(database, "failed", "discard", "--all", "--limit", "2", "--dry-run").stdout
-    assert said.startswith("all dead letters, the oldest 2 at most: 2 would be discarded\n")
+    assert said.startswith("all dead letters, at most the oldest 2: 2 would be discarded\n")
     waiting = [str(database.add(database.store, queue="mail").id) for _ in range(3)]
     dry = outboxq(database, "task", "cancel", "-q", "mail", "--limit", "2", "--dry-run", "--json")
     assert [one.split()[0] for one in json.loads(dry.stdout)["first"]] == waiting[:2]

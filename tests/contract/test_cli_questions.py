@@ -45,7 +45,7 @@ class Case:
 CASES = {
     "redrive by filter": Case(
         ("failed", "redrive", "-q", "mail"),
-        r"dead letters of the queue 'mail': 3 will be redriven",
+        r"dead letters in the queue 'mail': 3 will be redriven",
         "3 redriven",
     ),
     "redrive ids": Case(
@@ -53,13 +53,13 @@ CASES = {
     ),
     "discard by filter": Case(
         ("failed", "discard", "--since", "1h", "--limit", "2"),
-        r"dead letters that failed since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, the oldest 2 at most: 2 will be discarded",
+        r"dead letters that failed since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, at most the oldest 2: 2 will be discarded",
         "2 discarded",
     ),
     "discard all": Case(("failed", "discard", "--all"), "all dead letters: 3 will be discarded", "3 discarded"),
     "cancel by filter": Case(
         ("task", "cancel", "--queue", "mail", "--status", "ready"),
-        "waiting and running tasks of the queue 'mail', in the status Ready: 2 will be cancelled",
+        "waiting and running tasks in the queue 'mail', with the status Ready: 2 will be cancelled",
         "2 cancelled or asked to stop",
     ),
     "prune": Case(
@@ -169,7 +169,7 @@ def test_on_a_real_terminal_return_changes_nothing(database):
     before = state(database)
     code, said = on_terminal(database, "task", "cancel", "-q", "mail", answers=[("Continue? [y/N] ", "\n")])
     assert code == 1
-    assert "waiting and running tasks of the queue 'mail': 2 will be cancelled\nContinue? [y/N] \n" in said
+    assert "waiting and running tasks in the queue 'mail': 2 will be cancelled\nContinue? [y/N] \n" in said
     assert said.endswith("outboxq: nothing was changed\n")
     assert state(database) == before
 

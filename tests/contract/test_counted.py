@@ -195,7 +195,7 @@ def test_cancel_changes_what_it_asked_about_while_tasks_are_enqueued(database):
 
         answers = [("will be cancelled", when_more_came), ("[y/N] ", "y\n")]
         code, said = on_terminal(database, "task", "cancel", "--queue", "mail", answers=answers)
-    asked = int(said.split("of the queue 'mail': ")[1].split(" will be")[0])
+    asked = int(said.split("in the queue 'mail': ")[1].split(" will be")[0])
     gone = database.store.tasks(status=CANCELLED, limit=10_000)
     assert (code, len(gone)) == (0, asked), said
     assert f"{asked} cancelled or asked to stop\n" in said

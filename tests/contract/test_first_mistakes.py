@@ -597,6 +597,6 @@ def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCap
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         (
             "this worker does not know the task 'shop.hello' and released it (1 since the last such warning); import its module where "
-            "the worker starts (in Flask, the configuration lists the modules of tasks), or use a separate queue for the task"
+            "the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task"
         )
     ]

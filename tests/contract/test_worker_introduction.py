@@ -99,7 +99,7 @@ def test_a_worker_says_what_it_is_limited_to(database, caplog):
     options = {"queues": ["mail"], "topics": ["order.*", "user.new"], "concurrency": 1, "poll": 2.5}
     _, said = introduced(database, caplog, tasks=["shop.charge"], notifications=False, **options)
     assert said.partition(": ")[2] == (
-        "the queue mail, only tasks of the topics order.*, user.new, 1 at once; polls every 2.5 s; knows task shop.charge"
+        "the queue mail, only tasks with the topics order.*, user.new, 1 at once; polls every 2.5 s; knows task shop.charge"
         + UNSERVED
     )
 

@@ -289,7 +289,7 @@ def test_tables_that_move_while_a_worker_listens_are_found_again(place):
         ("ALTER TABLE task_outbox RENAME TO away", "no outbox"),
         (
             "CREATE OR REPLACE FUNCTION outboxq_notify() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
-            "a pooler forwards none",
+            "a pooler does not forward notifications",
         ),
     ],
 )

@@ -104,7 +104,16 @@ def late(database, seconds: float = 5, **fields: Any):
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "mail"]], ids=["all", "one", "two"])
 def test_dead_entries_are_not_read(postgresql_url, monkeypatch, queues):
     monkeypatch.setattr(module, "_LEAST", 60.0)
-    clean, dead = (scale.under_snapshot(postgresql_url, number, queues) for number in (0, 4000))
+    compare(*(scale.under_snapshot(postgresql_url, number, queues) for number in (0, 4000)))
+
+
+@pytest.mark.parametrize("queues", [None, ["default"]], ids=["all", "one"])
+def test_dead_entries_of_a_limited_queue_are_not_read(postgresql_url, monkeypatch, queues):
+    monkeypatch.setattr(module, "_LEAST", 60.0)
+    compare(*(scale.under_snapshot(postgresql_url, number, queues, limited=True) for number in (0, 4000)))
+
+
+def compare(clean: dict[str, tuple[float, float]], dead: dict[str, tuple[float, float]]) -> None:
     for name in ("claim", "empty claim", "announce", "look"):
         # The index of a clean table has one page, in which probes cost nothing.
         assert dead[name][0] <= 1.5 * clean[name][0] + 25, (name, clean, dead)
@@ -198,6 +207,84 @@ def test_a_claim_that_was_rolled_back_is_claimed_again_within_the_bound(crowded,
     assert worker.finds(task, watch)
 
 
+@pytest.fixture
+def limited(crowded) -> Any:
+    """The database, whose queue `default` may run 100 tasks."""
+    crowded.store.queues.limit("default", concurrency=100, create=True)
+    return crowded
+
+
+def test_a_late_task_of_a_limited_queue_is_claimed_within_the_bound(limited, watch):
+    worker = Worker(limited).with_floor()
+    task = late(limited)
+    assert worker.claim() == []
+    assert worker.finds(task, watch)
+
+
+def test_a_late_task_of_a_limited_queue_is_claimed_within_the_bound_while_claims_are_full(limited, watch):
+    worker = Worker(limited).with_floor()
+    limited.store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(50)])
+    task = late(limited)
+    assert worker.claim() != [task.id]
+    assert worker.finds(task, watch)
+
+
+def test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor(limited, watch):
+    """The claims of other queues take all that is due in these, and nothing from the limited queue."""
+    limited.store.queues.limit("default", concurrency=2)
+    tasks = [late(limited, seconds) for seconds in (5, 4, 3)]
+    worker = Worker(limited)
+    assert [worker.claim(), worker.claim()] == [[tasks[0].id], [tasks[1].id]]
+    other = limited.add(limited.store, queue="mail")
+    assert worker.claim(5) == [other.id]
+    limited.store.queues.limit("default", concurrency=3)
+    worker.cursor.floors._limited["default"].turns._due_at = math.inf  # no claim from the front is due
+    assert worker.claim() == [tasks[2].id]
+
+
+def test_a_queue_that_gets_a_limit_is_read_from_the_front(crowded, watch):
+    worker = Worker(crowded).with_floor()
+    crowded.store.queues.limit("default", concurrency=2, create=True)
+    tasks = [late(crowded, seconds) for seconds in (5, 4, 3)]
+    assert worker.claim() == [tasks[0].id]
+    crowded.store.queues.limit("default", concurrency=100)
+    assert [worker.claim(), worker.claim()] == [[tasks[1].id], [tasks[2].id]]
+
+
+def test_a_queue_whose_limit_is_removed_keeps_its_floor(limited, watch):
+    limited.store.queues.limit("default", concurrency=1)
+    worker = Worker(limited).with_floor()
+    tasks = [limited.add(limited.store) for _ in range(2)]
+    watch.now += 5
+    assert worker.claim() == []
+    limited.store.queues.limit("default", concurrency=None)
+    watch.now -= 5
+    assert worker.claim(1) == [tasks[0].id]
+    assert not worker.cursor.floors._limited
+    assert worker.claim(1) == [tasks[1].id]
+
+
+def test_a_look_from_the_front_sends_the_next_claim_of_a_limited_queue_there(limited, watch):
+    worker = Worker(limited).with_floor()
+    sleeping, floors = limited.store.sleeping_workers, worker.cursor.floors
+    assert not sleeping.look(sleeping.horizon(), None, None, floors).due
+    task = late(limited)
+    look = sleeping.look(sleeping.horizon(), None, None, floors)
+    assert (look.settled, look.due) == (True, False)
+    watch.now += look.seconds
+    assert sleeping.look(sleeping.horizon(), None, None, floors).due
+    floors._limited["default"].turns._due_at = math.inf
+    assert worker.claim() == [task.id]
+
+
+def test_the_floors_of_few_limited_queues_are_kept():
+    floors = Floors()
+    for number in range(module._MOST + 10):
+        floors.claimed([row(f"{number}", NOW)], f"{number}", at_front=True, is_full=True, seconds=0)
+    assert len(floors._limited) == len(floors._since) == module._MOST
+    assert {queue for queue, _ in floors._since} == set(floors._limited)
+
+
 def test_a_claim_of_other_queues_ignores_the_floors_of_these(crowded):
     worker = Worker(crowded).with_floor().with_floor(queue="mail")
     task = crowded.add(crowded.store, queue="mail")
@@ -217,7 +304,7 @@ def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowd
     watch.now += look.seconds
     look = sleeping.look(sleeping.horizon(), None, None, floors)
     assert look.due
-    floors._claims._due_at = math.inf  # the claim follows the look, not its own turn
+    floors._claims.turns._due_at = math.inf  # the claim follows the look, not its own turn
     assert worker.claim() == [task.id], "what a look from the front has found, the next claim finds"
 
 
@@ -300,5 +387,5 @@ def test_the_floors_used_last_are_kept():
 def test_the_rate_of_claims_from_the_front_follows_their_duration(watch):
     floors = Floors()
     for seconds, pause in ((0.001, 1), (0.1, 2), (5, 10)):
-        floors._claims.took(seconds)
-        assert floors._claims.left == pytest.approx(pause)
+        floors._claims.turns.took(seconds)
+        assert floors._claims.turns.left == pytest.approx(pause)

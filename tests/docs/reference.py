@@ -230,7 +230,7 @@ def environment() -> str:
     lines = [
         "## Environment variables",
         "",
-        "Each variable sets a command option. An option on the command line wins.",
+        "Each variable sets a command option. An option on the command line takes precedence.",
         "",
         "| variable | sets | |",
         "|---|---|---|",

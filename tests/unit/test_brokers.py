@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no server": (lambda: NatsJetStream(servers=[]), "NatsJetStream needs a URL such as nats://"),
     "no brokers": (lambda: Kafka(servers=" "), "Kafka needs servers"),
     "a password": (lambda: Kafka(servers=f"me:{SECRET}@h"), "Kafka needs servers"),
-    "own options": (lambda: Kafka(servers="h", options={"acks": 0}), "options of .* cannot set acks"),
+    "own options": (lambda: Kafka(servers="h", options={"acks": 0}), "options for .* cannot set acks"),
     "queue_url": (lambda: Sqs(queue_url=""), "queue_url of .* must be a name"),
     "topic_arn": (lambda: Sns(topic_arn="{x}"), "topic_arn of .* must be a name"),
     "no queue": (RabbitMQ(url="amqp://h").connect, "cannot receive from .*; write RabbitMQ"),
@@ -523,7 +523,7 @@ class Streams:
     ("found", "outcome"),
     [
         (NotFoundError(), Refused("no stream has the subject 's'")),
-        ("ORDERS", Unsure("the stream 'ORDERS' does not answer at the moment")),
+        ("ORDERS", Unsure("the stream 'ORDERS' is not answering at the moment")),
         (TimeoutError("late"), Unsure("TimeoutError: late")),
     ],
 )

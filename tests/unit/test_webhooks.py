@@ -318,7 +318,7 @@ def test_the_first_address_that_answers_is_used(monkeypatch: pytest.MonkeyPatch)
     ("options", "error", "complaint"),
     [
         ({"url": "http://crm.example/"}, ConfigurationError, "is not encrypted; use https, or set allow_http=True"),
-        ({"url": "https://ada:lovelace@crm.example/"}, ConfigurationError, "contains a user or a password"),
+        ({"url": "https://ada:lovelace@crm.example/"}, ConfigurationError, "contains a user name or a password"),
         ({"url": "ftp://crm.example/"}, ConfigurationError, "a webhook needs a URL such as"),
         ({"url": "https:///hooks"}, ConfigurationError, "a webhook needs a URL such as"),
         ({"url": "https://crm.example/love lace"}, ConfigurationError, "in ASCII and without spaces"),

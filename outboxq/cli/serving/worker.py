@@ -107,7 +107,7 @@ _worker_options = stacked(
         help="Run only tasks for events whose topic matches, such as order.*. May be repeated. Default: all tasks.",
     ),
     number_option("-c", "--concurrency", help="Number of handler threads.", default=DEFAULTS.concurrency),
-    number_option("--prefetch", help="Number of tasks to claim ahead. Default: enough for 50 ms.", least=0),
+    number_option("--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms.", least=0),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
@@ -124,7 +124,7 @@ _worker_options = stacked(
     click.option(
         "--relay/--no-relay",
         default=DEFAULTS.relay,
-        help="Publish the events of relays to brokers, or leave that to `outboxq relay run`.",
+        help="Publish relayed events to brokers, or leave that to `outboxq relay run`.",
     ),
     span_option(
         "--drain-timeout",
@@ -133,7 +133,7 @@ _worker_options = stacked(
     ),
     span_option(
         "--timeout-grace",
-        help='Time from the timeout of a handler with timeout_action="kill" until its process is killed.',
+        help='Time from a handler\'s timeout until its process is killed, with timeout_action="kill".',
         default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
     ),
     click.option(
@@ -225,7 +225,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
         fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
-        raise click.UsageError("--database-url names the same database twice; name each database once")
+        raise click.UsageError("--database-url names the same database twice; name each database only once")
     own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
     databases = [_environment(url) for url in urls]
     upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
@@ -264,9 +264,11 @@ def serve(
     if reload and (several or burst):
         raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
-        raise click.UsageError("--burst with --max-tasks works with one process only: several would leave tasks behind")
+        raise click.UsageError(
+            "--burst with --max-tasks works only with one process: several processes would leave tasks behind"
+        )
     if len(databases) > 1 and options["listen_url"] is not None:
-        raise click.UsageError("--listen-url works with one database only: each database has its own address")
+        raise click.UsageError("--listen-url works only with one database: each database has its own address")
     if live and log_format is LogFormat.JSON:
         raise click.UsageError("--live cannot be combined with --log-format json")
     if live is None:

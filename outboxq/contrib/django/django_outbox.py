@@ -229,7 +229,9 @@ def setting(name: str) -> Any:
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:
         known = ", ".join(SETTINGS)
-        raise ConfigurationError(f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {known}")
+        raise ConfigurationError(
+            f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; the known keys are {known}"
+        )
     return given.get(name, SETTINGS[name])
 
 

@@ -166,7 +166,9 @@ class Partitioning:
                 self.convert(execute, periods)
         else:
             if periods[0].every is not layout.every:
-                raise InvalidArgument(f"the history is already partitioned by {layout.every}, which cannot be changed")
+                raise InvalidArgument(
+                    f"the history is already partitioned by {layout.every}, and this cannot be changed"
+                )
             missing = layout.missing(periods)
             made = [_name(period) for period in missing]
             if missing and not dry_run:

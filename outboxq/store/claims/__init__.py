@@ -1,1 +1,1 @@
-"""The claims of workers: their order, their limits, and how they end."""
+"""Workers' claims: their order, their limits, and how they end."""

@@ -221,7 +221,7 @@ def _complaint(claim: Claim) -> str | None:
     for name in ("created_at", "first_started_at"):
         if isinstance(value := getattr(claim, name), UnreadableInstant):
             return f"{name} is {value}"
-    return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
+    return f"lease is {claim.lease_seconds!r} s, and its timeout {claim.timeout_seconds!r} s"
 
 
 ENTRY: Columns = {"entry_id": sa.BigInteger()}

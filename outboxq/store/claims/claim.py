@@ -1,4 +1,4 @@
-"""Claim tasks: first tasks without a key; then, taking turns, tasks with a key and tasks of limited queues."""
+"""Claim tasks: first tasks without a key; then, taking turns, tasks with a key and tasks in limited queues."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ...database import table_locks
 from ...database.dialects import Begin, Row
+from ...database.grammar import Builder
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import Claim, duration
@@ -99,9 +100,9 @@ class Claiming(Transactions):
     ) -> list[Claim]:
         """Claim up to `limit` due tasks, in order of priority, then due time, then entry id.
 
-        At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
-        without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
-        instead. The call never waits for another worker's claim. Raises InvalidArgument.
+        At most one task with each partition key runs at a time. Keys take turns, and tasks with a key take turns with
+        tasks without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task
+        is Cancelled instead. The call never waits for another worker's claim. Raises InvalidArgument.
 
         If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as one
         that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to read. On
@@ -109,9 +110,9 @@ class Claiming(Transactions):
         full. If a claim finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may come last
         for up to ten seconds.
 
-        `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or patterns
-        (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's last
-        claims; None means the store's own.
+        `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
+        patterns (``order.*``); None means all tasks. `lease` replaces the tasks' own leases. `cursor` holds the hints
+        from the claimer's last claims; None means the store's own cursor.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
         recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
@@ -204,7 +205,7 @@ class _Call:
             except Exception as error:
                 if not found:
                     raise
-                what = "the second part of a claim failed; the tasks of the first part run"
+                what = "the second part of a claim failed; the tasks from the first part run anyway"
                 say(log, logging.WARNING, what, error)
                 return False
         found += rows
@@ -246,25 +247,36 @@ class _Call:
 
     def _every_queue(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim the best tasks from all queues."""
-        take, floors = claim_sql.from_all, self.cursor.floors
+        take = claim_sql.from_all
         if self.queues is not None:
             take = claim_sql.from_one if len(self.queues) == 1 else claim_sql.from_given
+        found, taken = self._beyond_floors(target, take, self._values(target), limit)
+        if taken and taken[0]["many"]:
+            self.cursor.heads.use_for(self.queues, self.topics)
+        return found, not taken or bool(taken[0]["besides"])
+
+    def _beyond_floors(
+        self, target: Target, take: Builder, values: dict[str, Any], limit: int, *, limited: str | None = None
+    ) -> tuple[list[Row], list[Row]]:
+        """Claim from all queues of this call, or from this limited queue. Reads the entries before the floors only if that is due.
+
+        Returns the tasks that were started, and the entries that the last statement took.
+        """
+        floors, queues = self.cursor.floors, self.queues if limited is None else [limited]
         found: list[Row] = []
-        at_front = floors.begins_at_front()
+        at_front = floors.begins_at_front(limited)
         while True:
-            given = self._values(target) | floors.parameters(target, self.queues, at_front=at_front)
+            given = values | floors.parameters(target, queues, at_front=at_front) | {"limit": limit - len(found)}
             began = time.monotonic()
             with target.atomic():
-                taken = target.run(take, {**given, "limit": limit - len(found)})
+                taken = target.run(take, given)
             found += started(taken)
             seconds = time.monotonic() - began
-            floors.claimed(taken, at_front=at_front, is_full=len(found) == limit, seconds=seconds)
-            if not taken and not at_front and floors.begins_at_front(again=True):
+            floors.claimed(taken, limited, at_front=at_front, is_full=len(found) == limit, seconds=seconds)
+            if not taken and not at_front and floors.begins_at_front(limited, again=True):
                 at_front = True
             elif found or not taken:
-                if taken and taken[0]["many"]:
-                    self.cursor.heads.use_for(self.queues, self.topics)
-                return found, not taken or bool(taken[0]["besides"])
+                return found, taken
 
     def _best_queues(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim from the queues with the best heads, and from further queues as long as these have too few tasks.
@@ -319,7 +331,8 @@ class _Call:
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim tasks with a key and tasks from limited queues. Few queues are read at once; more if these have too few tasks."""
-        values, cursor = self._values(target), self.cursor
+        cursor = self.cursor
+        values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=False)
         if self.queues is not None:
             return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
         found: list[Row] = []
@@ -381,9 +394,8 @@ class _Call:
         # Half of the tasks have a key, if there are enough; tasks without a key fill the rest.
         found = with_keys((free + self.cursor.turn % 2) // 2)
         if len(found) < free:
-            with target.atomic():
-                given = values | {"limit": free - len(found)} | self.store.queue_values(target, [queue])
-                found += started(target.run(claim_sql.from_limited, given))
+            given = values | self.store.queue_values(target, [queue])
+            found += self._beyond_floors(target, claim_sql.from_limited, given, free - len(found), limited=queue)[0]
         found += with_keys(free - len(found))
         if rate is not None and found:
             target.run(limits_sql.spend, {"queue": queue, "full_at": rate.spent(full_at, now, len(found))})

@@ -27,7 +27,7 @@ from ...database.grammar import (
     sql_literal,
     worker_id,
 )
-from ...database.queue_order import given_queues, pairs, pairs_beyond, queues_beyond
+from ...database.queue_order import given_queues, pairs_beyond, queues_beyond
 from ...database.tables import task_executions, task_leases
 from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
@@ -75,7 +75,7 @@ HEADS: Mapping[bool, Builder] = {given: partial(_heads, given=given) for given i
 
 def from_limited(g: Grammar) -> Transition:
     """Claim from the given queue without regard to its limits."""
-    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
+    return claim(g, lambda _: g.take_from_one(pairs_beyond(g, given_queues(g))))
 
 
 def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:

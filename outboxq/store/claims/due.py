@@ -40,7 +40,9 @@ class Look:
 def next_available_at(
     store: Transactions, queues: Sequence[str] | None = None, *, using: object = None
 ) -> datetime | None:
-    """Return the next time, strictly in the future, at which a task of these queues becomes due; None if no task is delayed."""
+    """Return the next time, strictly in the future, at which a task in these queues becomes due; None if no task is
+    delayed.
+    """
 
     def work(target: Target) -> datetime | None:
         values = store.values(target) | store.scope(target, queues, None)
@@ -57,7 +59,7 @@ def look_ahead(
     recent: bool = False,
     using: object = None,
 ) -> Look:
-    """Return whether a task of these queues is due, and when the next one becomes due.
+    """Return whether a task in these queues is due, and when the next one becomes due.
 
     With `recent`, the answer covers only tasks that became claimable recently. The query reads few rows, however many
     keys are blocked.

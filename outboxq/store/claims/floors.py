@@ -1,4 +1,5 @@
-"""Due times up to which a claimer has taken all tasks, so that its next claims and looks do not read the dead entries before them.
+"""The due times up to which a claimer has taken all tasks. Its next claims and looks begin there, and do not read the
+dead entries before them.
 
 Deleted entries stay in the index while a long transaction elsewhere keeps them from being vacuumed. With 100,000 of them, a
 claim that reads them takes 500 times as long.
@@ -7,6 +8,9 @@ A floor belongs to a (queue, priority) pair. Pairs without a floor are found at 
 (`queue_order.pairs_beyond`). Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
 committed more than `_MARGIN` after its due time, its claim was rolled back, its queue was paused, or the clock was set back. So
 claims and looks from the front follow at a bounded rate, and such a task waits for at most `_LONGEST`.
+
+A claim from a limited queue says nothing about the others, and other claims leave it out. So each limited queue has its own claims
+from the front.
 """
 
 from __future__ import annotations
@@ -40,18 +44,23 @@ class Floors:
         """The floors, the least recently used first. Empty unless there are many dead entries."""
         self._ahead = timedelta(0)
         """The database's time since 1970, minus `time.monotonic()`, as of the last claim that found tasks."""
-        self._claims, self._looks = Turns(), Turns()
-        self._was_full = self._is_expected = False
+        self._claims, self._looks = _Claims(), Turns()
+        self._limited: dict[str, _Claims] = {}
+        """The limited queues with floors, the least recently added first."""
 
     def expect(self) -> None:
-        """Make the next claim begin at the front."""
-        self._is_expected = True
+        """Make the next claims begin at the front."""
+        for claims in (self._claims, *self._limited.values()):
+            claims.are_expected = True
 
-    def begins_at_front(self, *, again: bool = False) -> bool:
-        """Return whether the next claim reads the entries before the floors. `again` is True if a claim behind the floors found
-        nothing.
+    def begins_at_front(self, limited: str | None = None, *, again: bool = False) -> bool:
+        """Return whether the next claim, or the next one from this limited queue, reads the entries before the floors. `again` is
+        True if a claim behind the floors found nothing.
         """
-        return not self._since or self._is_expected or ((again or self._was_full) and self._claims.is_due)
+        claims = self._claims if limited is None else self._limited.get(limited)
+        if claims is None or not self._since or claims.are_expected:
+            return True
+        return (again or claims.were_full) and claims.turns.is_due
 
     def looks_from_front(self) -> bool:
         """Return whether the next look reads the entries before the floors."""
@@ -78,24 +87,37 @@ class Floors:
                 rows.append((queue, priority, below, None if at_front else floors.get(priority)))
         return target.dialect.pack("floors", FLOORS, rows)
 
-    def claimed(self, taken: Sequence[Row], *, at_front: bool, is_full: bool, seconds: float) -> None:
-        """Note the tasks that a claim took, and how many seconds it needed."""
+    def claimed(
+        self, taken: Sequence[Row], limited: str | None = None, *, at_front: bool, is_full: bool, seconds: float
+    ) -> None:
+        """Note the tasks that a claim took, from this limited queue if one is given, and how many seconds it needed."""
+        claims = self._claims if limited is None else self._limited.get(limited, _Claims())
         if at_front:
-            self._is_expected = False
-            self._claims.took(seconds)
-        elif taken and not is_full and self._claims.is_due:
-            self.expect()  # unless a look from the front comes first: the tasks that were found must not wait for either
-        self._was_full = is_full
+            claims.are_expected = False
+            claims.turns.took(seconds)
+        elif taken and not is_full and claims.turns.is_due:
+            # Unless a look from the front comes first. The tasks that were found must not wait for either.
+            claims.are_expected = True
+        claims.were_full = is_full
         if taken and not taken[0]["crowded"]:
             self._since.clear()
+            self._limited.clear()
             return
+        if limited is not None and limited not in self._limited:
+            if not taken:
+                return
+            # The other claims have moved its floors, without taking its tasks.
+            self._forget(limited)
+            self._limited[limited] = claims
+            if len(self._limited) > _MOST:
+                self._forget(next(iter(self._limited)))
         with suppress(TypeError):  # a time or a priority may be unreadable
-            self._move([row for row in taken if row["lease_token"] is not None], is_full=is_full)
+            self._move([row for row in taken if row["lease_token"] is not None], limited, is_full=is_full)
 
     def read(self, heads: Sequence[Row], seconds: float) -> None:
         """Note that the heads of all pairs were read from the front, and move the floors down to them."""
-        self._is_expected = False
-        self._claims.took(seconds)
+        self._claims.are_expected = False
+        self._claims.turns.took(seconds)
         for row in heads:
             pair = row["queue"], row["priority"]
             if (since := self._since.get(pair)) is not None:
@@ -111,11 +133,16 @@ class Floors:
         if found:
             self.expect()
         else:
-            self._is_expected = False
-            self._claims.took(seconds)
+            self._claims.are_expected = False
+            self._claims.turns.took(seconds)
         return math.inf
 
-    def _move(self, rows: Sequence[Row], *, is_full: bool) -> None:
+    def _forget(self, limited: str) -> None:
+        self._limited.pop(limited, None)
+        for pair in [pair for pair in list(self._since) if pair[0] == limited]:
+            del self._since[pair]
+
+    def _move(self, rows: Sequence[Row], limited: str | None, *, is_full: bool) -> None:
         """Move the floors up to the tasks that were taken, or, if no due task was left, up to now. If the clock was set back,
         they move down.
         """
@@ -126,10 +153,23 @@ class Floors:
         for row in rows:
             pair = row["queue"], row["priority"]
             self._since[pair] = max(row["available_at"], self._since.pop(pair, row["available_at"]))
+            if limited is None:
+                self._limited.pop(row["queue"], None)  # its limits were removed
         while len(self._since) > _MOST:
             del self._since[next(iter(self._since))]
-        for pair, since in self._since.items():
+        for pair, since in list(self._since.items()):
+            if (pair[0] in self._limited) if limited is None else (pair[0] != limited):
+                continue
             self._since[pair] = min(since, latest) if is_full else latest
+
+
+class _Claims:
+    """The state of the claims from all queues without limits, or from one limited queue."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.were_full = self.are_expected = False
+        """`were_full` is True if the last claim was full, and `are_expected` if the next one begins at the front in any case."""
 
 
 class Turns:

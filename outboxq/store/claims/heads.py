@@ -1,4 +1,4 @@
-"""The heads of many queues, so that a claim reads a few of these queues instead of all.
+"""The heads of many queues, which let a claim read a few of these queues instead of all.
 
 A claim that takes the best tasks of all queues reads 13 pages per queue: 65,000 pages for 5,000 queues. A claimer that serves more
 than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time of the first task of a (queue,

@@ -1,4 +1,4 @@
-"""Claim tasks with a partition key: one task of a key runs at a time, in the key's order, and the keys take turns.
+"""Claim tasks with a partition key: one task per key runs at a time, in the key's order, and the keys take turns.
 
 A claim is two statements in one transaction:
 
@@ -202,7 +202,7 @@ events.
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
     """Select, in order, the first :most queues after :after that a plain claim does not serve in full."""
-    keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(_after)
+    keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(g, _after)
     # A recursive query is read row by row, so each source is read only up to its limit.
     first_keyed = _not_paused(keyed, _due_entry(g, keyed, 1).is_not(None)).limit(_most)
     first_limited = _not_paused(limited, queue_order.limited(limited.c.queue)).limit(_most)
@@ -215,7 +215,10 @@ def other_queues_given(g: Grammar) -> sa.Select[Any]:
     """Select the given queues that a plain claim does not serve in full."""
     queues, entry = given_queues(g), task_outbox.alias("plain_entry")
     plain = sa.select(entry.c.id).where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None)).limit(1)
-    has_plain = plain.correlate(queues).scalar_subquery().is_not(None)
+    has_plain: sa.ColumnElement[bool] = plain.correlate(queues).scalar_subquery().is_not(None)
+    if g.floors is not None:  # many entries of a queue in the floors are dead, so none is read
+        has_floor = sa.select(g.floors.c.queue).where(g.floors.c.queue == queues.c.queue).exists()
+        has_plain = sa.case((has_floor, sa.true()), else_=has_plain)
     keyed, limited = _due_entry(g, queues, 1).is_not(None), queue_order.limited(queues.c.queue)
     return _with_settings(_not_paused(queues, sa.or_(keyed, sa.and_(limited, has_plain))).subquery("others"))
 

@@ -192,7 +192,7 @@ def explain_due(
 
 
 def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = None) -> Mapping[UUID, Progress]:
-    """Return the progress that the running tasks among these had reported at their last heartbeats."""
+    """Return the progress of the running tasks among these, as of their last heartbeats."""
     wanted = {identifier(one) for one in task_ids}
     if not wanted:
         return {}
@@ -453,7 +453,7 @@ def waiting(g: Grammar) -> sa.Select[Any]:
 
 
 def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
-    """Select the settings of queues, and the number of running tasks of each queue that limits it."""
+    """Select queues' settings, and the number of running tasks in each queue that limits this number."""
     mine, lease = queue_settings.c, task_leases.c
     running = (
         sa.select(sa.func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)

@@ -60,7 +60,9 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
             found.append(Explanation(Reason.RELAY_PUBLISHED, f"the relay {one['name']!r} has published it"))
     if found:
         return _merged(found)
-    sentence = f"it is an event, and no relay to a broker takes its topic {topic!r}; number of its tasks: {len(tasks)}"
+    sentence = (
+        f"it is an event, and no relay to a broker takes its topic {topic!r}; tasks enqueued for it: {len(tasks)}"
+    )
     return Explanation(Reason.RELAY_MISSING, sentence, of_other(tasks[0]["id"]))
 
 

@@ -264,7 +264,7 @@ def bury(g: Grammar) -> Transition:
 
 
 def back_off(g: Grammar) -> sa.Update:
-    """Stop publishing events of :relay for :pause_seconds because of :error. With :restarts, restart the count of
+    """Stop publishing :relay's events for :pause_seconds because of :error. With :restarts, restart the count of
     failures at one.
 
     A pause that another sender of the relay has begun in the meantime is not changed.
@@ -296,8 +296,8 @@ def select_relays(_: Grammar) -> sa.Select[Any]:
 
 
 def select_backlogs(_: Grammar) -> sa.Select[Any]:
-    """Select all relays, each with the number of its messages, the time of the oldest, and the numbers of its dead letters
-    and of its redriven events. Each number is at most :limit.
+    """Select all relays, each with the count of its messages, the time of the oldest one, and the counts of its
+    dead letters and redriven events. Each count is at most :limit.
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     dead = dead_letters.c
@@ -325,7 +325,7 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
 
 
 def select_topics(_: Grammar) -> sa.Select[Any]:
-    """Select the topics of all relays, with the names of the relays."""
+    """Select all relays' topics, with the relays' names."""
     subscription = task_subscriptions.c
     name = sa.func.substr(
         subscription.task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text
@@ -348,8 +348,8 @@ def select_shards(g: Grammar) -> sa.Select[Any]:
 
 
 def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
-    """Select, for each shard, the number of its messages among the first :most of :relay, and the time of the oldest of
-    them.
+    """Select, for each shard, the number of its messages among :relay's first :most messages, and the time of the
+    oldest one.
     """
     some = sa.select(_m.slot, _m.created_at).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")
     shards = sa.select(_r.shards).where(_r.name == _relay).scalar_subquery()

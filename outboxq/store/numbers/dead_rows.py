@@ -1,5 +1,5 @@
 """Find what keeps the database from reusing the space of dead rows: old snapshots, and tables that are not vacuumed. On
-SQLite, a reader likewise keeps the log next to the file from being shortened.
+SQLite, a reader likewise keeps the log next to the file from shrinking.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class HotTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadRows:
-    """The causes and the numbers of dead rows."""
+    """The dead rows: their causes and their counts."""
 
     snapshots: Sequence[HeldSnapshot] = ()
     """The oldest snapshots, oldest first; those of unknown age come last."""
@@ -131,7 +131,7 @@ class DeadRows:
 
     @classmethod
     def read(cls, store: Transactions, target: Target) -> DeadRows:
-        """Read the causes and the numbers: on PostgreSQL with two statements, on SQLite without any."""
+        """Read the causes and the counts: on PostgreSQL with two statements, on SQLite without any."""
         if not target.dialect.measures_tables:
             return cls(log=target.dialect.log_of(store.bound_engine.url))
         return cls(snapshots=held_snapshots_in(target), tables=[HotTable(**row) for row in target.run(hot_tables)])

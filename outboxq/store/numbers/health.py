@@ -43,7 +43,9 @@ _PRUNED_WITHIN = timedelta(days=32)
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency. If only some queues are wanted, only the rules about queues."""
+    """Return the broken rules, sorted by urgency. If only some queues are wanted, only the rules about queues are
+    evaluated.
+    """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])
 

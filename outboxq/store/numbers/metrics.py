@@ -171,7 +171,7 @@ class Metrics:
         at: datetime | None = None,
         using: object = None,
     ) -> list[TaskCounts]:
-        """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
+        """Return the counts for each task in a queue over the window up to the present, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
         The call finds the counts for the window through an index.
@@ -180,7 +180,7 @@ class Metrics:
         return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
 
     def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
-        """Return the counts of each task that one worker has run in the last two minutes (`BY_WORKER`), sorted as in
+        """Return the counts for each task that one worker has run in the last two minutes (`BY_WORKER`), sorted as in
         `by_task`. Older counts are stored for all workers together.
         """
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))

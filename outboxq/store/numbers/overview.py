@@ -416,8 +416,8 @@ def _late_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks for which many recent attempts failed and will be repeated, with the number of these and the time
-    of the last one.
+    """Select the tasks for which many recent attempts failed and will be repeated, with the number of these attempts
+    and the time of the last one.
     """
     metric = tables.task_metrics.c
     total = sa.func.sum  # sums one column at a time, because two forged counts in one row could overflow

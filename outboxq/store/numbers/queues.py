@@ -189,8 +189,8 @@ class Queues(Answering):
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all queues, sorted by name, that have settings, waiting or running tasks or dead letters, that are in
-        the last sample, or that a live worker serves. A queue without settings has the defaults.
+        """Return all known queues, sorted by name: those with settings, waiting or running tasks or dead letters, those
+        in the last sample, and those that a live worker serves. A queue without settings has the defaults.
 
         At most 10,000 dead letters are searched.
         """
@@ -252,7 +252,7 @@ class Queues(Answering):
     ) -> QueueSettings:
         """Change settings. If `create` is None, the change cannot create a queue."""
         if not queue:
-            raise InvalidArgument("the name of a queue must not be empty")
+            raise InvalidArgument("a queue name must not be empty")
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:

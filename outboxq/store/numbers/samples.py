@@ -1,4 +1,4 @@
-"""Take samples of the number of tasks in each state in each queue. One worker takes them on behalf of all workers."""
+"""Take samples, which count each queue's tasks in each state. One worker takes them on behalf of all workers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class QueueSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthPoint:
-    """Number of tasks in each state in the last sample of a step. All numbers are None for a step without a sample, or
-    without tasks to count.
+    """The number of tasks in each state, according to the last sample in a step. All numbers are None for a step
+    without a sample, or without tasks to count.
     """
 
     at: datetime
@@ -91,9 +91,9 @@ class Samples:
     def by_queue(
         self, *, since: datetime, until: datetime, step: timedelta | float, using: object = None
     ) -> dict[str, list[int | None]]:
-        """Return the number of due tasks in each queue in the last sample of each step; None for a step without a
-        sample. At most 20,000 rows are read; if there are more, the oldest steps are left out. Raises InvalidArgument
-        for more than 2,000 steps.
+        """Return, for each step, the number of due tasks in each queue in the step's last sample; None for a step
+        without a sample. At most 20,000 rows are read; if there are more, the oldest steps are left out. Raises
+        InvalidArgument for more than 2,000 steps.
         """
         return read_steps(self._store, _by_queue, since=since, until=until, step=step, using=using)
 
@@ -203,7 +203,7 @@ STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
 
 
 def series(g: Grammar) -> sa.Select[Any]:
-    """Select the last sample of each of :steps, with the sums for all queues or the numbers for :queue; NULL for a step
+    """Select the last sample in each of :steps, with the sums for all queues or the numbers for :queue; NULL for a step
     without a sample.
 
     The sums are floats, because integers could overflow in the database, and 15 digits are enough for a chart. Each
@@ -225,8 +225,8 @@ def series(g: Grammar) -> sa.Select[Any]:
 
 
 def by_queue(g: Grammar) -> sa.Select[Any]:
-    """Select the number of due tasks in each queue in the last sample of each of :steps, up to :most rows, newest steps
-    first.
+    """Select, for each of :steps, the number of due tasks in each queue in the step's last sample, up to :most rows,
+    newest steps first.
     """
     moments = _last_of_steps(g)
     return (
@@ -238,7 +238,7 @@ def by_queue(g: Grammar) -> sa.Select[Any]:
 
 
 def _last_of_steps(g: Grammar) -> sa.CTE:
-    """Select the time of the last sample of each of :steps; NULL for a step without a sample."""
+    """Select the time of the last sample in each of :steps; NULL for a step without a sample."""
     step = g.rows("steps", STEPS)
     in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
     last = sa.select(sa.func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()

@@ -131,7 +131,7 @@ def stats(
     by: By = "queue",
     using: object = None,
 ) -> list[Statistics]:
-    """Return the statistics of each queue, or with `by="task"` of each task name in each queue, sorted by these names.
+    """Return statistics for each queue or, with `by="task"`, for each task name in each queue, sorted by these names.
 
     `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it contains every queue
     that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is

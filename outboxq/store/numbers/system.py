@@ -81,12 +81,12 @@ class System:
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return a description of the database, in at most four statements that do not read any row of the task tables."""
+    """Return a description of the database, in at most four statements that do not read any rows in the task tables."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 
 def table_sizes(store: Transactions) -> list[TableSize]:
-    """Return the size of each of our tables; empty on SQLite, which does not measure single tables."""
+    """Return the size of each of our tables; empty on SQLite, which does not measure individual tables."""
     if not store.dialect.measures_tables:
         return []
     return store.run(_sizes_of, begin=Begin.READ)

@@ -141,7 +141,7 @@ class Batches(Answering):
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch that have one of these statuses, in id order, including the `then` tasks.
+        """Return a batch's tasks that have one of these statuses, in id order, including the `then` tasks.
 
         Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """
@@ -162,7 +162,7 @@ class Batches(Answering):
     def _ids(
         self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
-        """Return the ids and statuses of the next tasks of a batch that this statement selects."""
+        """Return the ids and statuses of a batch's next tasks that this statement selects."""
         values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
         return self._store.run_one(found, using=using, **values)
 
@@ -268,8 +268,8 @@ class Batches(Answering):
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel the tasks of a batch that this statement selects. With `shares`, stop if other workers have cancelled
-        the same tasks.
+        """Cancel a batch's tasks that this statement selects. With `shares`, stop if other workers have cancelled the
+        same tasks.
         """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
@@ -326,8 +326,8 @@ class Batches(Answering):
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error for cancelling a batch that has ended. It names the last `then` task, which can be cancelled
-    separately.
+    """Return the error for an attempt to cancel a batch that has ended. It names the last `then` task, which can be
+    cancelled separately.
     """
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"
@@ -364,7 +364,7 @@ def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int
 
 def _check(batch: NewBatch) -> None:
     if not is_batch(batch.id):
-        raise InvalidArgument("the id of a batch must come from new_batch_id()")
+        raise InvalidArgument("a batch id must come from new_batch_id()")
     if batch.name is not None and not is_name(batch.name):
         raise bad_name("name", "a batch")
     for number, task in enumerate(batch.then, start=1):

@@ -152,7 +152,7 @@ def newest_open(_: Grammar) -> sa.Select[Any]:
 
 
 def members(_: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch in id order, starting after the id :after."""
+    """Select the ids and statuses of up to :limit of a batch's tasks in id order, starting after the id :after."""
     return (
         sa.select(_execution.id, _execution.status)
         .where(

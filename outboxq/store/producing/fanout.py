@@ -1,4 +1,4 @@
-"""Emit events, and keep the subscriptions of tasks."""
+"""Emit events, and keep tasks' subscriptions."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ MOST_SUBSCRIBERS = FAMILY
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
-    """Write a task for each subscriber of the event's topic, and a message for each relay to a broker, in one statement:
-    all of them or none.
+    """Write a task for each subscriber to the event's topic, and a message for each relay to a broker, in one
+    statement: all of them or none.
 
     The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
@@ -79,7 +79,7 @@ class Subscriptions(Answering):
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Replace all subscriptions of the tasks that `subscriptions` name, and of `tasks`, with `subscriptions`.
+        """Replace all subscriptions of `tasks`, and of the tasks named in `subscriptions`, with `subscriptions`.
 
         Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker can call this
         when it starts. Raises InvalidArgument.
@@ -112,7 +112,7 @@ class Subscriptions(Answering):
             self._store.run(work, using=using)
 
     def remove(self, task_name: str, *, using: object = None) -> None:
-        """Delete the subscriptions of a task, for example of a task whose code was removed. Tasks from earlier events
+        """Delete a task's subscriptions, for example because the task's code was removed. Tasks from earlier events
         remain enqueued.
         """
         self.replace([], tasks=[task_name], using=using)
@@ -346,7 +346,7 @@ def unrouted(_: Grammar) -> sa.Select[Any]:
 
 
 def matching_relays(_: Grammar) -> sa.Select[Any]:
-    """Select the tasks of the relays to brokers that take the topic of an event."""
+    """Select the tasks of the relays to brokers that take an event's topic."""
     subscription = task_subscriptions.c
     relay = (matches(_topic, subscription.topic), subscription.parameter.is_(None))
     return sa.select(subscription.task_name).where(*relay).distinct()

@@ -109,7 +109,7 @@ class Schedules:
         tasks: Iterable[str] = (),
         using: object = None,
     ) -> None:
-        """Declare all schedules of the tasks that `schedules` name, and of `tasks`.
+        """Declare all schedules of `tasks`, and of the tasks named in `schedules`.
 
         A declared schedule of these tasks that is not in `schedules` is paused, and the reason is recorded. Only
         changes are written, so every worker can call this when it starts. `declared_by` is the version of the code:
@@ -240,8 +240,8 @@ class Schedules:
         """Enqueue a task for each tick from `start` up to, but not including, `end` that did not have one, regardless
         of the catch-up policy.
 
-        Returns these ticks; `dry_run` only returns them. The tasks are due at once and never expire. A tick whose task
-        was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the
+        Returns these ticks; with `dry_run`, only returns them. The tasks are due at once and never expire. A tick whose
+        task was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the
         future or for more than 10,000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
@@ -520,7 +520,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
     """Raise InvalidArgument for a schedule that cannot be stored or whose ticks cannot become tasks."""
     if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
         raise InvalidArgument(
-            f"the name of a schedule must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
+            f"a schedule name must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
             f"{str(schedule.name)[:LONGEST_NAME]!r}"
         )
     name = f"the schedule {schedule.name!r}"

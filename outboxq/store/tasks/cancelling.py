@@ -120,8 +120,8 @@ def cancel_all(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them, and
-    return their number.
+    """Cancel up to `limit` of the waiting and running tasks that match (see `TaskFilters`), oldest first, and return
+    the number of tasks cancelled.
 
     `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
     running task is asked to stop or, with `force`, Cancelled at once, as in `cancel`. A task that has already been

@@ -79,7 +79,7 @@ class DeadLetterGroups:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailuresOfVersion:
-    """A version of the application, and the number of the group's dead letters that its workers left."""
+    """An application version, and the number of the group's dead letters that its workers left."""
 
     version: str
     count: int
@@ -87,8 +87,8 @@ class FailuresOfVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtWork:
-    """A version of the application that has workers, with the tasks that they know, and the time at which one of them
-    was last seen.
+    """An application version that has workers, with the tasks that they know, and the time at which one of them was
+    last seen.
     """
 
     version: str

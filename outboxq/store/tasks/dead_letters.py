@@ -271,8 +271,9 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the matching dead letters, oldest first, at most `limit` of them, and return their number. A queue or
-        task that does not exist matches no dead letters, so the number is 0; the command line refuses such names.
+        """Redrive up to `limit` of the matching dead letters, oldest first, and return the number of dead letters
+        redriven. A queue or task that does not exist matches no dead letters, so the number is 0; the command line
+        refuses such names.
 
         Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
         their chain was deleted, are left out. A warning states their number. With the `snapshot` of a count, tasks that
@@ -297,7 +298,7 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Discard the matching dead letters in the way in which `redrive_all` redrives them, and return their number."""
+        """Discard the matching dead letters in the same way as `redrive_all` redrives them, and return their number."""
         change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
 

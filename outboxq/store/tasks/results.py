@@ -57,7 +57,7 @@ class Standing:
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of each of these tasks that has ended; with `everything`, that of unfinished tasks too.
+    """Return the standing of every ended task among these; with `everything`, also the standing of unfinished tasks.
 
     A task that is missing from the result does not exist or has not been committed. The transaction is not retried
     after an error, because the caller decides when to query again. Raises NotPermitted if the database role is not
@@ -219,7 +219,7 @@ def batch_standings(
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return the first task of a batch that has one of these statuses (at most two); None if there is no such task."""
+    """Return a batch's first task with one of these statuses (at most two); None if there is no such task."""
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 
@@ -271,7 +271,7 @@ def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | N
 
 
 def first_task(target: Target, batch_id: UUID, status: TaskStatus, other: TaskStatus | None = None) -> BatchTask | None:
-    """Return the first task of a batch that has one of these statuses, inside a transaction."""
+    """Return a batch's first task with one of these statuses, inside a transaction."""
     asked = {"batch_id": batch_id, "status": status.value, "other_status": (other or status).value}
     rows = target.run(select_first_of_batch, asked)
     return BatchTask(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
@@ -322,7 +322,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 
 
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
-    """Select the first task of a batch, in id order, that has one of two statuses.
+    """Select a batch's first task, in id order, with one of two statuses.
 
     All of them are found through the index on batches. With a LIMIT in that query, a planner might scan all ids in the
     table instead.

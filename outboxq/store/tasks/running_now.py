@@ -74,8 +74,8 @@ def run_all_now(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Make the matching tasks that are not yet due (see `TaskFilters`) due now, oldest first, at most `limit` of them,
-    and return their number.
+    """Make up to `limit` of the matching tasks that are not yet due (see `TaskFilters`) due now, oldest first, and
+    return their number.
 
     `waiting` DELAYED or RETRYING restricts this to tasks in that state. The tasks keep their positions among the tasks
     with their keys; pauses and limits still apply.

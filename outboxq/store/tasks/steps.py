@@ -147,7 +147,7 @@ class Steps:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
-        """Make the task due now, and prevent claims of it until the transaction ends."""
+        """Make the task due now, and prevent it from being claimed until the transaction ends."""
         for _ in range(_LOOKS):
             status = _status(target, task_id)
             if status is TaskStatus.FAILED:

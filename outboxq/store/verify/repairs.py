@@ -179,7 +179,7 @@ def _other_key(g: Grammar) -> Transition:
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Return the key to the task for the requested time. The task that currently has the key never requested it."""
+    """Give the key back to the task for the requested time. The task that currently has the key never requested it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,

@@ -237,12 +237,12 @@ def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
         "of the task": None if group else wanted.task,
         "in the queue": wanted.queue,
         "with the partition key": wanted.key,
-        "of the topic": wanted.topic,
+        "with the topic": wanted.topic,
         "that failed with": None if group else wanted.exception,
     }
     words += [f"{what} {value!r}" for what, value in named.items() if value is not None]
     if wanted.group is not None:
-        words.append(group or f"of the group {wanted.group}")
+        words.append(group or f"in the group {wanted.group}")
     for limit, moment in (("since", wanted.since), ("before", wanted.until)):
         if moment is not None:
             words.append(f"{verb} {limit} {moment:%Y-%m-%d %H:%M:%S %Z}")

@@ -153,7 +153,7 @@ class Wanted:
 def _wanted(request: PageRequest) -> Wanted:
     wanted = Wanted.of_form(request.form)
     if wanted.delay is not None and wanted.at is not None:
-        raise InvalidArgument("give either the span until the task is due, or the time at which it is due")
+        raise InvalidArgument("give either the time span until the task is due, or the time at which it is due")
     return wanted
 
 

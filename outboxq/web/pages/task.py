@@ -219,8 +219,8 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that is also waiting for another reason, because the sentence about its state does
-    not mention the due time.
+    """Return the due time of a task that is also waiting for another reason. The sentence about its state then does not
+    mention the due time.
     """
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None

@@ -46,7 +46,7 @@ class NotificationsBlocked(Exception):
 
 
 class TriggerMissing(Exception):
-    """The database has no outbox, or no trigger that notifies."""
+    """The database has no outbox, or no trigger that sends notifications."""
 
 
 @dataclass(eq=False, repr=False)
@@ -97,7 +97,7 @@ class Listener(threading.Thread):
             while not self._closed.is_set():
                 attempts(self._attempt)
         except NotificationsBlocked:
-            self._error = "a pooler forwards none, or listen_url leads to another database"
+            self._error = "a pooler does not forward notifications, or listen_url leads to another database"
             self.on_change()
             log.warning(
                 "notifications do not reach this worker: %s; polling instead (give --listen-url, or --no-notifications; in code, listen_url= or notifications=False)",

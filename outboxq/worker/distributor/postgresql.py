@@ -45,7 +45,9 @@ _LATEST = 1.0
 
 @dataclass(eq=False, repr=False)
 class PostgresDistributor(DistributorSettings):
-    """Wakes when a task is committed, when the next task is due, and at the latest after the polling interval."""
+    """A distributor for PostgreSQL. It wakes when a task is committed, when the next task is due, and at the latest
+    after the polling interval.
+    """
 
     def __post_init__(self) -> None:
         from .listener import Listener  # imported here because it imports psycopg
@@ -362,7 +364,9 @@ class Calls:
             self.look_at = min(self.look_at, call.look_at)
 
     def answered(self, queue: str, number: int) -> None:
-        """Forget the calls of this queue up to this one, because another worker found nothing due after it had heard them."""
+        """Forget the calls for this queue up to this one, because another worker found nothing due after it had heard
+        them.
+        """
         places = [place for place, call in enumerate(self._calls) if (call.queue, call.number) == (queue, number)]
         if places and len(self._calls) < _MOST:
             last = places[-1]

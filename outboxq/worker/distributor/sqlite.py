@@ -1,5 +1,5 @@
-"""SQLite cannot notify. This distributor watches the version of the file, which each commit on another connection
-changes.
+"""SQLite cannot send notifications. This distributor watches the version of the file, which each commit on another
+connection changes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ atomic.
 
 @dataclass(eq=False, repr=False)
 class SqliteDistributor(DistributorSettings):
-    """Reads the version on a separate connection, in the waiting thread. Commits by this process's engine are noticed
-    at once.
+    """A distributor for SQLite. It reads the file's version on a separate connection, in the waiting thread. Commits by
+    this process's engine are noticed at once.
     """
 
     def __post_init__(self) -> None:

@@ -168,7 +168,7 @@ class RelayRunner:
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(
-                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a separate "
+                "`outboxq relay run` is stopped by signals, which only the main thread receives; run it in the main thread of a separate "
                 "process, or with --burst"
             )
         self._store.ensure_file()

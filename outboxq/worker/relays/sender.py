@@ -313,7 +313,7 @@ class Sender(threading.Thread):
                 "relay %s: the broker refused an event, which is now a dead letter: %s", self.name_of_relay, reason
             )
         if failure is not None:
-            text = "relay %s: %s; nothing is published for %.1f s"
+            text = "relay %s: %s; nothing will be published for %.1f s"
             log.warning(text, self.name_of_relay, failure.reason, failure.pause.total_seconds())
 
     def _lose(self, shard: Shard) -> None:

@@ -96,7 +96,7 @@ class UnknownTasks:
         except Exception as error:  # noqa: BLE001
             # It is better to release them too early than to keep them until their leases expire, because an expired
             # lease would count as a worker's death.
-            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} released before"
+            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task')} had been released before"
             say(log, logging.ERROR, what, error)
             return {}
 
@@ -122,7 +122,7 @@ class UnknownTasks:
             count = self._unlogged.pop(name)
             log.warning(
                 "this worker does not know the task %r and released it (%d since the last such warning); import its "
-                "module where the worker starts (in Flask, the configuration lists the modules of tasks), or use a separate queue for the task",
+                "module where the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task",
                 name,
                 count,
                 extra={"task": name, "outcome": OUTCOMES[EventType.RELEASED]},

@@ -1,9 +1,70 @@
 WITH RECURSIVE
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
+    ),
     queues AS (
         SELECT batch.queue AS queue, batch.ordinal AS ordinal
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
     ),
-    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, anon_1 */),
+    hops_of_pairs(queue, priority, below, since) AS (
+        SELECT
+            starts.queue AS queue,
+            starts.priority AS priority,
+            starts.below AS below,
+            starts.since AS since
+        FROM (
+            SELECT
+                floors.queue AS queue,
+                floors.priority AS priority,
+                floors.below AS below,
+                coalesce(floors.since, '-infinity') AS since
+            FROM floors
+            UNION ALL
+            SELECT
+                queues.queue AS queue,
+                CAST(32767 AS SMALLINT) AS "32767",
+                CAST(-32768 AS SMALLINT) AS "-32768",
+                '-infinity'
+            FROM queues
+            WHERE
+                queues.queue IS NOT NULL
+                AND queues.queue != all(array((SELECT floors.queue FROM floors)))
+        ) AS starts
+        UNION ALL
+        SELECT
+            hops_of_pairs.queue AS queue,
+            (
+                SELECT entry.priority
+                FROM task_outbox AS entry
+                WHERE
+                    entry.queue = hops_of_pairs.queue
+                    AND entry.partition_key IS NULL
+                    AND entry.priority < hops_of_pairs.priority
+                    AND entry.priority > hops_of_pairs.below
+                ORDER BY entry.priority DESC
+                LIMIT %(param_1)s::INTEGER
+            ) AS anon_1,
+            hops_of_pairs.below AS below,
+            '-infinity'
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority IS NOT NULL
+    ),
+    pairs AS (
+        SELECT hops_of_pairs.queue AS queue, hops_of_pairs.priority AS priority, hops_of_pairs.since AS since
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority < CAST(32767 AS SMALLINT)
+    ),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
@@ -11,45 +72,7 @@ WITH RECURSIVE
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
     ),
-    picked AS MATERIALIZED (
-        SELECT locked.ctid AS ctid
-        FROM (
-            SELECT pairs.queue AS queue, pairs.priority AS priority
-            FROM pairs
-            WHERE pairs.priority IS NOT NULL
-            ORDER BY pairs.priority DESC
-        ) AS pair
-        JOIN LATERAL (
-            SELECT due.ctid AS ctid
-            FROM task_outbox AS due
-            WHERE
-                due.partition_key IS NULL
-                AND due.queue = pair.queue
-                AND due.priority = pair.priority
-                AND due.available_at <= (SELECT clock.now FROM clock)
-                AND (
-                    %(any_topic)s
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    due.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(due.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
-                            )
-                        )
-                )
-            ORDER BY due.available_at, due.id
-            LIMIT %(limit)s::BIGINT
-            FOR UPDATE SKIP LOCKED
-        ) AS locked ON true
-        LIMIT %(limit)s::BIGINT
-    ),
+    picked AS MATERIALIZED (/* claim.picked-1 */),
     taken AS (
         DELETE FROM task_outbox
         WHERE ctid = any(array((SELECT picked.ctid FROM picked)))
@@ -61,7 +84,7 @@ WITH RECURSIVE
                 SELECT keyed.id
                 FROM task_outbox AS keyed
                 WHERE keyed.partition_key IS NOT NULL
-                LIMIT %(param_3)s::INTEGER
+                LIMIT %(param_2)s::INTEGER
             ) IS NOT NULL
                 OR (
                     SELECT mine.queue
@@ -71,7 +94,7 @@ WITH RECURSIVE
                         OR mine.rate_limit IS NOT NULL
                         OR mine.key_concurrency IS NOT NULL
                         OR mine.key_rate_limit IS NOT NULL
-                    LIMIT %(param_4)s::INTEGER
+                    LIMIT %(param_3)s::INTEGER
                 ) IS NOT NULL AS besides,
             pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded,
             false AS many

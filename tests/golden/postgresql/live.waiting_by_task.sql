@@ -15,7 +15,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, anon_2 */),
+    pairs(queue, priority) AS (/* live.pairs-1: param_1, param_2, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox

@@ -6,7 +6,7 @@ WITH RECURSIVE
         SELECT batch.queue AS queue, batch.ordinal AS ordinal
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
     ),
-    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, anon_1 */)
+    pairs(queue, priority) AS (/* live.pairs-1: param_1, param_2, anon_1 */)
 SELECT
     named.queue,
     named.task_name,

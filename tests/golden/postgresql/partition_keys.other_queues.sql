@@ -15,41 +15,105 @@ WITH RECURSIVE
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
+    ),
     limited_queues(queue) AS (
-        SELECT min(entry.queue) AS queue
-        FROM task_outbox AS entry
-        WHERE
-            entry.queue >= (
-                SELECT min(settings.queue) AS min_2
-                FROM queue_settings AS settings
-                WHERE
-                    settings.queue > %(after)s::VARCHAR
-                    AND (
-                        settings.concurrency_limit IS NOT NULL
-                            OR settings.rate_limit IS NOT NULL
-                            OR settings.key_concurrency IS NOT NULL
-                            OR settings.key_rate_limit IS NOT NULL
-                    )
+        SELECT CASE
+            WHEN (bounded.upto IS NULL) THEN (
+                SELECT min(entry.queue) AS min_2
+                FROM task_outbox AS entry
+                WHERE entry.queue >= bounded.queue AND entry.partition_key IS NULL
             )
-            AND entry.partition_key IS NULL
-        UNION ALL
-        SELECT (
-            SELECT min(entry.queue) AS queue
-            FROM task_outbox AS entry
-            WHERE
-                entry.queue >= (
-                    SELECT min(settings.queue) AS min_3
+            ELSE coalesce(
+                (
+                    SELECT min(entry.queue) AS min_3
+                    FROM task_outbox AS entry
+                    WHERE
+                        entry.queue >= bounded.queue
+                        AND entry.queue < bounded.upto
+                        AND entry.partition_key IS NULL
+                ),
+                bounded.upto
+            )
+        END AS queue
+        FROM (
+            SELECT
+                next_limited.queue AS queue,
+                (
+                    SELECT min(floors.queue) AS min_4
+                    FROM floors
+                    WHERE floors.queue >= next_limited.queue
+                ) AS upto
+            FROM (
+                SELECT (
+                    SELECT min(settings.queue) AS min_5
                     FROM queue_settings AS settings
                     WHERE
-                        settings.queue > limited_queues.queue
+                        settings.queue > %(after)s::VARCHAR
                         AND (
                             settings.concurrency_limit IS NOT NULL
                                 OR settings.rate_limit IS NOT NULL
                                 OR settings.key_concurrency IS NOT NULL
                                 OR settings.key_rate_limit IS NOT NULL
                         )
+                ) AS queue
+            ) AS next_limited
+        ) AS bounded
+        UNION ALL
+        SELECT (
+            SELECT CASE
+                WHEN (bounded.upto IS NULL) THEN (
+                    SELECT min(entry.queue) AS min_6
+                    FROM task_outbox AS entry
+                    WHERE entry.queue >= bounded.queue AND entry.partition_key IS NULL
                 )
-                AND entry.partition_key IS NULL
+                ELSE coalesce(
+                    (
+                        SELECT min(entry.queue) AS min_7
+                        FROM task_outbox AS entry
+                        WHERE
+                            entry.queue >= bounded.queue
+                            AND entry.queue < bounded.upto
+                            AND entry.partition_key IS NULL
+                    ),
+                    bounded.upto
+                )
+            END AS queue
+            FROM (
+                SELECT
+                    next_limited.queue AS queue,
+                    (
+                        SELECT min(floors.queue) AS min_8
+                        FROM floors
+                        WHERE floors.queue >= next_limited.queue
+                    ) AS upto
+                FROM (
+                    SELECT (
+                        SELECT min(settings.queue) AS min_9
+                        FROM queue_settings AS settings
+                        WHERE
+                            settings.queue > limited_queues.queue
+                            AND (
+                                settings.concurrency_limit IS NOT NULL
+                                    OR settings.rate_limit IS NOT NULL
+                                    OR settings.key_concurrency IS NOT NULL
+                                    OR settings.key_rate_limit IS NOT NULL
+                            )
+                    ) AS queue
+                ) AS next_limited
+            ) AS bounded
         ) AS anon_2
         FROM limited_queues
         WHERE limited_queues.queue IS NOT NULL

@@ -5,6 +5,20 @@ WITH
     ),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
     )
 SELECT
     others.queue,
@@ -61,11 +75,16 @@ FROM (
                                 OR mine.key_rate_limit IS NOT NULL
                         )
                 ) IS NOT NULL
-                AND (
-                    SELECT plain_entry.id
-                    FROM task_outbox AS plain_entry
-                    WHERE plain_entry.queue = queues.queue AND plain_entry.partition_key IS NULL
-                    LIMIT %(param_2)s::INTEGER
-                ) IS NOT NULL
+                AND CASE
+                    WHEN (
+                        EXISTS (SELECT floors.queue FROM floors WHERE floors.queue = queues.queue)
+                    ) THEN true
+                    ELSE (
+                        SELECT plain_entry.id
+                        FROM task_outbox AS plain_entry
+                        WHERE plain_entry.queue = queues.queue AND plain_entry.partition_key IS NULL
+                        LIMIT %(param_2)s::INTEGER
+                    ) IS NOT NULL
+                END
         )
 ) AS others

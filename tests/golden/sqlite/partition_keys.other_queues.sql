@@ -13,32 +13,15 @@ WITH RECURSIVE
         WHERE keyed_queues.queue IS NOT NULL
     ),
     limited_queues(queue) AS (
-        SELECT min(entry.queue) AS queue
-        FROM task_outbox AS entry
-        WHERE
-            entry.queue >= (
-                SELECT min(settings.queue) AS min_2
-                FROM queue_settings AS settings
-                WHERE
-                    settings.queue > :after
-                    AND (
-                        settings.concurrency_limit IS NOT NULL
-                            OR settings.rate_limit IS NOT NULL
-                            OR settings.key_concurrency IS NOT NULL
-                            OR settings.key_rate_limit IS NOT NULL
-                    )
-            )
-            AND entry.partition_key IS NULL
-        UNION ALL
         SELECT (
-            SELECT min(entry.queue) AS queue
+            SELECT min(entry.queue) AS min_2
             FROM task_outbox AS entry
             WHERE
                 entry.queue >= (
                     SELECT min(settings.queue) AS min_3
                     FROM queue_settings AS settings
                     WHERE
-                        settings.queue > limited_queues.queue
+                        settings.queue > :after
                         AND (
                             settings.concurrency_limit IS NOT NULL
                                 OR settings.rate_limit IS NOT NULL
@@ -47,6 +30,27 @@ WITH RECURSIVE
                         )
                 )
                 AND entry.partition_key IS NULL
+        ) AS queue
+        UNION ALL
+        SELECT (
+            SELECT (
+                SELECT min(entry.queue) AS min_4
+                FROM task_outbox AS entry
+                WHERE
+                    entry.queue >= (
+                        SELECT min(settings.queue) AS min_5
+                        FROM queue_settings AS settings
+                        WHERE
+                            settings.queue > limited_queues.queue
+                            AND (
+                                settings.concurrency_limit IS NOT NULL
+                                    OR settings.rate_limit IS NOT NULL
+                                    OR settings.key_concurrency IS NOT NULL
+                                    OR settings.key_rate_limit IS NOT NULL
+                            )
+                    )
+                    AND entry.partition_key IS NULL
+            ) AS queue
         ) AS anon_2
         FROM limited_queues
         WHERE limited_queues.queue IS NOT NULL

@@ -519,7 +519,7 @@ def test_a_request_whose_headers_name_several_people_is_refused(serve, acted, na
     connection.endheaders()
     answer = connection.getresponse()
     assert answer.status == 403
-    assert "The header X-Forwarded-User names several people; the proxy must replace it." in answer.read().decode()
+    assert "The header X-Forwarded-User names several people; the proxy must overwrite it." in answer.read().decode()
     connection.close()
     assert visitor.get("/", **{"X-Forwarded-User": "ann"}).status == 200
 

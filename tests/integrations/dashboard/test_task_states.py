@@ -107,7 +107,7 @@ def test_a_page_without_tasks_has_one_link_to_older_ones_and_no_bulk_button(stag
     for _ in range(3):
         stage.add()
     stage.visitor.go("/tasks?key=rare")
-    assert "No task matches among those that were read." in stage.visitor.text
+    assert "None of the tasks that were read match." in stage.visitor.text
     words = [words for words, href in stage.visitor.page.links if "before=" in href]
     assert words == ["Continue with older tasks →"]
     assert "Cancel all that match" not in stage.visitor.text
