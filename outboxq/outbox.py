@@ -111,7 +111,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         hooks: Iterable[Hook] = (),
         version: str = "",
         retention: timedelta | float | None = None,
-        enqueue_timeout: timedelta | float = Store.enqueue_timeout,
+        outage_timeout: timedelta | float = Store.outage_timeout,
         source: str | None = None,
     ) -> None:
         """Create an outbox. It does not connect to the database yet.
@@ -130,9 +130,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 schedules apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
                 an hour. None means that no worker deletes them.
-            enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
-                retried while the database is unavailable. After that, it raises the database's error. In a handler, it
-                is retried for 30 seconds.
+            outage_timeout: The time for which a transaction of outboxq's own, such as `using(outbox)` or
+                `outbox.store.get(…)`, is retried while the database is unavailable. After that, it raises the database's
+                error. In a handler, it is retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name
                 without spaces, such as "shop".
 
@@ -159,9 +159,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         self.tasks.built_in.update({PRUNE: prune_task(self), BULK: bulk_task(self)})
         if retention is not None:
             self.tasks.add_schedule(retention_schedule(self.tasks.built_in[PRUNE], retention), self)
-        self._enqueue_timeout = duration(enqueue_timeout, "enqueue_timeout")
-        if self._enqueue_timeout < timedelta(0):
-            raise InvalidArgument(f"enqueue_timeout must be zero or more, not {enqueue_timeout!r}")
+        self._outage_timeout = duration(outage_timeout, "outage_timeout")
+        if self._outage_timeout < timedelta(0):
+            raise InvalidArgument(f"outage_timeout must be zero or more, not {outage_timeout!r}")
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         self._waiters = WaiterOfProcess()
@@ -372,7 +372,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     def _of_application(self, store: S) -> S:
         """Tell the store what it needs to know about the application, and return the store."""
-        store.declared, store.enqueue_timeout = self.tasks.queues, self._enqueue_timeout
+        store.declared, store.outage_timeout = self.tasks.queues, self._outage_timeout
         return store
 
     def _registry(self) -> TaskRegistry:

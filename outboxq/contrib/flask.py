@@ -73,13 +73,13 @@ class Outboxq(Outbox):
         hooks: Iterable[Hook] = (),
         version: str = "",
         retention: timedelta | float | None = None,
-        enqueue_timeout: timedelta | float = Store.enqueue_timeout,
+        outage_timeout: timedelta | float = Store.outage_timeout,
         source: str | None = None,
     ) -> None:
         """Create an outbox. If `app` is given, initialize it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
-        schema for outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for
+        schema for outboxq's tables. `hooks`, `version`, `retention`, `outage_timeout` and `source` are the same as for
         `Outbox`; a hook that needs an application context must push one. Raises ConfigurationError for any other kind
         of session, and for a hook that is not a Hook.
         """
@@ -96,7 +96,7 @@ class Outboxq(Outbox):
             hooks=hooks,
             version=version,
             retention=retention,
-            enqueue_timeout=enqueue_timeout,
+            outage_timeout=outage_timeout,
             source=source,
         )
         if app is not None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ import tenacity
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
+from ..database import table_locks
 from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged, dialect_for, signal_behind
 from ..database.engine import connection_options, reserve
 from ..database.grammar import Builder
@@ -70,10 +71,8 @@ class Transactions:
     """True in a test that runs the tasks in this thread, where waiting for another worker would be futile."""
     declared: Callable[[], Iterable[str]] = staticmethod(tuple)
     """Returns the queues of the tasks that the application declares; empty for a store without an application."""
-    enqueue_timeout = timedelta(seconds=5)
-    """Longest time for which the separate transaction of an enqueue or an emit is retried. Outside handlers, a request may
-    be waiting for it.
-    """
+    outage_timeout = timedelta(seconds=5)
+    """Longest time for which a transaction is retried outside workers and handlers, where a request may be waiting for it."""
     emits_to_relays = False
     """True once an emit has found a relay to a broker. Emits then include the steps that write its messages."""
     on_retry: Callable[[], object] | None = None
@@ -98,7 +97,7 @@ class Transactions:
         self.schema = schema
         self.clock = clock
         self.gone = gone or threading.Event()
-        self._hurried = hurried
+        self._hurried, self._works = hurried, works
         self._current = self._is_readable = False
         self._file: OpenFile | None = None
         self.rights = Rights(self, works=works)
@@ -218,8 +217,8 @@ class Transactions:
         self.rights.explain(failed, begin, enqueues)
         # SQLite has waited this long for its single lock. A statement that was cancelled would take just as long again.
         is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
-        is_awaited = enqueues is not None and current.get() is None and _patience.get() is None
-        with patience(self.enqueue_timeout.total_seconds()) if is_awaited else nullcontext():
+        is_awaited = not self._works and current.get() is None and _patience.get() is None
+        with patience(self.outage_timeout.total_seconds()) if is_awaited else nullcontext():
             attempts = self.tries(gives_up)
         if is_in_vain and time.monotonic() - began >= _PATIENCE:
             attempts = attempts.copy(stop=tenacity.stop_after_attempt(1))
@@ -245,8 +244,16 @@ class Transactions:
                 f"another connection, of this or another process, has kept {place} locked for {seconds:.0f} s"
             )
         elif is_awaited:
-            limit = self.enqueue_timeout.total_seconds()
-            error.add_note(f"the enqueue was retried for {limit:g} s, the enqueue_timeout of Outbox(…)")
+            limit = self.outage_timeout.total_seconds()
+            error.add_note(f"the transaction was retried for {limit:g} s, the outage_timeout of Outbox(…)")
+            if self.dialect.is_locked_out(error):
+                with suppress(Exception):  # the database may have gone away since
+                    error.add_note(table_locks.explained(self.lock_holders()))
+
+    def lock_holders(self) -> list[table_locks.Holder]:
+        """Return the sessions that hold or want locks on our tables. Asks on another connection, once."""
+        with patience(0):
+            return self.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
         """Run one statement with these values and the parameters of every statement. `begin` is the kind of transaction

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -171,7 +172,9 @@ def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.Mo
             task.using(target).enqueue()
 
 
-def test_an_enqueue_has_its_own_limit_unless_a_handler_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_has_a_limit_of_its_own_unless_a_handler_or_a_worker_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     limits: list[float | None] = []
 
     def tries(*_: object) -> tenacity.Retrying:
@@ -179,7 +182,7 @@ def test_an_enqueue_has_its_own_limit_unless_a_handler_waits_for_it(monkeypatch:
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
 
     monkeypatch.setattr(transactions.Transactions, "tries", tries)
-    outbox, quick = Outbox(DOWN), Outbox(DOWN, enqueue_timeout=timedelta(milliseconds=200))
+    outbox, quick = Outbox(DOWN), Outbox(DOWN, outage_timeout=timedelta(milliseconds=200))
     waiting = outbox.task(name="shop.hello")(lambda: None).using(outbox)
     hurried = quick.task(name="shop.hello")(lambda: None).using(quick)
 
@@ -188,10 +191,10 @@ def test_an_enqueue_has_its_own_limit_unless_a_handler_waits_for_it(monkeypatch:
             call()
         return getattr(raised.value, "__notes__", [])
 
-    assert notes(waiting.enqueue) == ["the enqueue was retried for 5 s, the enqueue_timeout of Outbox(…)"]
-    assert notes(hurried.enqueue) == ["the enqueue was retried for 0.2 s, the enqueue_timeout of Outbox(…)"]
+    assert notes(waiting.enqueue) == ["the transaction was retried for 5 s, the outage_timeout of Outbox(…)"]
+    assert notes(hurried.enqueue) == ["the transaction was retried for 0.2 s, the outage_timeout of Outbox(…)"]
     assert notes(lambda: quick.emit("paid", using=quick)) != []
-    assert notes(lambda: quick.store.cancel(UUID(int=1))) == []
+    assert notes(lambda: quick.store.cancel(UUID(int=1))) == notes(quick.store.stats) != []
     token = current.set(object())  # type: ignore[arg-type]
     try:
         assert notes(lambda: outbox.store.get(UUID(int=1))) == notes(quick.store.stats) == []
@@ -199,8 +202,9 @@ def test_an_enqueue_has_its_own_limit_unless_a_handler_waits_for_it(monkeypatch:
         assert notes(hurried.enqueue) == []
     finally:
         current.reset(token)
-    assert limits == [5, 0.2, 0.2, None, None, None, None]
-    refused(InvalidArgument, "enqueue_timeout must be zero or more, not -1", lambda: Outbox(DOWN, enqueue_timeout=-1))
+    assert notes(lambda: quick.store.reserved(Event()).stats()) == []
+    assert limits == [5, 0.2, 0.2, 0.2, 0.2, None, None, None, None]
+    refused(InvalidArgument, "outage_timeout must be zero or more, not -1", lambda: Outbox(DOWN, outage_timeout=-1))
 
 
 # --- the transaction

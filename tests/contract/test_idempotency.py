@@ -17,7 +17,9 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
+from outboxq import Outbox
 from outboxq.database.engine import configure_sqlite
 from outboxq.errors import DuplicateTask, InvalidArgument
 from outboxq.model import EventType, Handle, NewTask, OnConflict, OnDeadLetter, TaskStatus
@@ -170,6 +172,17 @@ def test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_i
             assert answer == Handle(id=NIL if mode is SKIP else holder, created=False, replaced=mode is REPLACE)
     assert database.counts() == (4, 5 if commits else 4, 4)
     assert len(database.rows("SELECT id FROM orders")) == 4
+
+
+def test_an_enqueue_that_waits_too_long_for_its_key_says_who_may_hold_it(postgresql: Database) -> None:
+    outbox = Outbox(postgresql.engine, outage_timeout=0)
+    pay = outbox.task(name="shop.pay")(lambda: None)
+    with transaction(postgresql) as first:
+        pay.using(first, idempotency_key="receipt:9").enqueue()
+        process = first.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        with pytest.raises(OperationalError) as raised:
+            pay.using(outbox, idempotency_key="receipt:9").enqueue()
+    assert f"a row is locked, perhaps by one of these: process {process} (" in raised.value.__notes__[-1]
 
 
 def test_a_refusal_leaves_a_drivers_own_transaction_usable(database: Database) -> None:

@@ -35,13 +35,13 @@ SETTINGS: Mapping[str, Any] = {
     "HOOKS": (),
     "VERSION": "",
     "RETENTION": None,
-    "ENQUEUE_TIMEOUT": 5,
+    "OUTAGE_TIMEOUT": 5,
     "SOURCE": None,
 }
 """The keys of OUTBOXQ in the settings, with their defaults.
 
 SCHEMA is the PostgreSQL schema for outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
-RETENTION, ENQUEUE_TIMEOUT and SOURCE are the `version`, the `retention`, the `enqueue_timeout` and the `source` of each
+RETENTION, OUTAGE_TIMEOUT and SOURCE are the `version`, the `retention`, the `outage_timeout` and the `source` of each
 `Outbox`.
 """
 
@@ -65,7 +65,7 @@ class DjangoOutbox(Outbox):
             integration=DjangoIntegration(alias),
             version=setting("VERSION"),
             retention=setting("RETENTION"),
-            enqueue_timeout=setting("ENQUEUE_TIMEOUT"),
+            outage_timeout=setting("OUTAGE_TIMEOUT"),
             source=setting("SOURCE"),
         )
 

@@ -20,7 +20,7 @@ from ...database.grammar import Grammar
 from ...database.tables import metadata, version_table
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, NotPermitted, TablesLocked
-from ..transactions import Transactions, patience
+from ..transactions import Transactions
 from .dead_rows import HeldSnapshot, held_snapshots_in
 
 log = logging.getLogger("outboxq.store")
@@ -108,7 +108,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
     place = store.dialect.place(store.bound_engine.url, lambda: None)
     why = "other sessions are keeping it locked"
     try:
-        why = table_locks.explained(_holders(store))
+        why = table_locks.explained(store.lock_holders())
     except Exception as unanswered:
         log.debug("the sessions that hold locks could not be listed", exc_info=unanswered)
     return TablesLocked(f"a statement waited too long for a lock in {place}: {why}")
@@ -116,12 +116,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
 
 def tables_are_locked(store: Transactions) -> bool:
     """Return, without waiting for a lock, whether another session has locked one of our tables exclusively."""
-    return table_locks.are_locked(_holders(store))
-
-
-def _holders(store: Transactions) -> list[table_locks.Holder]:
-    with patience(0):
-        return store.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
+    return table_locks.are_locked(store.lock_holders())
 
 
 def _read(store: Transactions, target: Target) -> System:
