@@ -1744,6 +1744,18 @@ MUTANTS = (
         ("tests/dialects/test_check_plans.py",),
     ),
     Mutant(
+        "verify stops at a check for which the database cannot read a row",
+        "outboxq/store/verify/__init__.py",
+        (("            if not waiting or not store.dialect", "            if waiting or not store.dialect"),),
+        ("tests/contract/test_verify.py",),
+    ),
+    Mutant(
+        "verify leaves out the checks after one for which the database cannot read a row",
+        "outboxq/store/verify/__init__.py",
+        (("    while waiting:\n        try:", "    if waiting:\n        try:"),),
+        ("tests/contract/test_verify.py",),
+    ),
+    Mutant(
         "verify asks whether a key's holder asked for any key",
         "outboxq/store/verify/keys.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),

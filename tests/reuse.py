@@ -132,6 +132,7 @@ class Reused:
         if _asked(connection, _SHAPE) == self._shape:
             return True
         _drop_tables(connection, besides=self._tables)
+        connection.execute("ALTER TABLE execution_events DROP CONSTRAINT IF EXISTS refuse")  # of helpers.refuse_event
         if self.warm is not None:
             self.warm.forget_statements()
         connection.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(connection.info.dbname)))

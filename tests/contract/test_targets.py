@@ -359,11 +359,12 @@ EVERY = [
 
 
 @pytest.fixture
-def shop(request: pytest.FixtureRequest) -> Database:
+def shop(request: pytest.FixtureRequest) -> Iterator[Database]:
     """The database asked for, with a table of the application's own."""
     database: Database = request.getfixturevalue(request.param)
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-    return database
+    yield database
+    database.run("DROP TABLE orders")  # otherwise the statements of all connections are prepared anew
 
 
 def orders(database: Database) -> list[object]:
