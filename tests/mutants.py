@@ -2735,7 +2735,7 @@ MUTANTS = (
     Mutant(
         "a handler that snoozes for no time runs again without a pause",
         "outboxq/worker/executor.py",
-        (("timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
+        (("max(request.delay, SHORTEST_SNOOZE)", "request.delay"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(

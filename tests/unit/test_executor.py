@@ -285,6 +285,7 @@ def test_a_checkpoint_ends_the_attempt_as_it_says():
     assert (cancelled.event_type, cancelled.data) == (EventType.CANCELLED, {"reason": "as asked"})
     given_back = outcome(stopping=True)
     assert (given_back.event_type, given_back.delay) == (EventType.SNOOZED, timedelta(0))
+    assert given_back.data == {"reason": "the worker is stopping"}
 
 
 def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
