@@ -2733,6 +2733,12 @@ MUTANTS = (
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
+        "a dashboard in a test shows pages of before the test's last change",
+        "outboxq/web/dashboard.py",
+        (("        if store.runs_alone:", "        if False:"),),
+        ("tests/integrations/testing_helpers/test_dashboard_in_harness.py",),
+    ),
+    Mutant(
         "a handler that snoozes for no time runs again without a pause",
         "outboxq/worker/executor.py",
         (("max(request.delay, SHORTEST_SNOOZE)", "request.delay"),),

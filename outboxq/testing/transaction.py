@@ -298,6 +298,9 @@ class TransactionBoundStore(ObservingStore):
             "tasks with drain(), or leave out the Harness's using= and let the test commit"
         )
 
+    def ensure_file(self) -> None:
+        """Do nothing, because the test's connection is open."""
+
     @contextmanager
     def unit(self, *, using: object = None) -> Iterator[Unit]:
         with super().unit(using=self._within.within if using is None else using) as unit:
