@@ -2733,6 +2733,12 @@ MUTANTS = (
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
+        "a harness warns of the driver's connection below its own",
+        "outboxq/testing/transaction.py",
+        (("_driver_connection(target) is not _driver_connection(ours)", "target.connection is not ours.connection"),),
+        ("tests/integrations/testing_helpers/test_harness_targets.py",),
+    ),
+    Mutant(
         "a dashboard in a test shows pages of before the test's last change",
         "outboxq/web/dashboard.py",
         (("        if store.runs_alone:", "        if False:"),),
