@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import shlex
 import sys
@@ -19,7 +18,7 @@ from click.core import ParameterSource
 
 from ..errors import ConfigurationError
 from ..integration import FrontEnd
-from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
+from .console import EXIT_USAGE, command_on_database, fail, imported, json_option, merged
 from .groups import DATABASE_PARAMETERS
 from .parameters import Once, span_option, stacked
 
@@ -377,7 +376,7 @@ _PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 def _imported(module_name: str, written: str) -> ModuleType:
     """Import an application's module. `written` is a hint that says how to write APP."""
     try:
-        return importlib.import_module(module_name)
+        return imported(module_name)
     except ModuleNotFoundError as error:
         from ..database.drivers import ensure_psycopg, missing_driver
 
