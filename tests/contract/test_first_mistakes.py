@@ -545,6 +545,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
         (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
         (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:outbx"], 2, "outboxq: shop has no Outbox called 'outbx'; did you mean 'outbox'\\?"),
         (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),
     ],
