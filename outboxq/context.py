@@ -355,15 +355,17 @@ class TaskContext(Answering):
         """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
 
         Raises TimeoutError, which fails the attempt like any other error, after the task's `timeout`; Cancel if a user
-        has cancelled the task; and Snooze if the worker is stopping or the lease is lost. After Snooze, the task runs
-        again at once on another worker, and no attempt is used.
+        has cancelled the task; and Snooze if the worker is stopping or the lease is lost. After Snooze, the task starts
+        over at once, on any worker, and no attempt is used. Its event names the reason.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
         if self.cancel_requested:
             raise Cancel("as asked")
-        if self.should_stop:
-            raise Leave(0)
+        if self.lost:
+            raise Leave("its lease was lost" if self.was_lost else "its lease could not be extended in time")
+        if self.is_stopping:
+            raise Leave("the worker is stopping")
 
     @property
     def is_transactional(self) -> bool:
@@ -482,7 +484,11 @@ class TaskContext(Answering):
 
 
 class Leave(Snooze):
-    """A snooze for a task whose worker is stopping. The task is due at once, so that another worker can run it."""
+    """A snooze for a task whose worker is stopping or whose lease is lost. The task is due at once."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(0)
+        self.reason = reason
 
 
 class Asleep(Snooze):

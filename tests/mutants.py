@@ -2795,9 +2795,21 @@ MUTANTS = (
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
+        "a harness warns of the driver's connection below its own",
+        "outboxq/testing/transaction.py",
+        (("_driver_connection(target) is not _driver_connection(ours)", "target.connection is not ours.connection"),),
+        ("tests/integrations/testing_helpers/test_harness_targets.py",),
+    ),
+    Mutant(
+        "a dashboard in a test shows pages of before the test's last change",
+        "outboxq/web/dashboard.py",
+        (("        if store.runs_alone:", "        if False:"),),
+        ("tests/integrations/testing_helpers/test_dashboard_in_harness.py",),
+    ),
+    Mutant(
         "a handler that snoozes for no time runs again without a pause",
         "outboxq/worker/executor.py",
-        (("timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
+        (("max(request.delay, SHORTEST_SNOOZE)", "request.delay"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(

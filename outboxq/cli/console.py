@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 from uuid import UUID
 
@@ -70,7 +72,7 @@ _MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     """Report outboxq's errors, database errors and Ctrl-C in one sentence on stderr, and exit with the matching code.
 
-    Other exceptions keep their tracebacks. `upgrade` is the command that creates the tables, as a user would type it.
+    Other exceptions keep their tracebacks, without outboxq's own frames if the application's module raised them. `upgrade` is the command that creates the tables, as a user would type it.
     None means the current group's `upgrade` command.
     """
     from sqlalchemy.exc import DBAPIError
@@ -90,6 +92,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         )
     except DBAPIError as error:
         _fail_if_plain(error)
+        _fail_if_imported(error)
         raise
     except SyntaxError as error:
         if error.filename is None or not Path(error.filename).is_file():
@@ -99,6 +102,30 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         if not isinstance(stop, Terminated):
             click.echo(err=True)  # after the ^C that the terminal echoes
         fail("stopped", exit_code(stop))
+    except Exception as error:
+        _fail_if_imported(error)
+        raise
+
+
+def imported(name: str) -> ModuleType:
+    """Import an application's module. `speaking_plainly` shows only the part of a traceback that is inside the module."""
+    return import_module(name)
+
+
+def _fail_if_imported(error: Exception) -> None:
+    """Exit with 1 and the application's part of the traceback, if `error` was raised while its module was imported."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code is not imported.__code__:
+        found = found.tb_next
+    while found is not None and _imports(found.tb_frame.f_code):
+        found = found.tb_next
+    if found is not None:
+        sys.excepthook(type(error), error.with_traceback(found), found)
+        sys.exit(1)
+
+
+def _imports(code: CodeType) -> bool:
+    return code in (imported.__code__, import_module.__code__) or code.co_filename.startswith("<frozen importlib")
 
 
 _COMMAND = re.compile(

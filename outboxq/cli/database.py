@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import shlex
 import sys
@@ -19,7 +18,8 @@ from click.core import ParameterSource
 
 from ..errors import ConfigurationError
 from ..integration import FrontEnd
-from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
+from ..model.unknown_options import nearest
+from .console import EXIT_USAGE, command_on_database, fail, imported, json_option, merged
 from .groups import DATABASE_PARAMETERS
 from .parameters import Once, span_option, stacked
 
@@ -316,7 +316,9 @@ def load(app: str) -> Outbox:
     if isinstance(found, Task):
         found = found.outbox
     if not isinstance(found, Outbox):
-        fail(f"{module_name} has no Outbox called {name!r}; {_written(app)}", EXIT_USAGE)
+        known = [one for one, value in vars(sys.modules[module_name]).items() if isinstance(value, Outbox)]
+        cure = nearest(name, known) or f"; {_written(app)}"
+        fail(f"{module_name} has no Outbox called {name!r}{cure}", EXIT_USAGE)
     if found.integration.needs_front_end:
         cure = f"run: python {found.integration.front_end.program} …"
         fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
@@ -377,7 +379,7 @@ _PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 def _imported(module_name: str, written: str) -> ModuleType:
     """Import an application's module. `written` is a hint that says how to write APP."""
     try:
-        return importlib.import_module(module_name)
+        return imported(module_name)
     except ModuleNotFoundError as error:
         from ..database.drivers import ensure_psycopg, missing_driver
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -285,6 +286,7 @@ class TransactionBoundStore(ObservingStore):
     def __init__(self, within: TestTransaction, *, schema: str | None, clock: Clock) -> None:
         super().__init__(None, schema=schema, clock=clock)
         self._within = within
+        self._has_warned = False
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -297,6 +299,9 @@ class TransactionBoundStore(ObservingStore):
             "during a test this outbox has no engine: it uses the test's own transaction, which a worker cannot see; run "
             "tasks with drain(), or leave out the Harness's using= and let the test commit"
         )
+
+    def ensure_file(self) -> None:
+        """Do nothing, because the test's connection is open."""
 
     @contextmanager
     def unit(self, *, using: object = None) -> Iterator[Unit]:
@@ -323,6 +328,9 @@ class TransactionBoundStore(ObservingStore):
                 f"this is a transaction in the database {target.database()!r} ({target.dialect.name}), but the test's transaction is "
                 f"in {ours.database()!r} ({ours.dialect.name}); a task must be stored in the same database as its business rows"
             )
+        if enqueues is not None and not self._has_warned and _driver_connection(target) is not _driver_connection(ours):
+            self._has_warned = True
+            warnings.warn(_OUTSIDE, UserWarning, stacklevel=2)
         return target
 
     @contextmanager
@@ -334,6 +342,14 @@ class TransactionBoundStore(ObservingStore):
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
         """Allow only a single attempt, because only the test can run its transaction again."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
+
+
+def _driver_connection(target: Target) -> object:
+    """Return the driver's connection, which several sessions and connections may share."""
+    if isinstance(target, SqlalchemyTarget):
+        return target.connection.connection.driver_connection
+    connection: Any = getattr(target, "connection", None)
+    return connection.connection if isinstance(target, DjangoTarget) else connection
 
 
 class TransactionEnded(AssertionError):
@@ -351,6 +367,12 @@ def _roll_back_above(nested: Any, connection: Connection) -> None:
         top.rollback()
 
 
+_OUTSIDE = (
+    "a task or an event was written through another connection than the harness's: if it is committed, it outlives this test, but "
+    "what drain() does with it is rolled back; create the application's sessions on the harness's connection, with "
+    'join_transaction_mode="create_savepoint", or let the test commit: do not pass using= to the Harness, and do not override the '
+    "outboxq_using fixture; an AsyncSession on an AsyncEngine always needs a test that commits"
+)
 _ENDED = (
     "a handler committed or rolled back the test's transaction, so the test cannot continue; in tests, create the application's "
     'sessions with bind=connection, join_transaction_mode="create_savepoint", so that commit() ends a savepoint; if the handler '

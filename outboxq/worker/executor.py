@@ -192,9 +192,11 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)
     except StepRefused as error:  # another attempt would call the same functions and would be refused too
         return _failed_for_good(context, error)
+    except Leave as request:
+        return Outcome(claim=claim, event_type=EventType.SNOOZED, data={"reason": request.reason})
     except Snooze as request:
-        least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
-        return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_bounded_delay(max(request.delay, least)))
+        delay = _bounded_delay(max(request.delay, SHORTEST_SNOOZE))
+        return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=delay)
     except Cancel as request:
         data = {"reason": sanitize(request.reason)} if request.reason else {}
         return Outcome(claim=claim, event_type=EventType.CANCELLED, data=data)

@@ -108,7 +108,8 @@ class EndLog:
         )
         text = f"{claim}: {kind} in {seconds:.3f} s"
         if level == logging.INFO:
-            log.log(level, "%s", text + _following(outcome), extra=extra)
+            because = f": {outcome.data['reason']}" if kind is EventType.SNOOZED and "reason" in outcome.data else ""
+            log.log(level, "%s", text + _following(outcome) + because, extra=extra)
             return
         extra["exception"] = {"type": outcome.data.get("exception"), "message": _message(outcome)}
         of_all = "" if context.max_attempts is None else f" of {context.max_attempts}"

@@ -549,6 +549,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
         (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
         (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:outbx"], 2, "outboxq: shop has no Outbox called 'outbx'; did you mean 'outbox'\\?"),
         (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),
     ],
@@ -564,7 +565,19 @@ def test_a_command_that_cannot_run(arguments: list[str], code: int, sentence: st
 @pytest.mark.parametrize(("app", "error"), [("broken", ZeroDivisionError), ("misses", ModuleNotFoundError)])
 @pytest.mark.usefixtures("shop")
 def test_a_module_that_raises_shows_its_own_traceback(app: str, error: type[Exception]) -> None:
-    assert isinstance(CliRunner().invoke(main, ["worker", f"{app}:outbox"]).exception, error)
+    Path("shell.py").write_text(f"def begin():\n    import {app}\n\n\nbegin()\n")
+    done = CliRunner().invoke(main, ["worker", "shell:outbox"])
+    assert done.exit_code == 1
+    head, *frames, last = done.stderr.splitlines()
+    assert head == "Traceback (most recent call last):"
+    assert re.findall(r'File ".*?(\w+\.py)"', "\n".join(frames)) == ["shell.py", "shell.py", f"{app}.py"]
+    assert last.startswith(f"{error.__name__}: ")
+
+
+@pytest.mark.usefixtures("shop")
+def test_an_error_after_the_import_keeps_its_whole_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Outbox, "worker", lambda *_, **__: 1 / 0)
+    assert isinstance(CliRunner().invoke(main, ["worker", "shop:outbox"]).exception, ZeroDivisionError)
 
 
 @pytest.mark.parametrize(

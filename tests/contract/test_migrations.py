@@ -617,6 +617,27 @@ def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, al
     assert empty.tables() <= {"alembic_version", "orders"}
 
 
+def test_the_migration_on_the_page_about_installing(host, empty, alembic):
+    """Here followed by one for an update of outboxq, as the page has it."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    [written] = re.findall(r"^  ```py\n(.*?)^  ```$", page, re.DOTALL | re.MULTILINE)
+    code, schema = textwrap.dedent(written), "outboxq"
+    if empty.name == "sqlite":
+        code, schema = code.replace(', schema="outboxq"', ""), None
+    folder = host / "migrations" / "versions"
+    (folder / "host1.py").write_text(f'revision = "host1"\ndown_revision = None\n{code}')
+    later = code.partition("def downgrade")[0] + "def downgrade() -> None:\n    pass\n"
+    (folder / "host2.py").write_text(f'revision = "host2"\ndown_revision = "host1"\n{later}')
+    alembic("upgrade", "head", cwd=host)
+    Store(empty.engine, schema=schema).ensure_current()
+    assert empty.tables(schema) >= OURS
+    assert schema is None or empty.tables() == {"alembic_version"}
+    alembic("downgrade", "host1", cwd=host)
+    Store(empty.engine, schema=schema).ensure_current()
+    alembic("downgrade", "base", cwd=host)
+    assert migrations.current(empty.engine, schema=schema) is None
+
+
 @pytest.mark.in_turn
 def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host, empty, alembic):
     alembic("upgrade", "head", cwd=host)

@@ -40,7 +40,7 @@ EVENT_DATA: Mapping[EventType, str] = {
     EventType.RESET: "available_at lease_expires_at recovery_attempts",
     EventType.ABANDONED: "error lease_expires_at recovery_attempts",
     EventType.RELEASED: "attempt available_at cause error reason times",
-    EventType.SNOOZED: "attempt available_at step",
+    EventType.SNOOZED: "attempt available_at reason step",
     EventType.CANCELLED: "attempt error lease_expires_at reason recovery_attempts request",
     EventType.CANCEL_REQUESTED: "reason request",
     EventType.EXPIRED: "expires_at",

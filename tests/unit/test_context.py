@@ -12,6 +12,7 @@ import pytest
 
 from outboxq import Cancel, InvalidTarget, Retry, Snooze, TaskContext
 from outboxq import context as module
+from outboxq.context import Leave
 from outboxq.model import Claim
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -122,9 +123,9 @@ def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back_at_once():
     assert not context.should_stop
     stopping.set()
     assert context.should_stop
-    with pytest.raises(Snooze) as snooze:
+    with pytest.raises(Leave) as snooze:
         context.checkpoint()
-    assert snooze.value.delay == timedelta(0)
+    assert (snooze.value.delay, snooze.value.reason) == (timedelta(0), "the worker is stopping")
 
 
 def test_a_checkpoint_under_a_lost_lease_ends_the_handler(clock):
@@ -133,8 +134,13 @@ def test_a_checkpoint_under_a_lost_lease_ends_the_handler(clock):
     context.checkpoint()
     clock[0] += 1.1
     assert context.lost
-    with pytest.raises(Snooze):
+    with pytest.raises(Leave) as unreachable:
         context.checkpoint()
+    assert unreachable.value.reason == "its lease could not be extended in time"
+    context.was_lost = True
+    with pytest.raises(Leave) as lost:
+        context.checkpoint()
+    assert lost.value.reason == "its lease was lost"
 
 
 def test_of_several_reasons_the_one_that_decides_most_is_given(clock):

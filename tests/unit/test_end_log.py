@@ -13,6 +13,7 @@ import pytest
 
 from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze
 from outboxq.cli.serving.logs import JsonFormatter, TextFormatter
+from outboxq.context import Leave
 from outboxq.integration import FrontEnd
 from outboxq.model import Claim
 from outboxq.worker.executor import context_of, execute
@@ -86,7 +87,11 @@ def test_a_line_says_when_it_runs_again(told):
     def later():
         raise Retry(at=datetime(2030, 1, 1, 13, tzinfo=UTC))
 
+    def leave():
+        raise Leave("its lease could not be extended in time")
+
     assert told(snooze).getMessage().endswith(": task_snoozed in 0.201 s, runs again in 30.0 s")
+    assert told(leave).getMessage().endswith(": task_snoozed in 0.201 s: its lease could not be extended in time")
     assert told(cancel).getMessage().endswith(": task_cancelled in 0.201 s")
     assert ", attempt 1 of 10, next attempt at 2030-01-01 13:00:00 UTC: Retry: again at" in told(later).getMessage()
 

@@ -199,6 +199,15 @@ def test_arguments_that_cannot_be_read_fail_the_attempt_with_a_reason():
     assert "redrive the task if it has failed by then; if the parameter was renamed or removed" in outcome.error
 
 
+@pytest.mark.parametrize(
+    ("listed", "kind"),
+    [(OSError, EventType.FAILED), ((OSError, PayloadError), EventType.RETRY_SCHEDULED)],
+    ids=["without PayloadError", "with PayloadError"],
+)
+def test_arguments_of_another_version_follow_the_policys_list_of_errors(listed, kind):
+    assert outcome_of(lambda n: n, '{"n": 1, "m": 1}', retry=RetryPolicy(retry=listed)).event_type is kind
+
+
 def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
     outcome = outcome_of(object)
     assert outcome.event_type is EventType.FAILED
@@ -285,6 +294,7 @@ def test_a_checkpoint_ends_the_attempt_as_it_says():
     assert (cancelled.event_type, cancelled.data) == (EventType.CANCELLED, {"reason": "as asked"})
     given_back = outcome(stopping=True)
     assert (given_back.event_type, given_back.delay) == (EventType.SNOOZED, timedelta(0))
+    assert given_back.data == {"reason": "the worker is stopping"}
 
 
 def test_a_bare_enqueue_knows_no_transaction_without_a_unit():

@@ -71,7 +71,7 @@ def _is_full(failure: str) -> bool:
 
 def _place(store: Transactions, target: Target, failure: str) -> str:
     if not target.dialect.measures_tables:
-        return f"the disk of {store.dialect.place(store.bound_engine.url, lambda: None)}"
+        return f"the disk of {store.dialect.place(None if store.engine is None else store.engine.url, lambda: None)}"
     named = _IN_TABLESPACE.search(failure)
     [row] = target.run(places, {"tablespace": int(named[1]) if named else 0})
     if row["location"]:

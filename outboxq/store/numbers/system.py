@@ -105,7 +105,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
         return TablesLocked(notes[-1] if notes else "another connection is keeping the SQLite file locked")
     if not store.dialect.is_locked_out(error):
         return None
-    place = store.dialect.place(store.bound_engine.url, lambda: None)
+    place = store.dialect.place(None if store.engine is None else store.engine.url, lambda: None)
     why = "other sessions are keeping it locked"
     try:
         why = table_locks.explained(store.lock_holders())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import unittest
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from outboxq import ConfigurationError, EventType, InvalidTarget, Outbox, TaskContext
@@ -73,6 +75,49 @@ def test_a_drivers_connection(raw):
         joined.using(raw).enqueue()
         with pytest.raises(InvalidTarget, match="writes through SQLAlchemy"):
             harness.drain()
+
+
+class TestOutsideTheTransaction:
+    """On PostgreSQL, because on SQLite another connection waits for the test's transaction."""
+
+    @pytest.fixture
+    def harness(self, postgresql):
+        outbox = Outbox()
+        outbox.task(name="shop.work")(lambda: None)
+        engine = postgresql.host_engine()
+        with engine.connect() as connection, connection.begin() as begun, Harness(outbox, using=connection) as harness:
+            yield harness
+            begun.rollback()
+
+    @staticmethod
+    def work(harness):
+        return harness.app.tasks.get("shop.work")
+
+    def test_a_session_on_another_connection_gets_one_warning(self, postgresql, harness):
+        with Session(postgresql.host_engine()) as other:
+            with pytest.warns(UserWarning, match="through another connection than the harness's.* let the test commit"):
+                self.work(harness).using(other).enqueue()
+            self.work(harness).using(other).enqueue()
+            harness.app.emit("order.placed", using=other)
+
+    def test_an_async_session_gets_it_too(self, postgresql, harness):
+        async def enqueue() -> None:
+            engine = create_async_engine(postgresql.url)
+            async with AsyncSession(engine) as session:
+                await session.run_sync(lambda s: self.work(harness).using(s).enqueue())
+            await engine.dispose()
+
+        with pytest.warns(UserWarning, match="an AsyncSession on an AsyncEngine always needs a test that commits"):
+            asyncio.run(enqueue())
+
+    def test_reading_through_another_connection_is_fine(self, postgresql, harness):
+        with Session(postgresql.host_engine()) as other:
+            assert harness.app.store.tasks(using=other) == []
+
+    def test_the_drivers_connection_of_the_harness_is_not_another(self, harness):
+        raw = harness._using.connection.driver_connection
+        self.work(harness).using(raw).enqueue()
+        assert len(harness.drain()) == 1
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["to the transaction", "to an engine"])
