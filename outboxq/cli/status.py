@@ -95,8 +95,8 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
 
     The command counts the tasks that are due, delayed, waiting for a retry or running, and the dead letters. Each count
     stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are
-    based on the workers' own counts, which each worker writes every ten seconds. With --json, `sample` is the last full
-    count, and `sample_age` its age in seconds. In a pipe, each queue is printed as one line of the most important columns,
+    based on the workers' own counts, which each worker writes every ten seconds. With --json, a queue whose counts
+    stop at 10,000 also has the last full count and its age. In a pipe, each queue is printed as one line of the most important columns,
     separated by tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints
     one line. On a terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows
     fewer columns.
