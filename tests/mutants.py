@@ -2807,6 +2807,12 @@ MUTANTS = (
         ("tests/integrations/testing_helpers/test_dashboard_in_harness.py",),
     ),
     Mutant(
+        "the event of a checkpoint does not say why it ended the attempt",
+        "outboxq/worker/executor.py",
+        ((', data={"reason": request.reason})', ")"),),
+        ("tests/unit/test_executor.py",),
+    ),
+    Mutant(
         "a handler that snoozes for no time runs again without a pause",
         "outboxq/worker/executor.py",
         (("max(request.delay, SHORTEST_SNOOZE)", "request.delay"),),

@@ -72,7 +72,8 @@ _MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     """Report outboxq's errors, database errors and Ctrl-C in one sentence on stderr, and exit with the matching code.
 
-    Other exceptions keep their tracebacks, without outboxq's own frames if the application's module raised them. `upgrade` is the command that creates the tables, as a user would type it.
+    Other exceptions keep their tracebacks; if the application's import raised them, only its own frames are shown.
+    `upgrade` is the command that creates the tables, as a user would type it.
     None means the current group's `upgrade` command.
     """
     from sqlalchemy.exc import DBAPIError

@@ -95,7 +95,8 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
 
     The command counts the tasks that are due, delayed, waiting for a retry or running, and the dead letters. Each count
     stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are
-    based on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns,
+    based on the workers' own counts, which each worker writes every ten seconds. With --json, a queue whose counts
+    stop at 10,000 also has the last full count and its age. In a pipe, each queue is printed as one line of the most important columns,
     separated by tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints
     one line. On a terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows
     fewer columns.
@@ -205,12 +206,14 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 
 
 def _note(found: Sequence[Statistics]) -> str | None:
-    """Return a sentence about missing counts; None if the rates are complete."""
-    if found and not any(one.by_workers for one in found):
-        return "no worker has written any statistics in this period"
+    """Return a sentence about the age of the workers' counts, and about missing ones; None if there are no queues."""
+    if not found:
+        return None
+    if not any(one.by_workers for one in found):
+        return "no worker has written any statistics in this period; workers write them every 10 s"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
-        return f"the rates cover only the time since {short(since)} UTC"
-    return None
+        return f"the rates are up to 10 s old, and cover only the time since {short(since)} UTC"
+    return "the rates are up to 10 s old"
 
 
 def _now(one: Statistics) -> dict[str, object]:

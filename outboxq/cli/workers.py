@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -223,16 +223,15 @@ def _tasks(number: int, *, more: bool) -> str:
     return f"{number}{'+' if more else ''} {plural(number, 'task')}"
 
 
-def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Collection[str]) -> list[str]:
+def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Mapping[str, Collection[str]]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
-    ``other outboxq``. A version that is blamed for recent failures is a ``failing version``, and no other version is
-    compared with it.
+    ``other outboxq``. A version that is blamed for recent failures is a ``failing version`` on workers that serve the
+    queues of these failures, and no other version is compared with it.
     """
-    is_blamed = worker.version in blamed
-    found = ["failing version"] if is_blamed else []
+    found = ["failing version"] if worker.is_blamed(blamed) else []
     good = [one for one in every if one.version not in blamed]
     pairs = [("release", "other outboxq", every)]
-    for name, words, compared in pairs if is_blamed else [("version", "other version", good), *pairs]:
+    for name, words, compared in pairs if worker.version in blamed else [("version", "other version", good), *pairs]:
         known = [one for one in compared if getattr(one, name) is not None]
         newest = max(known, key=attrgetter("started_at"), default=None)
         if newest is not None and getattr(worker, name) not in (None, getattr(newest, name)):

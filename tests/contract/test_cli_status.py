@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -133,7 +134,7 @@ def test_a_terminal_gets_a_table_in_words(database):
     assert seen[6] == ["queue", *(word for what in ("wait", "run") for p in (50, 95, 99) for word in (what, f"p{p}"))]
     assert (seen[7][0], len(seen[7])) == ("ledger", 13)  # six numbers with their units; nothing of mail has ended
     notes = " ".join(word for line in seen[8:] for word in line)
-    assert notes.startswith("the rates cover only the time since")
+    assert notes.startswith("the rates are up to 10 s old, and cover only the time since")
 
 
 def test_what_workers_have_counted_is_shown_and_what_is_a_lower_bound(database, monkeypatch):
@@ -165,14 +166,17 @@ def test_people_see_where_there_are_more_and_since_when_workers_have_counted(dat
     assert dict(zip(rates[0], rates[1][0], strict=True))["completed"] == 3
     assert times[0][:4] == ["queue", "wait p50", "wait p95", "wait p99"]
     assert full[1][0][:2] == ("mail", 3)
-    assert "the rates cover only the time since" in note[0][0]
+    assert "the rates are up to 10 s old, and cover only the time since" in note[0][0]
+    whole = [replace(one, counted_since=None) for one in database.store.stats()]
+    *_, note = _for_people(whole, by_task=False)
+    assert note.head == ["the rates are up to 10 s old"]
 
 
 def test_people_see_that_no_worker_has_counted(database):
     store = Store(database.engine)
     database.add(store, queue="mail")
     *_, note = _for_people(store.stats(), by_task=False)
-    assert note.head == ["no worker has written any statistics in this period"]
+    assert note.head == ["no worker has written any statistics in this period; workers write them every 10 s"]
 
 
 WATCHED = """

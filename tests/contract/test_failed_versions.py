@@ -17,11 +17,11 @@ BAD, GOOD = "2.4.1", "2.4.0"
 BLAME = "all 4 failures came from version 2.4.1; 2.4.0 had none"
 
 
-def registered(database, version, *, knows="tests.work"):
+def registered(database, version, *, knows="tests.work", queues=None):
     """A worker of this version that started a second after the one before."""
     worker_id = uuid4()
     store = database.store
-    store.workers.register(worker_id, label=f"{version}:1", queues=None, concurrency=8, task_names=[knows])
+    store.workers.register(worker_id, label=f"{version}:1", queues=queues, concurrency=8, task_names=[knows])
     store.workers.describe(worker_id, host=version, pid=1, version=version, release="0.1.0", busy=0)
     return worker_id
 
@@ -117,7 +117,15 @@ def test_the_mark_of_another_version_falls_on_the_failing_one(database):
     }
     assert before == {GOOD: "other version", BAD: ""}
     failed(database, bad)
-    assert database.store.dead_letters.blamed_versions() == {BAD}
+    assert database.store.dead_letters.blamed_versions() == {BAD: {"default"}}
     after = {line.split("\t")[2]: line.split("\t")[7] for line in outboxq(database, "workers", "list").splitlines()[1:]}
     assert after == {GOOD: "", BAD: "failing version"}
     assert good != bad
+
+
+def test_a_worker_of_other_queues_than_those_of_the_failures_is_not_marked(database):
+    registered(database, GOOD)
+    failed(database, registered(database, BAD))
+    registered(database, BAD, queues=["reports"])
+    bad = [line.split("\t") for line in outboxq(database, "workers", "list").splitlines()[1:] if f"\t{BAD}\t" in line]
+    assert sorted((one[5], one[7]) for one in bad) == [("all", "failing version"), ("reports", "")]

@@ -530,6 +530,30 @@ def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back(outbox, work):
     assert types(outbox, handle)[-1] is EventType.SNOOZED
 
 
+def test_a_checkpoint_says_that_the_lease_could_not_be_extended(outbox, work, caplog):
+    caplog.set_level("INFO", "outboxq.worker")
+    runs: list[int] = []
+
+    @outbox.task(name="loops", lease=1)
+    def loops(ctx: TaskContext) -> None:
+        runs.append(ctx.attempt)
+        if len(runs) == 1:
+            until(ctx.checkpoint)
+
+    def cut_off(point: Failpoint) -> None:
+        if point is Failpoint.BEFORE_BEAT and len(runs) == 1:
+            raise OSError("the database is down")
+
+    handle = loops.using(outbox).enqueue()
+    work(on_failpoint=cut_off)
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    assert runs == [1, 1]
+    [snoozed] = [one for one in outbox.store.history(handle.id) if one.event_type is EventType.SNOOZED]
+    assert snoozed.event_data["reason"] == "its lease could not be extended in time"
+    [line] = [line for line in caplog.messages if ": task_snoozed in " in line]
+    assert line.endswith(" s: its lease could not be extended in time")
+
+
 def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(outbox, work, caplog):
     gate = threading.Event()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -94,6 +94,10 @@ class LiveWorker:
 
     def takes(self, topic: str | None) -> bool:
         return takes(self.topics, topic)
+
+    def is_blamed(self, versions: Mapping[str, Collection[str]]) -> bool:
+        """Return whether its version failed in one of its queues, according to `dead_letters.blamed_versions`."""
+        return self.version is not None and any(map(self.works_on, versions.get(self.version, ())))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -184,15 +184,18 @@ class DeadLetters(Answering):
         read = partial(groups_in, limit=positive(limit), most=positive(most, "most"), **wanted)
         return self._store.run(read, using=using, begin=Begin.READ)
 
-    def blamed_versions(self, *, using: object = None) -> frozenset[str]:
+    def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
         """Return the versions of the application that left nearly all of a group's dead letters in the last hour, while
-        workers of another version knew the task too.
+        workers of another version knew the task too, and the queues of these dead letters.
         """
 
-        def work(target: Target) -> frozenset[str]:
+        def work(target: Target) -> Mapping[str, frozenset[str]]:
             since = target.run(select_now, self._store.values(target))[0]["now"] - _BLAMED_WITHIN
-            found = newest_groups(target, [None], limit=_BLAMED, most=_BLAMED, since=since)
-            return frozenset(one.blamed_version for one in found if one.blamed_version is not None)
+            blamed: dict[str, frozenset[str]] = {}
+            for one in newest_groups(target, [None], limit=_BLAMED, most=_BLAMED, since=since):
+                if (version := one.blamed_version) is not None:
+                    blamed[version] = blamed.get(version, frozenset()).union(one.queues)
+            return blamed
 
         return self._store.run(work, using=using, begin=Begin.READ)
 

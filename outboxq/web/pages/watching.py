@@ -199,7 +199,7 @@ def workers(request: PageRequest) -> View:
         "ran": {one.id: _ran(request, one.id) for one in silent[-_LOOKED_UP:]},
         "skews": _skews(live),
         "outdated": _outdated(live, blamed),
-        "failing": {one.id for one in live if one.version in blamed},
+        "failing": {one.id for one in live if one.is_blamed(blamed)},
         "is_described": not live or any(one.release is not None for one in live),
     }
     return View(template="workers.html", title="Workers", values=values, data=presence.workers)
@@ -226,7 +226,7 @@ def worker(request: PageRequest) -> View:
         "now": now,
         "is_live": is_live,
         "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)], blamed),
-        "is_failing": is_live and found.version in blamed,
+        "is_failing": is_live and found.is_blamed(blamed),
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
         "counts": counts,
