@@ -212,9 +212,8 @@ def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
     if not words or words.pop(0) != sys.executable or _INTERPRETERS & env.keys():
         return None
     filters = [one for one in env.get("PYTHONWARNINGS", "").split(",") if one]
-    while words[:1] == ["-W"]:
-        filters.append(words[1])
-        del words[:2]
+    while words and words[0].startswith("-W"):
+        filters.append(words.pop(0)[2:] or words.pop(0))
     if words[:1] in (["-m"], ["-c"]):
         kind = words.pop(0)
     elif words and words[0].endswith(".py"):

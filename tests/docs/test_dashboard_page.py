@@ -73,7 +73,9 @@ def test_the_commands_serve(shop, monkeypatch):
             assert result.exit_code == 0, result.output
             assert result.output.startswith("The dashboard is at http://")
         elif program == "python":
-            subprocess.run(line.replace("python", sys.executable, 1), shell=True, check=True)
+            words, _, file = line.rpartition(" > ")
+            with (shop / file).open("wb") as output:
+                forked.run([sys.executable, *shlex.split(words)[1:]], stdout=output, check=True)
         else:
             assert program == "gunicorn"
     assert len(served) == len([line for line in lines if line.startswith("outboxq")])
@@ -151,7 +153,7 @@ def test_the_dashboard_in_fastapi(shop):
 def gunicorn(line: str, **variables: str):
     """Run the page's command on a free port; yields it."""
     program, *arguments = shlex.split(line.replace("127.0.0.1:8080", "127.0.0.1:0"))
-    process = subprocess.Popen(
+    process = forked.Popen(
         [sys.executable, "-m", program, *arguments],
         env={**os.environ, **variables},
         stderr=subprocess.PIPE,

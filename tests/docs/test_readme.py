@@ -7,7 +7,6 @@ import itertools
 import os
 import re
 import signal
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from outboxq.cli import main
 from outboxq.database.engine import make_engine
 from outboxq.model import TaskStatus
 from outboxq.store import Store
+from tests import forked
 from tests.conftest import DATABASES
 from tests.waiting import until
 
@@ -114,7 +114,7 @@ def test_the_examples_worker_command_works_for_its_module(shop, url):
     assert commands == ["worker shop:outbox"]
     environment = {name: value for name, value in os.environ.items() if name != "OUTBOXQ_DATABASE_URL"}
     command = [sys.executable, "-m", "outboxq", *commands[0].split()]
-    with (shop / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as worker:
+    with (shop / "log").open("wb") as log, forked.Popen(command, env=environment, stdout=log, stderr=log) as worker:
         try:
             until(lambda: status(url, names["handle"].id) is TaskStatus.COMPLETED)
             worker.send_signal(signal.SIGTERM)

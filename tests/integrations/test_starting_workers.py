@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outboxq import migrations
+from tests import forked
 
 FLASK = """
 import os, signal
@@ -56,13 +57,17 @@ def front_end(request, tmp_path, monkeypatch):
 
 
 def run(front_end, words, *, number=None):
-    """Run a command of `python -m`. With `number`, the application sends its own process this signal at its import."""
+    """Run a command of `python -m`. With `number`, the application sends its own process this signal at its import: there the
+    interpreter is a new one.
+    """
     signalled = "" if number is None else f"os.kill(os.getpid(), {int(number)}); os._exit(7)"
     source = {"flask": FLASK, "none": PLAIN}.get(front_end, "import os, signal\n{signalled}\n")
     Path("shop.py").write_text(source.format(signalled=signalled))
     Path("settings.py").write_text(DJANGO)
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": os.pathsep.join([".", *sys.path])}
     command = [sys.executable, "-m", *words]
+    if number is None:
+        return forked.run(command, warm=forked.FRAMEWORKS, capture_output=True, text=True, env=environment)
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.wheel import build, run
 
 pytestmark = pytest.mark.slow
@@ -80,13 +80,8 @@ def test_the_installed_wheel_finds_its_own_migrations(wheel, tmp_path):
         "import sys; sys.path.insert(0, sys.argv[1]); from outboxq import migrations; "
         "migrations.upgrade('sqlite:///here.db'); print(migrations.script_location(), migrations.current('sqlite:///here.db'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "site")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    command = [sys.executable, "-c", script, str(tmp_path / "site")]
+    done = forked.run(command, warm=forked.PACKAGES, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.startswith(str(tmp_path / "site" / "outboxq" / "_migrations" / "alembic")), done.stderr
 
 
@@ -94,13 +89,8 @@ def test_the_alembic_script_works_with_the_ini_of_the_wheel(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     ini = tmp_path / "site" / "outboxq" / "_migrations" / "alembic.ini"
-    done = subprocess.run(
-        [sys.executable, "-m", "alembic", "-c", str(ini), "-x", "url=sqlite:///here.db", "upgrade", "head"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    command = [sys.executable, "-m", "alembic", "-c", str(ini), "-x", "url=sqlite:///here.db", "upgrade", "head"]
+    done = forked.run(command, warm=forked.PACKAGES, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "here.db").exists()
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests import chromium, npm
+from tests import chromium, forked, npm
 from tests.browser import PHONE
 from tests.integrations.dashboard.serving import Site
 
@@ -128,9 +127,11 @@ def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):
     variables["PYTEST_ADDOPTS"] = ""
     command = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-p", "no:cacheprovider", __file__]
     kept = {name: value for name, value in os.environ.items() if name not in {"CI", chromium.NAMED_BY}}
-    told = subprocess.run(
-        command, env={**kept, **variables}, capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout
+    environment = {**kept, **variables}
+    done = forked.run(
+        command, warm=forked.FRAMEWORKS, env=environment, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    told = done.stdout
     assert "test_a_tab_notices" not in told
     assert "test_a_named_browser" in told
     assert chromium.LEFT_OUT in told

@@ -56,7 +56,9 @@ class Project:
     def start(self, *arguments: str, stdout: Any) -> forked.Popen:
         """Start Python with these arguments, which prints to `stdout`, also its errors."""
         command, streams = [*forked.PYTHON, *arguments], {"stdout": stdout, "stderr": subprocess.STDOUT, "text": True}
-        return forked.Popen(command, warm=forked.FRAMEWORKS, cwd=PROJECT, env=self.environment, **streams)
+        starts_others = "--processes" in arguments
+        options = {"warm": forked.FRAMEWORKS, "starts_others": starts_others, "cwd": PROJECT, "env": self.environment}
+        return forked.Popen(command, **options, **streams)
 
     def python(self, *arguments: str, fails: int = 0, seconds: float = 240) -> str:
         """What it printed, on both streams."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from textwrap import dedent
 
 import pytest
+
+from tests import forked
 
 pytestmark = pytest.mark.in_turn
 
@@ -38,5 +39,6 @@ def test_missing_tables_of_a_project_without_the_app_are_named_with_their_cause(
         except SchemaOutOfDate as error:
             print(error)
     """
-    said = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-c", dedent(program)]
+    said = forked.run(command, warm=forked.FRAMEWORKS, capture_output=True, text=True, check=True).stdout
     assert "run: manage.py migrate, after you have added 'outboxq.contrib.django' to INSTALLED_APPS" in said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -14,6 +13,7 @@ from sqlalchemy import create_engine
 from outboxq import ConfigurationError, Outbox
 from outboxq.testing import OutboxTests
 from outboxq.testing.unittest_case import refuse_own_database
+from tests import forked
 
 SERVER = "postgresql+psycopg://shop:secret@db.example:5432"
 APPLICATION = """
@@ -110,7 +110,7 @@ def test_a_run_with_only_the_application_does_not_touch_its_database(tmp_path, l
     Outbox(f"sqlite:///{project}/shop.db").upgrade()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTEST_ADDOPTS": ""}
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestWarning"]
-    done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    done = forked.run(words, warm=forked.FRAMEWORKS, cwd=project, env=environment, capture_output=True, text=True)
     assert (done.returncode == 0) is passes, done.stdout
     assert ("1 passed" if passes else f"write outboxq_test_database = {project}/shop.db") in done.stdout
     assert len(Outbox(f"sqlite:///{project}/shop.db").store.tasks()) == passes
