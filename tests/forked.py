@@ -20,6 +20,7 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn
@@ -68,6 +70,8 @@ class Warm:
     def __init__(self, *modules: str, root: Path = ROOT) -> None:
         """`modules`: what it imports; of outboxq, its modules too. `root`: where outboxq is."""
         self.modules, self._root = modules, root
+        self.compiles = "outboxq" in modules and root == ROOT
+        """Whether it compiles the statements of workers, which tests/compiled.py names, before it forks the first one."""
 
     def start(self, plan: dict[str, Any], descriptors: list[int]) -> int:
         """Return the pid of a process that runs the plan. Whoever forked it has ended, so it is a child of this process."""
@@ -133,11 +137,21 @@ FRAMEWORKS = Warm(
 class Popen(subprocess.Popen[Any]):
     """A program in a process that is a child of this one, as `subprocess.Popen` starts it."""
 
-    def __init__(self, *arguments: Any, warm: Warm = OUTBOXQ, starts_others: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        warm: Warm = OUTBOXQ,
+        starts_others: bool = False,
+        ahead: Sequence[str] = (),
+        ignores: Sequence[signal.Signals] = (),
+        **options: Any,
+    ) -> None:
         """`warm`: what forks it. Without `stdin`, it reads from the null device. With `starts_others`, the programs that it starts
-        with `subprocess` are forked as well.
+        with `subprocess` are forked as well. `ahead`: modules that `warm` imports first, for this program and those after it.
+        `ignores`: signals that whoever starts the program ignores.
         """
         self._warm, self._starts_others = warm, starts_others
+        self._ahead, self._ignores = [*ahead], [*ignores]
         super().__init__(*arguments, **{"stdin": subprocess.DEVNULL, **options})
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -158,7 +172,10 @@ class Popen(subprocess.Popen[Any]):
         given = [own if end == -1 else end for own, end in enumerate(ends)]
         try:
             plan |= {"session": new_session, "terminal": preexec_fn is own_terminal, "numbers": [0, 1, 2, *pass_fds]}
-            self.pid = self._warm.start({**plan, "starts_others": self._starts_others}, [*given, *pass_fds])
+            plan |= {"starts_others": self._starts_others, "ignores": self._ignores}
+            plan |= {"ahead": [*self._ahead, *(["alembic.command"] if "upgrade" in plan["arguments"] else [])]}
+            plan |= {"compile": self._warm.compiles and "worker" in plan["arguments"]}
+            self.pid = self._warm.start(plan, [*given, *pass_fds])
             self._child_created = True
         finally:
             self._close_pipe_fds(*arguments[10:16])  # type: ignore[attr-defined]
@@ -236,6 +253,8 @@ def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         message, descriptors, *_ = socket.recv_fds(asked, _LONGEST, _MOST)
         if not message:
             return None
+        plan = json.loads(message)
+        _prepare(plan)
         answer, answers = os.pipe()
         adopted, adopts = os.pipe()
         if not (middle := os.fork()):
@@ -247,7 +266,7 @@ def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                 os.close(one)
             os.read(adopted, 1)  # until it has its new parent
             os.close(adopted)
-            return json.loads(message), descriptors
+            return plan, descriptors
         for one in (answers, adopted, *descriptors):
             os.close(one)
         pid = int(os.read(answer, 100))
@@ -255,6 +274,34 @@ def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         os.close(adopts)
         os.close(answer)
         asked.send(str(pid).encode())
+
+
+def _prepare(plan: dict[str, Any]) -> None:
+    """Do, once, what this program and later ones would each do for themselves."""
+    for name in plan["ahead"]:
+        _import(name)
+    if plan["compile"]:
+        _compile()
+
+
+@cache
+def _import(name: str) -> None:
+    importlib.import_module(name)
+    _keep_all()
+
+
+@cache
+def _compile() -> None:
+    """Compile the statements of workers. No module of the tests stays: a program may have a package `tests` of its own."""
+    importlib.import_module("tests.compiled").compile_all()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    _keep_all()
+
+
+def _keep_all() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def _fork_for_others(descriptors: list[int]) -> tuple[dict[str, Any], list[int]] | None:
@@ -352,11 +399,12 @@ def _main() -> None:
             _import_inside(module)
     # At the end, where an editable install has its checkout: a child's own come first.
     sys.path.sort(key=_paths().__contains__)
-    gc.collect()
-    gc.freeze()
+    _keep_all()
     if (served := _serve(socket.socket(fileno=int(descriptor)))) is None:
         return
     plan, descriptors = served
+    for number in plan["ignores"]:
+        signal.signal(number, signal.SIG_IGN)
     if plan["starts_others"]:
         plan, descriptors = _fork_for_others(descriptors) or served
     _begin(plan, descriptors)

@@ -22,33 +22,8 @@ import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the chil
 import outboxq.cli.serving.worker
 import outboxq.worker.distributor.listener
 import outboxq.worker.worker  # noqa: F401
-from outboxq.database.dialects import dialect_for
-from tests import builders
+from tests import compiled
 from tests.faults import run_worker
-
-_OF_A_WORKER = frozenset(
-    [
-        "broken_entries",
-        "channel",
-        "claim",
-        "due",
-        "ends",
-        "fanout",
-        "limits",
-        "metrics",
-        "partition_keys",
-        "recovery",
-        "rights",
-        "schedules",
-        "schema",
-        "sleeping_workers",
-        "steps",
-        "tasks",
-        "workers",
-    ]
-)
-"""The modules whose statements a worker needs."""
-assert {name.partition(".")[0] for name in builders.BUILDERS} >= _OF_A_WORKER
 
 
 def serve() -> dict[str, Any] | None:
@@ -60,7 +35,8 @@ def serve() -> dict[str, Any] | None:
         if isinstance(asked, dict):
             database = asked.get("url", "").partition(":")[0].partition("+")[0]
             if database and database not in ready:
-                compile_statements(database)
+                compiled.compile_for(database)
+                gc.freeze()
                 ready.add(database)
             if not (pid := os.fork()):
                 _leave_home(asked.pop("log"))
@@ -76,16 +52,6 @@ def serve() -> dict[str, Any] | None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return None
-
-
-def compile_statements(database: str) -> None:
-    """What every worker would compile for itself at its first task: a quarter of a second of each."""
-    dialect = dialect_for(database, schema=None)  # as a store asks for it: the cache tells the two apart
-    for name, builder in builders.of_database(database).items():
-        if name.partition(".")[0] in _OF_A_WORKER:
-            dialect.warm(builder)
-            _ = dialect.compiled[builder].sql  # the form without a batch
-    gc.freeze()
 
 
 def _leave_home(log: str) -> None:

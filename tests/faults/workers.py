@@ -80,13 +80,18 @@ class Worker(Process):
 
     def __init__(self, url: str, log: Path, *options: str, ignores: Sequence[str] = ()) -> None:
         self.log = log
-        shell = ["sh", "-c", f"trap '' {' '.join(ignores)}; exec \"$@\"", "sh"] if ignores else []
-        python = [*shell, sys.executable, "-m", "outboxq", "worker"]
-        command = [*python, "tests.faults.app:outbox", "-q", "faults", *options]
+        command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "-q", "faults", *options]
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
         with log.open("ab") as output:
             self._process = forked.Popen(
-                command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
+                command,
+                env=environment,
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                starts_others="--processes" in options,
+                ignores=[signal.Signals[f"SIG{name}"] for name in ignores],
             )
         self.pid = self._process.pid
 

@@ -67,7 +67,8 @@ def check(kind: str, measures: Collection[str], folder: Path) -> None:
     run = folder / "run.json"
     chosen = [word for name in measures for word in ("--only", name)]
     command = [*forked.PYTHON, "-m", "benchmarks", "--tiny", "--peer", "none", "--on", kind, *chosen]
-    done = forked.run([*command, "--json", str(run), "--cache", str(folder)], capture_output=True, text=True)
+    words = [*command, "--json", str(run), "--cache", str(folder)]
+    done = forked.run(words, starts_others=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
     results = Results.read(run)

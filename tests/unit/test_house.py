@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import sources
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "outboxq"
 MODULES = {path.relative_to(ROOT).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
@@ -22,7 +24,7 @@ MIGRATIONS = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT /
 @cache
 def trees() -> dict[str, ast.Module]:
     """Not made when the tests are merely collected, as every process does."""
-    return {name: ast.parse(path.read_text()) for name, path in (MODULES | MIGRATIONS).items()}
+    return {name: sources.tree(path) for name, path in (MODULES | MIGRATIONS).items()}
 
 
 SILENT = {"NO_COLOR": "1", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
@@ -50,11 +52,11 @@ def script(name: str) -> str:
 
 
 def test_the_style_is_ruffs():
-    tool(sys.executable, "-m", "ruff", "check", ".")
+    tool(script("ruff"), "check", ".")
 
 
 def test_the_format_is_ruffs():
-    tool(sys.executable, "-m", "ruff", "format", "--check", ".")
+    tool(script("ruff"), "format", "--check", ".")
 
 
 @pytest.mark.current  # import-linter asks for a later rich than outboxq does
@@ -75,14 +77,8 @@ def test_the_types_hold_for_users_of_another_checker_too():
     tool(sys.executable, "-m", "pyright", "--pythonpath", sys.executable)
 
 
-@cache
-def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """Return all nodes of a tree. They are collected once for all rules."""
-    return tuple(ast.walk(tree))
-
-
 def found(name: str, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-    return (node for node in nodes(trees()[name]) if isinstance(node, kinds))
+    return sources.of_kind(trees()[name], *kinds)
 
 
 def dotted(node: ast.AST) -> str:

@@ -14,6 +14,7 @@ import pytest
 from outboxq.cli.serving.logs import LogFormat, configure
 from outboxq.context import LOG_FIELDS, TaskContextFilter, current
 from outboxq.model.records import ENDS_CLAIM, OUTCOMES, fields_of
+from tests import sources
 from tests.unit.test_end_log import CLAIM, SECRET
 from tests.unit.test_logs import process
 
@@ -28,14 +29,10 @@ OF_A_CLAIM = {
 }
 
 
-def without_fields(source: str) -> list[str]:
+def without_fields(tree: ast.Module) -> list[str]:
     """The log calls that name one task and say nothing of it in fields."""
     missing: list[str] = []
-    if "log." not in source and "say(" not in source:
-        return missing
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in sources.of_kind(tree, ast.Call):
         called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
         says = called == "say" or called.removeprefix("self._").startswith(("log.", "_log."))
         if not says or called.endswith(("getLogger", "isEnabledFor")):
@@ -50,16 +47,16 @@ def without_fields(source: str) -> list[str]:
 
 
 def test_every_log_call_about_a_task_gives_its_fields():
-    found = {str(path): without_fields(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    found = {str(path): without_fields(sources.tree(path)) for path in sorted(PACKAGE.rglob("*.py"))}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 def test_a_log_call_without_them_would_be_noticed():
-    assert without_fields("log.warning('%s is late', one.claim)")
-    assert without_fields("log.error('task %s is failed', x)")
-    assert without_fields("say(log, logging.ERROR, f'{claim}: lost', error)")
-    assert without_fields("log.warning('%s is late', one.claim, extra=fields_of(one.claim))") == []
-    assert without_fields("log.info('%d tasks', len(claims))") == []
+    assert without_fields(ast.parse("log.warning('%s is late', one.claim)"))
+    assert without_fields(ast.parse("log.error('task %s is failed', x)"))
+    assert without_fields(ast.parse("say(log, logging.ERROR, f'{claim}: lost', error)"))
+    assert without_fields(ast.parse("log.warning('%s is late', one.claim, extra=fields_of(one.claim))")) == []
+    assert without_fields(ast.parse("log.info('%d tasks', len(claims))")) == []
 
 
 def test_the_fields_of_a_claim_are_those_of_its_row_without_its_arguments():

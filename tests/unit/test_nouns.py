@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from functools import cached_property
 from pathlib import Path
 
 from outboxq import store
 from outboxq.store import Store
+from tests import sources
 from tests.builders import MODULES, of_module
 
 ROOMS = {module.__name__: module for module in MODULES if module.__name__.startswith(f"{store.__name__}.")}
@@ -26,7 +26,7 @@ def test_a_file_of_sql_alone_lies_beside_its_transactions():
 def test_each_statement_is_run_in_its_room():
     texts: dict[str, set[str]] = {}
     for name, module in ROOMS.items():
-        texts.setdefault(name.rpartition(".")[0], set()).update(names_read(inspect.getsource(module)))
+        texts.setdefault(name.rpartition(".")[0], set()).update(names_read(Path(module.__file__)))
     built = {name: [one.__name__ for _, one in of_module(module)] for name, module in ROOMS.items()}
     assert sum(map(len, built.values())) > 100
     elsewhere = [
@@ -35,11 +35,11 @@ def test_each_statement_is_run_in_its_room():
     assert set(elsewhere) == RUN_ABOVE
 
 
-def names_read(text: str) -> set[str]:
-    """Return the names and attributes that a text of Python reads."""
-    nodes = list(ast.walk(ast.parse(text)))
-    names = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-    return names | {one.attr for one in nodes if isinstance(one, ast.Attribute)}
+def names_read(path: Path) -> set[str]:
+    """Return the names and attributes that a module reads."""
+    tree = sources.tree(path)
+    names = {one.id for one in sources.of_kind(tree, ast.Name) if isinstance(one.ctx, ast.Load)}
+    return names | {one.attr for one in sources.of_kind(tree, ast.Attribute)}
 
 
 def test_the_order_of_the_lines_of_a_store_has_no_meaning():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests import forked, sources
 
 pytestmark = pytest.mark.slow
 
@@ -250,7 +250,7 @@ def found() -> Iterator[tuple[str, str]]:
     """Each file of ours with a name in it that Windows lacks."""
     for path in sorted((ROOT / "outboxq").rglob("*.py")):
         file = path.relative_to(ROOT / "outboxq").as_posix()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in sources.of_kind(sources.tree(path), ast.Attribute, ast.ImportFrom, ast.Import, ast.keyword):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 if node.attr in {"os": OF_OS, "signal": OF_SIGNAL}.get(node.value.id, ()):
                     yield file, node.attr

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import sources
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "outboxq"
 
@@ -61,7 +63,7 @@ def modules() -> dict[str, ast.Module]:
     """The syntax trees of the clean parts, by path."""
     paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
     return {
-        name: ast.parse(path.read_text())
+        name: sources.tree(path)
         for name, path in paths.items()
         if part(name) in TEXTS and name not in NOT_YET and "migrations/0" not in name
     }
@@ -73,20 +75,15 @@ def part(name: str) -> str:
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Docstrings, and the texts below attributes, with their lines."""
-    for node in ast.walk(tree):
-        if isinstance(node, STATEMENTS):
-            for one in node.body:
-                if (
-                    isinstance(one, ast.Expr)
-                    and isinstance(one.value, ast.Constant)
-                    and isinstance(one.value.value, str)
-                ):
-                    yield one.lineno, one.value.value.strip()
+    for node in sources.of_kind(tree, *STATEMENTS):
+        for one in node.body:
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+                yield one.lineno, one.value.value.strip()
 
 
 def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Identifiers that the module itself introduces, with their lines."""
-    for node in ast.walk(tree):
+    for node in sources.of_kind(tree, ast.ClassDef, ast.FunctionDef, ast.arg, ast.Name, ast.Attribute):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
                 yield node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)

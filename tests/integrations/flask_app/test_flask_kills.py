@@ -38,7 +38,9 @@ def workers(database, log, *options):
     command += ["--poll", "100ms", "--queue", "default", *options]
     with log.open("a") as output:
         given = {"env": {**os.environ, "KILLS_URL": database.url}, "stdout": output, "stderr": output}
-        process = forked.Popen(command, warm=forked.FRAMEWORKS, start_new_session=True, **given)
+        process = forked.Popen(
+            command, warm=forked.FRAMEWORKS, starts_others="--processes" in options, start_new_session=True, **given
+        )
     try:
         yield process
     finally:

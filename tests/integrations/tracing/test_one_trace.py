@@ -49,7 +49,9 @@ def process(log, env, *command):
     words = [*forked.PYTHON, "-m", "flask", "--app", "tests.integrations.tracing.shop", *command]
     with log.open("w") as output:
         given = {"env": {**os.environ, **env}, "stdout": output, "stderr": output}
-        started = forked.Popen(words, warm=forked.FRAMEWORKS, start_new_session=True, **given)
+        started = forked.Popen(
+            words, warm=forked.FRAMEWORKS, starts_others="--processes" in command, start_new_session=True, **given
+        )
     try:
         yield started
     finally:
