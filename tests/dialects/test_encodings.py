@@ -63,7 +63,8 @@ def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
 def test_workers_end_with_sentences(elsewhere, encoding, processes):
     command = [*forked.PYTHON, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
-    done = forked.run(command, env={**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}, capture_output=True, text=True)
+    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}
+    done = forked.run(command, starts_others=processes > 1, env=environment, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert_sentences(done.stderr, encoding)
 

@@ -15,10 +15,10 @@ import re
 import shutil
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from outboxq.database.dialects import dialect_for
 from outboxq.model import NewTask
@@ -40,7 +40,7 @@ DATABASES = ["sqlite", "postgresql"]
 
 def as_compared(text: str) -> str:
     """Return the text without white space. SQLAlchemy 2.0 sets other parentheses and needless casts: both are left out."""
-    if version("sqlalchemy") < "2.1":
+    if sqlalchemy.__version__ < "2.1":
         text = re.sub(r"(?<=\)s)::[A-Z]+|[()]", " ", text)
     return "".join(text.split())
 

@@ -58,7 +58,8 @@ def file(migrated_sqlite, tmp_path):
 def process(*arguments):
     """Start Python with these arguments, which writes its errors to `log`; it does not outlive the block."""
     command, pipes = [*forked.PYTHON, *arguments], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with Path("log").open("w") as log, forked.Popen(command, **pipes, stderr=log, text=True, bufsize=1) as one:
+    options = {"starts_others": "--processes" in arguments, "text": True, "bufsize": 1}
+    with Path("log").open("w") as log, forked.Popen(command, **options, **pipes, stderr=log) as one:
         yield one
         one.kill()
 

@@ -138,20 +138,6 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_task_is_enqueued_and_run_by_a_worker_of_this_process(tmp_path):
-    done = python(
-        tmp_path,
-        """
-        from shop import greet, outbox
-        outbox.upgrade()
-        handle = greet.using(outbox).enqueue("you")
-        assert outbox.worker().run(burst=True) == 0
-        print(outbox.store.get(handle.id).result)
-        """,
-    )
-    assert (done.stdout.strip(), done.returncode) == ('"hello you"', 0), done.stderr
-
-
 def test_a_task_is_enqueued_with_a_row_and_run_by_the_testing_helpers(tmp_path):
     done = python(
         tmp_path,
@@ -173,7 +159,7 @@ def test_a_task_is_enqueued_with_a_row_and_run_by_the_testing_helpers(tmp_path):
     assert (done.stdout.strip(), done.returncode) == ("hello you", 0), done.stderr
 
 
-def test_ctrl_break_stops_a_worker_and_lets_its_task_finish(tmp_path):
+def test_ctrl_break_stops_a_worker_of_this_process_and_lets_its_task_finish(tmp_path):
     done = python(
         tmp_path,
         """
@@ -185,12 +171,12 @@ def test_ctrl_break_stops_a_worker_and_lets_its_task_finish(tmp_path):
             os.kill(os.getpid(), BREAK)
             return "done"
 
-        handle = press.using(outbox).enqueue()
-        assert outbox.worker(notifications=False).run() == 0
-        print(outbox.store.get(handle.id).result)
+        handles = [greet.using(outbox).enqueue("you"), press.using(outbox).enqueue()]
+        assert outbox.worker(concurrency=1, notifications=False).run() == 0
+        print(*[outbox.store.get(one.id).result for one in handles])
         """,
     )
-    assert (done.stdout.strip(), done.returncode) == ('"done"', 0), done.stderr
+    assert (done.stdout.strip(), done.returncode) == ('"hello you" "done"', 0), done.stderr
 
 
 def test_the_command_runs_one_worker(tmp_path):
