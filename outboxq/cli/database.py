@@ -227,6 +227,7 @@ def opened(found: Given) -> Iterator[Store]:
             outbox = open_outbox(found)
             store = outbox.store
             click.get_current_context().meta[OUTBOX] = lambda: outbox
+        store.outage_timeout = _OUTAGE
         with disposing(store.bound_engine), naming_locks(store):
             yield store
 
@@ -442,6 +443,8 @@ def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
     return merged(record, {"cures": written(record.cures)}, {"parts": parts} if parts else {})
 
 
+_OUTAGE: Final = timedelta(seconds=30)
+"""The time for which a command waits for a database that is busy or restarting. `log --follow` and bulk commands run for long."""
 _PATIENCE: Final = 1.0
 """Seconds for which a failed read of the database is retried."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import RootTransaction
 from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.util import memoized_property
 
 from .dialects import Begin, Dialect
 from .target import SqlalchemyTarget, Target, hears_errors, major_of
@@ -49,8 +49,10 @@ class OwnTarget(SqlalchemyTarget):
         self._driver: Any = self._pooled.dbapi_connection
         self._takes_the_long_way = not isinstance(self._driver, dialect.driver_connection)
 
-    @cached_property
-    def connection(self) -> Connection:  # type: ignore[override]
+    # Not functools.cached_property: until Python 3.12, all instances share its lock, so a thread that waits for the pool
+    # would keep the others from their connections.
+    @memoized_property
+    def connection(self) -> Connection:
         """The Connection, with SQLAlchemy's transaction begun."""
         connection = Connection(self._engine, self._pooled) if self._is_bare else self._engine.connect()
         try:

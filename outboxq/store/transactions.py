@@ -230,7 +230,8 @@ class Transactions:
                     with self.transaction(_IN_FULL.get(begin, begin)) as target:
                         return again if (again := done(target)) is not None else work(target)
         except Exception as error:
-            self._note_why_it_failed(error, time.monotonic() - began, is_awaited=is_awaited)
+            was_retried = is_awaited and not (gives_up is not None and gives_up(error))
+            self._note_why_it_failed(error, time.monotonic() - began, is_awaited=was_retried)
             raise
         raise AssertionError("tenacity reraises the last error")
 

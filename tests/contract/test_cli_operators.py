@@ -385,6 +385,6 @@ def test_the_slowest_tasks_are_listed_first(database):
         in outboxq(database, "task", "list", "--sort", "wait", "--before", first, exit_code=2).stderr
     )
     assert (
-        "a waiting task has no duration"
+        "a waiting task has neither a duration"
         in outboxq(database, "task", "list", "--sort", "wait", "--status", "due", exit_code=1).stderr
     )

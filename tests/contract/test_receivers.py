@@ -255,7 +255,7 @@ UNREADABLES = {
     "too deep": (Message(body=b"[" * 5000 + b"]" * 5000, id="m", type="t"), "neste|recursion"),
     "no id": (Message(body=b"1", type="billing.paid"), "no id"),
     "no type": (Message(body=b"1", id="m"), "no type"),
-    "a long id": (Message(body=b"1", id="m" * 201, type="billing.paid"), "id of the event"),
+    "a long id": (Message(body=b"1", id="m" * 201, type="billing.paid"), "the event's id"),
     "a long key": (Message(body=b"1", id="m", type="billing.paid", headers={"ce_partitionkey": "k" * 201}), "key"),
     "too large": (Message(body=json.dumps("x" * 300_000).encode(), id="m", type="billing.paid"), "262144"),
     "another topic": (Message(body=b"1", id="m", type="order.paid"), "no receiver .* 'order.paid'"),

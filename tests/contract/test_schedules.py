@@ -422,7 +422,7 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"name": ""}, "name of a schedule"),
+        ({"name": ""}, "a schedule name must be"),
         ({"name": "n" * 192}, "1 to 191 characters"),
         ({"task_name": "a\0"}, "task_name"),
         ({"queue": ""}, "queue"),

@@ -361,7 +361,7 @@ def test_the_slowest_tasks_are_found_by_their_run_and_by_their_wait(database):
     assert [one.id for one in store.slowest(status=RUNNING).tasks] == [ids["running"]]
     assert [one.id for one in store.slowest(task="quick").tasks] == [ids["quick"]]
     assert [one.id for one in store.slowest(limit=1, status=TaskStatus.COMPLETED).tasks] == [ids["long"]]
-    with pytest.raises(InvalidArgument, match="a waiting task has no duration"):
+    with pytest.raises(InvalidArgument, match="a waiting task has neither a duration"):
         store.slowest(status=READY)
 
 

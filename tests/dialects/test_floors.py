@@ -180,6 +180,17 @@ def test_a_higher_priority_comes_first(crowded):
     assert worker.claim() == [task.id]
 
 
+@pytest.mark.parametrize("is_limited", [False, True], ids=["plain", "limited"])
+def test_a_claim_that_takes_expired_tasks_leaves_no_task_behind_its_floor(crowded, watch, is_limited):
+    if is_limited:
+        crowded.store.queues.limit("default", concurrency=100, create=True)
+    late(crowded, 6, expires_at=crowded.store.now() - timedelta(seconds=1))
+    tasks = [late(crowded, 5), late(crowded, 4)]
+    worker = Worker(crowded)
+    assert worker.claim(2) == [tasks[0].id]
+    assert worker.claim(2) == [tasks[1].id]
+
+
 @pytest.mark.parametrize("queue", ["a", "defaulu", "é", "zz"])
 def test_a_task_of_another_queue_is_found_at_once(crowded, queue):
     worker = Worker(crowded).with_floor().with_floor(queue="mail")

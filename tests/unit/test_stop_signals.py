@@ -70,7 +70,9 @@ def test_only_the_words_of_a_worker_start_one(words, starts):
 
 
 def test_pythons_own_handlers_come_back_after_the_worker():
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` ignores it
+    # A script's `&` ignores SIGINT, and nohup ignores SIGHUP.
+    inherited = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGQUIT)}
+    inherited[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     assert before == {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     leave_on_signals()
@@ -79,4 +81,5 @@ def test_pythons_own_handlers_come_back_after_the_worker():
     assert {number: signal.getsignal(number) for number in before} == before
     for number in (signal.SIGHUP, signal.SIGQUIT):
         assert signal.getsignal(number) is signal.SIG_DFL
-    signal.signal(signal.SIGINT, inherited)
+    for number, handler in inherited.items():
+        signal.signal(number, handler)

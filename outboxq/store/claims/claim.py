@@ -267,13 +267,14 @@ class _Call:
         found: list[Row] = []
         at_front = floors.begins_at_front(limited)
         while True:
-            given = values | floors.parameters(target, queues, at_front=at_front) | {"limit": limit - len(found)}
+            asked = limit - len(found)
+            given = values | floors.parameters(target, queues, at_front=at_front) | {"limit": asked}
             began = time.monotonic()
             with target.atomic():
                 taken = target.run(take, given)
             found += started(taken)
             seconds = time.monotonic() - began
-            floors.claimed(taken, limited, at_front=at_front, is_full=len(found) == limit, seconds=seconds)
+            floors.claimed(taken, limited, at_front=at_front, is_full=len(taken) == asked, seconds=seconds)
             if not taken and not at_front and floors.begins_at_front(limited, again=True):
                 at_front = True
             elif found or not taken:

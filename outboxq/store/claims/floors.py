@@ -150,7 +150,7 @@ class Floors:
     def _forget(self, limited: str) -> None:
         self._limited.pop(limited, None)
         for pair in [pair for pair in list(self._since) if pair[0] == limited]:
-            del self._since[pair]
+            self._since.pop(pair, None)  # threads may share a cursor
 
     def _move(self, rows: Sequence[Row], limited: str | None, *, is_full: bool) -> None:
         """Move the floors up to the tasks that were taken, or, if no due task was left, up to now. If the clock was set back,

@@ -125,7 +125,7 @@ def test_a_task_is_delayed_by_a_span_or_until_a_time(stage):
         ({**RECEIPT, "args": "[" * 5000}, "Arguments: that is"),
         ({**RECEIPT, "delay": "soon"}, "Due in, such as 2h: write it like"),
         ({**RECEIPT, "at": "2030-01-01 10:00"}, "has no offset"),
-        ({**RECEIPT, "at": "2030-01-01T10:00Z", "delay": "1h"}, "give either the span"),
+        ({**RECEIPT, "at": "2030-01-01T10:00Z", "delay": "1h"}, "ive either the time span"),
         ({**RECEIPT, "queue": "q" * 300}, "queue"),
         ({**RECEIPT, "key": "k" * 3000}, "key"),
     ],

@@ -382,4 +382,4 @@ def test_the_slowest_tasks_come_first_on_request(stage):
     assert "Ran" in page.text
     assert page.follow("longest wait").path == "/tasks?sort=wait"
     assert "Cannot sort by 'size': choose one of duration, wait." in stage.visitor.go("/tasks?sort=size").text
-    assert "A waiting task has no duration" in stage.visitor.go("/tasks?sort=wait&state=due").text
+    assert "A waiting task has neither a duration" in stage.visitor.go("/tasks?sort=wait&state=due").text
