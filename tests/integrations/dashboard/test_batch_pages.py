@@ -104,7 +104,9 @@ def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database:
     first = database.store.explain(then_id).waits_for
     assert f'href="/tasks/{first}"' in reader.page.text
     assert reader.get(f"/api/tasks/{then_id}.json").get_json()["explanation"]["reason"] == "not_enqueued"
-    assert f"There is no task {uuid7_of_nothing}." in reader.words(f"/tasks/{uuid7_of_nothing}", status=404)
+    assert f"There is no task {uuid7_of_nothing}, or its transaction has not been committed yet." in reader.words(
+        f"/tasks/{uuid7_of_nothing}", status=404
+    )
 
 
 def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: Database) -> None:
