@@ -71,7 +71,7 @@ class Warm:
         """`modules`: what it imports; of outboxq, its modules too. `root`: where outboxq is."""
         self.modules, self._root = modules, root
         self.compiles = "outboxq" in modules and root == ROOT
-        """Whether it compiles the statements of workers, which tests/compiled.py names, before it forks the first one."""
+        """True if it compiles the statements of workers, which tests/compiled.py names, before it forks the first one."""
 
     def start(self, plan: dict[str, Any], descriptors: list[int]) -> int:
         """Return the pid of a process that runs the plan. Whoever forked it has ended, so it is a child of this process."""

@@ -122,7 +122,7 @@ def test_what_is_no_beginning_of_an_id_is_refused(database, written):
 def test_a_beginning_that_no_task_has_is_told(database):
     database.add(database.store, id=TASK)
     with pytest.raises(
-        TaskNotFound, match="no task whose id begins with 01a2f4, or its transaction has not been committed yet$"
+        TaskNotFound, match="^no task has an id that begins with 01a2f4, or its transaction has not been committed yet$"
     ):
         database.store.find("01a2f4")
 

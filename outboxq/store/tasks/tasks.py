@@ -155,7 +155,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     first, last = UUID(digits.ljust(_ALL, "0")), UUID(digits.ljust(_ALL, "f"))
     rows = store.run_one(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
     if not rows:
-        raise TaskNotFound(f"there is no task whose id begins with {digits}{_UNCOMMITTED}")
+        raise TaskNotFound(f"no task has an id that begins with {digits}{_UNCOMMITTED}")
     if len(rows) > 1:
         named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
         many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
