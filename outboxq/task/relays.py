@@ -22,6 +22,7 @@ from ..model.transports import Transport
 from ..model.unknown_options import naming_options
 from ..retry import RetryPolicy
 from ..store import Store
+from ..store.transactions import patience
 from .registry import BrokerRelay, TaskRegistry
 from .results import AwaitedResults
 from .task import ContextTask, Task
@@ -201,11 +202,17 @@ def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: O
 def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
     """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
 
-    The relays come first, because an emit writes messages as soon as there are subscriptions.
+    The relays come first, because an emit writes messages as soon as there are subscriptions. The start of a process, which
+    no request waits for, may meet a database that is busy or restarting.
     """
-    store.relays.declare([one.declared for one in tasks.relays.values()], using=using)
     names = [task.name for task in tasks]
-    store.subscriptions.replace([one for task in tasks for one in task.subscriptions], tasks=names, using=using)
+    with patience(_PATIENCE):
+        store.relays.declare([one.declared for one in tasks.relays.values()], using=using)
+        store.subscriptions.replace([one for task in tasks for one in task.subscriptions], tasks=names, using=using)
+
+
+_PATIENCE = 30.0
+"""Seconds for which the two transactions are retried."""
 
 
 def event_of(ctx: TaskContext, source: str) -> CloudEvent:

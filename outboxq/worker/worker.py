@@ -24,7 +24,6 @@ from ..model.records import fields_of
 from ..model.unknown_options import Answering, naming_options
 from ..model.wording import plural
 from ..store import Store
-from ..store.transactions import patience
 from ..task import TaskRegistry
 from ..task.relays import sync
 from .assembly import Parts
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outboxq.worker")
 
-_START_PATIENCE = 30.0
-"""Seconds for which a start waits for a database that is busy or restarting."""
 _GIVE_BACK_TIMEOUT = 0.8
 """Seconds that a worker that has run out of time may take to release its running tasks, because the database may not
 be responding.
@@ -282,8 +279,7 @@ class Worker(Answering):
         self._application.ensure_current()
         self._application.ensure_primary()
         self._application.compile_ends()
-        with patience(_START_PATIENCE):
-            sync(self._application, self._tasks)
+        sync(self._application, self._tasks)
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker can be started only once; create a new one")

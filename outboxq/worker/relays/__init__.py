@@ -20,7 +20,6 @@ from ...errors import ConfigurationError, RelayNotFound
 from ...model.relays import COUNTED, Relay
 from ...model.wording import plural
 from ...store import Store
-from ...store.transactions import patience
 from ...task import TaskRegistry
 from ...task.registry import BrokerRelay
 from ...task.relays import sync
@@ -32,8 +31,6 @@ from .waiting import waiting_for
 
 log = logging.getLogger("outboxq.relay")
 
-_START_PATIENCE = 30.0
-"""Seconds for which a start waits for a database that is busy or restarting."""
 _HEARTBEAT = 3.0
 """Seconds between two extensions of the leases, a third of a lease."""
 
@@ -178,8 +175,7 @@ class RelayRunner:
         self._store.rights.ensure(Role.WORKER)
         self._store.ensure_current()
         self._store.ensure_primary()
-        with patience(_START_PATIENCE):
-            sync(self._store, self._tasks)
+        sync(self._store, self._tasks)
         with handle_stop_signals(stop=self._over.set, abandon=lambda: os._exit(1)):
             self._senders.start()
             names = ", ".join(one.declared.name for one in self._relays)
