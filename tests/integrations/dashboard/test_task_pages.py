@@ -161,18 +161,18 @@ def test_releases_as_unknown_make_one_line(stage):
 
 
 def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):
-    secrets = {"n": 9007199254740993, "password": "hunter2", "deep": [{"api_key": "sk-1"}]}
-    task = stage.store.enqueue(_task(args=json.dumps(secrets), headers='{"traceparent": "00-1", "cookie": "c-1"}')).id
+    secrets = {"n": 9007199254740993, "password": "hunter2", "deep": [{"api_key": "secret-1"}]}
+    task = stage.store.enqueue(_task(args=json.dumps(secrets), headers='{"traceparent": "00-1", "cookie": "cookie-1"}')).id
     for allowed in (False, True):
         stage.look(show_arguments=allowed)
         answer = stage.visitor._client.get(f"/tasks/{task}").text
         assert ("9007199254740993" in answer) is allowed
         assert ("traceparent" in answer) is allowed
-        assert not {one for one in ("hunter2", "sk-1", "c-1") if one in answer}
+        assert not {one for one in ("hunter2", "secret-1", "cookie-1") if one in answer}
         answer = stage.visitor._client.get(f"/api/tasks/{task}.json")
         assert answer.status_code == 200
         api = answer.text
-        assert not {one for one in ("hunter2", "sk-1", "c-1", "9007199254740993") if one in api}
+        assert not {one for one in ("hunter2", "secret-1", "cookie-1", "9007199254740993") if one in api}
 
 
 def test_a_group_of_old_dead_letters_is_found_where_few_are_looked_at_first(stage, monkeypatch):
