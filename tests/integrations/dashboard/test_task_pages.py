@@ -162,7 +162,9 @@ def test_releases_as_unknown_make_one_line(stage):
 
 def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):
     secrets = {"n": 9007199254740993, "password": "hunter2", "deep": [{"api_key": "secret-1"}]}
-    task = stage.store.enqueue(_task(args=json.dumps(secrets), headers='{"traceparent": "00-1", "cookie": "cookie-1"}')).id
+    task = stage.store.enqueue(
+        _task(args=json.dumps(secrets), headers='{"traceparent": "00-1", "cookie": "cookie-1"}')
+    ).id
     for allowed in (False, True):
         stage.look(show_arguments=allowed)
         answer = stage.visitor._client.get(f"/tasks/{task}").text
