@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -20,13 +20,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from ..context import current
 from ..database import table_locks
 from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged, dialect_for, signal_behind
-from ..database.engine import connection_options, reserve
+from ..database.engine import connection_options, detached, reserve
 from ..database.grammar import Builder
 from ..database.own_target import OwnTarget
 from ..database.privileges import Feature
 from ..database.queue_order import FLOORS
 from ..database.revisions import no_file
-from ..database.target import SqlalchemyTarget, Target, target_of
+from ..database.target import DriverTarget, SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
 from . import schema
 from .arguments import queue_names
@@ -240,7 +240,7 @@ class Transactions:
         if not self.dialect.is_transient(error):
             return
         if self.dialect.one_writer:
-            place = self.dialect.place(self.bound_engine.url, lambda: None)
+            place = self.dialect.place(None if self.engine is None else self.engine.url, lambda: None)
             error.add_note(
                 f"another connection, of this or another process, has kept {place} locked for {seconds:.0f} s"
             )
@@ -248,8 +248,11 @@ class Transactions:
             limit = self.outage_timeout.total_seconds()
             error.add_note(f"the transaction was retried for {limit:g} s, the outage_timeout of Outbox(…)")
             if self.dialect.is_locked_out(error):
-                with suppress(Exception):  # the database may have gone away since
-                    error.add_note(table_locks.explained(self.lock_holders()))
+                # A new connection: threads that wait for the same lock may hold all connections of the pool. The database
+                # may have gone away since.
+                with suppress(Exception), closing(detached(self.bound_engine)) as connection:
+                    found = table_locks.holders(self.dialect, DriverTarget(connection, self.dialect).execute)
+                    error.add_note(table_locks.explained(found))
 
     def lock_holders(self) -> list[table_locks.Holder]:
         """Return the sessions that hold or want locks on our tables. Asks on another connection, once."""

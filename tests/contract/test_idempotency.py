@@ -18,6 +18,8 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from outboxq import Outbox
 from outboxq.database.engine import configure_sqlite
@@ -174,14 +176,31 @@ def test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_i
     assert len(database.rows("SELECT id FROM orders")) == 4
 
 
-def test_an_enqueue_that_waits_too_long_for_its_key_says_who_may_hold_it(postgresql: Database) -> None:
-    outbox = Outbox(postgresql.engine, outage_timeout=0)
+class ExhaustedPool(QueuePool):
+    """A pool whose connections other threads hold, except for the first."""
+
+    _was_asked = False
+
+    def connect(self) -> PoolProxiedConnection:
+        if self._was_asked:
+            raise PoolTimeout("exhausted")
+        self._was_asked = True
+        return super().connect()
+
+
+@pytest.mark.parametrize("pool", [QueuePool, ExhaustedPool])
+def test_an_enqueue_that_waits_too_long_for_its_key_says_who_may_hold_it(
+    postgresql: Database, pool: type[QueuePool]
+) -> None:
+    engine = create_engine(postgresql.url, poolclass=pool)
+    outbox = Outbox(engine, outage_timeout=0)
     pay = outbox.task(name="shop.pay")(lambda: None)
     with transaction(postgresql) as first:
         pay.using(first, idempotency_key="receipt:9").enqueue()
         process = first.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         with pytest.raises(OperationalError) as raised:
             pay.using(outbox, idempotency_key="receipt:9").enqueue()
+    engine.dispose()
     assert f"a row is locked, perhaps by one of these: process {process} (" in raised.value.__notes__[-1]
 
 
