@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
+from traceback import walk_stack
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -330,7 +332,7 @@ class TransactionBoundStore(ObservingStore):
             )
         if enqueues is not None and not self._has_warned and _driver_connection(target) is not _driver_connection(ours):
             self._has_warned = True
-            warnings.warn(_OUTSIDE, UserWarning, stacklevel=2)
+            warnings.warn(_OUTSIDE, UserWarning, stacklevel=_calls_inside() + 1)
         return target
 
     @contextmanager
@@ -365,6 +367,12 @@ def _roll_back_above(nested: Any, connection: Connection) -> None:
     while nested.is_active and (top := connection.get_nested_transaction()) not in (nested, None):
         assert top is not None
         top.rollback()
+
+
+def _calls_inside() -> int:
+    """Return the number of calls between the caller's function and the application's code that called outboxq."""
+    frames = enumerate(frame for frame, _ in walk_stack(sys._getframe(1)))  # noqa: SLF001
+    return next((number for number, frame in frames if not frame.f_globals["__name__"].startswith("outboxq.")), 1)
 
 
 _OUTSIDE = (

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -48,6 +49,15 @@ def test_a_sqlite_engine_without_real_savepoints_is_refused_at_once(sqlite, in_s
         with pytest.raises(ConfigurationError, match="works only inside a with block"):
             _ = harness.store
     engine.dispose()
+
+
+def test_a_locked_file_is_reported_as_such_in_a_harness(sqlite):
+    impatient = create_engine(sqlite.url, connect_args={"timeout": 0})
+    with sqlite.host_engine().begin() as connection, Harness(Outbox(), using=connection) as harness:
+        with impatient.connect() as other, pytest.raises(OperationalError, match="database is locked") as raised:
+            harness.app.store.run(lambda _: other.exec_driver_sql("BEGIN IMMEDIATE"))
+        assert "has kept the database locked" in raised.value.__notes__[-1]
+    impatient.dispose()
 
 
 def test_a_drivers_connection(raw):
@@ -95,8 +105,11 @@ class TestOutsideTheTransaction:
 
     def test_a_session_on_another_connection_gets_one_warning(self, postgresql, harness):
         with Session(postgresql.host_engine()) as other:
-            with pytest.warns(UserWarning, match="through another connection than the harness's.* let the test commit"):
+            with pytest.warns(
+                UserWarning, match="through another connection than the harness's.* let the test commit"
+            ) as found:
                 self.work(harness).using(other).enqueue()
+            assert [one.filename for one in found] == [__file__]
             self.work(harness).using(other).enqueue()
             harness.app.emit("order.placed", using=other)
 
