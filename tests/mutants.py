@@ -2362,7 +2362,7 @@ MUTANTS = (
     Mutant(
         "a worker that expects a delayed task ends its own pauses",
         "outboxq/worker/distributor/postgresql.py",
-        (("self._look_at = min(self._look_at, self._turn_at(moment))", "self._look_when_due(moment)"),),
+        (("self._bring_forward(self._turn_at(moment))", "self._look_when_due(moment)"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -79,8 +80,9 @@ class PostgresDistributor(DistributorSettings):
         """The queues of the calls that have named this worker since it last passed a call on."""
         self._look_at = math.inf
         """The time at which a sleeping worker searches without a notification (`time.monotonic()`): as a deputy, or for
-        a delayed task. The listener's thread brings it forward.
+        a delayed task. The listener's thread brings it forward, too.
         """
+        self._bringing_forward = threading.Lock()
         self._server_clock = time.time() - time.monotonic()
         """The server's clock minus `time.monotonic()`. Until the first search, this machine's clock stands in for the
         server's.
@@ -183,7 +185,7 @@ class PostgresDistributor(DistributorSettings):
             self._server_clock = seen.now - now
             moment = None if seen.seconds is None else seen.now + seen.seconds
             if moment is not None:  # not `_look_by`, whose nudge would end the pause below
-                self._look_at = min(self._look_at, self._turn_at(moment))
+                self._bring_forward(self._turn_at(moment))
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
             if seen.due:
@@ -329,9 +331,16 @@ class PostgresDistributor(DistributorSettings):
         return due - self._server_clock + later
 
     def _look_by(self, moment: float) -> None:
-        if moment < self._look_at:
-            self._look_at = moment
+        if self._bring_forward(moment):
             self._wakeup.nudge()
+
+    def _bring_forward(self, moment: float) -> bool:
+        """Search at this time at the latest. Returns False if a search is due earlier anyway."""
+        with self._bringing_forward:
+            if moment >= self._look_at:
+                return False
+            self._look_at = moment
+            return True
 
 
 _MOST = 256
