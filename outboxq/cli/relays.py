@@ -1,16 +1,20 @@
-"""`outboxq relay`: list, run and change relays to brokers."""
+"""`outboxq relay`: list, run and change relays to brokers. Also the tables of relays and receivers that `outboxq status`
+and `outboxq workers show` print.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import ConfigurationError
 from ..model.relays import COUNTED, Relay, state_of, task_of
 from ..model.wording import brief, plural, short
+from ..model.workers import SourceState
 from ..operating.verb import Noun
 from ..operating.verbs import REMOVE_RELAY
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
@@ -43,7 +47,6 @@ from .database import (
 )
 from .groups import Group
 from .parameters import Once, span_option
-from .relay_rows import RELAY_HEAD, RELAY_SPARE, relay_rows
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -58,6 +61,24 @@ Exit codes:
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a privilege
 """
+
+RELAY_HEAD: Final = (
+    "relay",
+    "state",
+    "waiting",
+    "oldest",
+    "refused",
+    "redriven",
+    "shards",
+    "sent by",
+    "topics",
+    "last error",
+)
+RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest", "redriven")
+"""The columns that a narrow terminal leaves out first."""
+
+RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")
+RECEIVER_SPARE: Final = ("tasks", "last error")
 
 
 @click.group(cls=Group)
@@ -206,3 +227,41 @@ def run(
 
 
 add_verbs(relay, Noun.RELAY)
+
+
+def relay_rows(store: Store) -> list[tuple[object, ...]]:
+    """Return a row for each relay. A + after a count means that there are more."""
+    now = store.now()
+    rows: list[tuple[object, ...]] = []
+    for one in store.relays.list():
+        owners = dict.fromkeys(shard.worker or str(shard.worker_id) for shard in one.shards if shard.worker_id)
+        rows.append(
+            (
+                one.name,
+                state_of(one).value,
+                f"{one.messages}{'+' * (one.messages >= COUNTED)}",
+                None if one.oldest_at is None else brief(now - one.oldest_at),
+                one.dead_letters,
+                one.redriven,
+                len(one.shards),
+                ", ".join(owners) or None,
+                ", ".join(one.topics),
+                one.last_error if one.failing_since else None,
+            )
+        )
+    return rows
+
+
+def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:
+    """Return a row for each source, with the time since it began to fail."""
+    return [
+        (
+            one.source,
+            one.state,
+            None if one.failing_since is None else brief(max(now - one.failing_since, timedelta(0))),
+            f"{one.failing} of {one.workers}" if one.failing else one.workers,
+            ", ".join(one.tasks),
+            one.last_error,
+        )
+        for one in sources
+    ]

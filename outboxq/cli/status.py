@@ -25,7 +25,7 @@ from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import QUEUE, SPAN, Once, Read, span_option
 from .queues import number, per_key, with_plus
-from .relay_rows import (
+from .relays import (
     RECEIVER_HEAD,
     RECEIVER_SPARE,
     RELAY_HEAD,

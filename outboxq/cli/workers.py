@@ -31,7 +31,7 @@ from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import QUEUE, Once, span_option
-from .relay_rows import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
+from .relays import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Store
