@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from uuid import UUID
+
+from sqlalchemy.util import memoized_property
 
 from ..context import TaskContext
 from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
@@ -425,7 +426,9 @@ class RunningBatch:
     def takes_tasks(self) -> bool:
         return self.record.completed_at is None
 
-    @cached_property
+    # Not functools.cached_property: until Python 3.12, all instances share its lock, so one slow read would delay the
+    # other handlers.
+    @memoized_property
     def record(self) -> Batch:
         """The batch's row. Raises BatchNotFound if it was pruned."""
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)

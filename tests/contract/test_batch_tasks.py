@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +26,7 @@ from outboxq import (
     TaskStatus,
 )
 from outboxq.model.uuid7 import uuid7
-from outboxq.task.batches import OpenBatch
+from outboxq.task.batches import OpenBatch, RunningBatch
 from tests.conftest import Database
 from tests.contract.test_batches import forget
 from tests.waiting import until
@@ -373,3 +376,29 @@ def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, ru
     assert errors == [
         f"batch {batch.id} does not accept more tasks: it has completed, is being cancelled, or is not in this database"
     ]
+
+
+def test_a_handler_that_waits_for_its_batch_does_not_keep_others_from_theirs() -> None:
+    slow, fast = uuid7(), uuid7()
+    asked, go_on = threading.Event(), threading.Event()
+
+    def get(batch_id: UUID, using: object) -> UUID:
+        if batch_id == slow:
+            asked.set()
+            assert go_on.wait(10)
+        return batch_id
+
+    outbox = SimpleNamespace(store=SimpleNamespace(batches=SimpleNamespace(get=get)))
+
+    def read(batch_id: UUID) -> object:
+        context: Any = SimpleNamespace(pipeline_execution_id=batch_id, inside=None)
+        return RunningBatch(outbox, context).record
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(read, slow)
+        assert asked.wait(10)
+        try:
+            assert threads.submit(read, fast).result(timeout=5) == fast
+        finally:
+            go_on.set()
+        assert first.result(timeout=10) == slow
