@@ -77,7 +77,7 @@ def test_the_options_that_it_names_are_those_of_the_worker():
 def test_its_limits_are_those_of_the_code():
     from outboxq.worker import executor, log_lines
 
-    assert f"{log_lines._LONGEST} characters at most" in TEXT
+    assert f"at most {log_lines._LONGEST} characters" in TEXT
     assert f"up to {executor._ERROR_BYTES:,} bytes" in TEXT
     assert f"up to {executor._TRACEBACK_BYTES // 1024} kB" in TEXT
 

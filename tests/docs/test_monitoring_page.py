@@ -142,7 +142,7 @@ def test_its_programs_run(tmp_path):
 
 
 def test_its_addresses_are_the_defaults():
-    assert f"opened on {WorkerSettings().metrics_host}." in PAGE.read_text()
+    assert f"opens the port on {WorkerSettings().metrics_host}." in PAGE.read_text()
     assert "--processes 4`, each process has its own port: 9464, 9465, 9466 and 9467." in PAGE.read_text()
 
 
