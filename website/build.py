@@ -16,12 +16,12 @@ from .stage import ROOT, navigation, pages, place, stage, tabbed
 
 HERE = Path(__file__).parent
 EMPTY_HEADING = re.compile(r"<th(?: [^>]*)?></th>")
-"""A heading without a text, of a column with remarks. A screen reader would announce it."""
+"""An empty heading above a column of remarks. A screen reader would announce it."""
 SUMMARY = "outboxq is a transactional outbox and task queue. Tasks are stored in your own database."
 
 
 def build(target: Path) -> None:
-    """Write the site to the folder `target`. Raises SystemExit with the reasons if the site is not faultless."""
+    """Write the site to the folder `target`. Raises SystemExit with a list of the faults if the site has any."""
     titles = pages()
     order = list(sections(titles))
     with TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def build(target: Path) -> None:
 
 
 def _run_zensical(source: Path) -> None:
-    """Run Zensical strictly: it fails on a warning."""
+    """Run Zensical in strict mode, in which it fails on a warning."""
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(source / "zensical.toml")]
     done = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:

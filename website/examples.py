@@ -1,4 +1,4 @@
-"""Put the files of an example on its page, so that a reader of the site needs no repository."""
+"""Put an example's files on its page, so that readers of the site do not need the repository."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 LANGUAGES = {".py": "python", ".ini": "ini", ".txt": "text"}
-"""The kinds of files that belong to an example. Databases and logs of a run do not."""
+"""The types of files that belong to an example. Databases and log files from a run do not belong to it."""
 HERE = "In this directory"
-"""The words of a README that mean the directory of the repository."""
+"""The words with which a README refers to its own directory in the repository."""
 
 
 def files(example: Path) -> Iterator[Path]:
@@ -23,7 +23,7 @@ def files(example: Path) -> Iterator[Path]:
 def with_files(text: str, example: Path, archive: str) -> str:
     """Return the README as a page that ends with the files, where `archive` is the link to all of them.
 
-    Raises LookupError for a README that does not say where its commands are run.
+    Raises LookupError if the README does not say where to run its commands.
     """
     if HERE not in text:
         raise LookupError(f"The README of {example.name} does not contain {HERE!r}.")
@@ -39,7 +39,7 @@ def with_files(text: str, example: Path, archive: str) -> str:
 
 
 def pack(example: Path, archive: Path) -> None:
-    """Write the files of an example to a ZIP file, which is the same for the same files."""
+    """Write an example's files to a ZIP file. The same files always result in the same ZIP file."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with ZipFile(archive, "w") as packed:
         for path in files(example):

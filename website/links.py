@@ -1,4 +1,4 @@
-"""Check the links of a built site: each leads to a file and an anchor, and nothing is loaded from another host."""
+"""Check that each link on a built site has a target, and that nothing is loaded from another host."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("object", "data")}
-"""What a browser fetches to show a page. Other links wait for a reader's click."""
+"""The elements and attributes whose links a browser loads to show a page. It follows others only after a click."""
 NOT_FETCHED = {"canonical", "next", "prev"}
 
 
 class Page(HTMLParser):
-    """The anchors and the links of a page of HTML."""
+    """The anchors and links in an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.anchors: set[str] = set()
         self.links: list[tuple[str, bool]] = []
-        """Each link, and whether the browser fetches it in order to show the page."""
+        """Each link, and whether a browser loads it to show the page."""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -32,7 +32,7 @@ class Page(HTMLParser):
 
 
 def broken(site: Path) -> Iterator[str]:
-    """Yield a sentence for each link that leads nowhere, and for each file that comes from another host."""
+    """Yield a sentence for each broken link, and for each file that is loaded from another host."""
     pages = {path: Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         name = path.relative_to(site)

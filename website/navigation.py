@@ -1,4 +1,4 @@
-"""The order of the pages: a folder stands for all of its pages."""
+"""The order of the pages. A folder represents all of its pages."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ NAVIGATION: tuple[Section, ...] = (
     ("Explanation", ("docs/explanation",)),
     ("Project", ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/decisions/README.md", "docs/decisions")),
 )
-"""The sections of the site, each with pages and folders of the repository."""
+"""The sections of the site, each with pages and folders in the repository."""
 
 
 def sections(titles: Mapping[Path, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each section with its pages; a page that two entries name stands at the first of them.
+    """Yield each section with its pages. A page that two entries name is listed only for the first of them.
 
-    Raises LookupError for a page that no entry covers, since nobody would find it.
+    Raises LookupError if no entry covers a page, because readers would not find that page.
     """
     left = dict.fromkeys(sorted(titles))
     for title, entries in NAVIGATION:

@@ -16,7 +16,7 @@ REFERENCES = {
     "worker_id": "workers",
     "schedule": "task_schedules",
 }
-"""The columns that hold the key of another table. There are no foreign keys to derive them from."""
+"""The columns that contain the key of another table. There are no foreign keys from which to derive them."""
 CENTRE = ("workers", "task_executions", "task_batches", "task_schedules")
 """The tables that other tables refer to, from top to bottom."""
 

@@ -1,4 +1,4 @@
-"""Copy the pages of the repository into one tree, where each link leads to another page of that tree."""
+"""Copy the repository's pages into one tree, in which each link leads to another page in the tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import examples
 ROOT = Path(__file__).parents[1]
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 TABS = re.compile(r"(?:^\*\*(?:Django|Flask|FastAPI|SQLAlchemy)\*\*\n\n```.*?^```\n\n?){2,}", re.DOTALL | re.MULTILINE)
-"""Blocks of code that follow each other, each below the name of a framework."""
+"""Consecutive code blocks, each below the name of a framework."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]*)(#[^)\s]*)?\)")
 PLACES = {
     "README.md": "index.md",
@@ -25,24 +25,24 @@ PLACES = {
     "SECURITY.md": "security.md",
     "LICENSE": "files/LICENSE.txt",
 }
-"""Files that do not keep their names. The first page stands for the README."""
+"""Files that have a different path on the site. The README becomes the first page."""
 
 
 def pages() -> dict[PurePosixPath, str]:
-    """Return the pages of the site, by their paths in the repository, with their titles."""
+    """Return the titles of the site's pages, by their paths in the repository."""
     paths = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")]
     paths += [ROOT / name for name in PLACES if name != "README.md" and name.endswith(".md") and "/" not in name]
     return {PurePosixPath(path.relative_to(ROOT).as_posix()): title(path.read_text()) for path in sorted(paths)}
 
 
 def title(text: str) -> str:
-    """Return the text of a page's first heading, without its marks."""
+    """Return the text of a page's first heading, without Markdown."""
     (found,) = re.findall(r"\A# (.+)$", text, re.MULTILINE)
     return found.replace("`", "")
 
 
 def place(path: PurePosixPath) -> PurePosixPath:
-    """Return the path of a file of the repository in the tree of the site."""
+    """Return the path in the site's tree for a file in the repository."""
     if str(path) in PLACES:
         return PurePosixPath(PLACES[str(path)])
     if path.parts[0] == "docs":
@@ -71,14 +71,14 @@ def stage(target: Path) -> None:
 
 
 def relinked(text: str, page: PurePosixPath, name: Callable[[PurePosixPath], object]) -> str:
-    """Return a page's text with links to the places of the site; call `name` with each file that a link leads to."""
+    """Return a page's text with links that are valid on the site; call `name` with each linked file."""
     parts = FENCED.split(text)
     parts[::2] = [LINK.sub(lambda found: _moved(found, page, name), part) for part in parts[::2]]
     return "".join(parts)
 
 
 def tabbed(text: str) -> str:
-    """Return the text with a tab for each framework. The pages themselves have plain labels, which any reader shows."""
+    """Return the text with a tab for each framework. The pages themselves have plain labels, which any viewer shows."""
     return TABS.sub(lambda found: _tabs(found[0]), text)
 
 

@@ -14,7 +14,7 @@ from .pictures import FOLDER
 PICTURE = FOLDER / "demo.svg"
 COMMAND = "outboxq demo"
 FRAMES = 12
-"""The number of status lines to show, at most: the first, the last, and others evenly between them."""
+"""The maximum number of status lines to show: the first, the last, and evenly spaced lines between them."""
 FRAME_SECONDS, CHECK_SECONDS = 0.5, 0.35
 ROW, LEFT, WIDTH = 24, 16, 1010
 STYLE = """
@@ -36,12 +36,12 @@ def record() -> list[str]:
 
 
 def draw(lines: Sequence[str]) -> str:
-    """Return the animation: status lines replace each other, and the results of the checks stay."""
+    """Return the animation, in which status lines replace each other, and the results of the checks remain."""
     statuses = list(dict.fromkeys(line for line in lines if line.startswith("orders ")))
     last = len(statuses) - 1
     chosen = [statuses[round(n * last / (FRAMES - 1))] for n in range(FRAMES)] if last >= FRAMES else statuses
     results = [line for line in lines if line.startswith("ok ")]
-    results.append(re.sub(r"; [\d.]+ s\.$", ".", lines[-1]))  # the time says more about the machine than about the demo
+    results.append(re.sub(r"; [\d.]+ s\.$", ".", lines[-1]))  # the time depends on the machine
     parts = [_text(1, f"$ {COMMAND}", "", 0)]
     for number, status in enumerate(chosen):
         kind = "staying" if status == chosen[-1] else "passing"

@@ -1,4 +1,4 @@
-"""The shop's endpoints. They are plain `def`: outboxq is synchronous, and FastAPI runs such endpoints in threads."""
+"""The shop's endpoints. They are plain `def` functions: outboxq is synchronous, and FastAPI runs them in threads."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def reading_session() -> Iterator[Session]:
         yield session
 
 
-# scope="function" commits before the response is sent. The default commits after it: the customer would already have got
-# "201 Created" for an order whose commit may still fail.
+# scope="function" commits before the response is sent. With the default scope, the commit would come later, so the
+# customer would get "201 Created" for an order whose commit may still fail.
 Writing = Annotated[Session, Depends(writing_session, scope="function")]
 Reading = Annotated[Session, Depends(reading_session, scope="function")]
 
@@ -56,14 +56,14 @@ def place_order(
 ) -> PlacedOrder:
     order_id = uuid4()
     task = book.using(session, idempotency_key=idempotency_key).enqueue(order_id)
-    if not task.created:  # the same request once more
+    if not task.created:  # the request was repeated
         response.status_code = 200
         return described(session, session.scalars(select(Order).where(Order.task_id == task.id)).one())
 
     stock = update(Stock).where(Stock.item == wanted.item, Stock.left >= wanted.quantity)
     price = session.scalar(stock.values(left=Stock.left - wanted.quantity).returning(Stock.cents))
     if price is None:
-        raise HTTPException(409, f"there is not enough {wanted.item}")  # rolls everything back, the task too
+        raise HTTPException(409, f"there is not enough {wanted.item}")  # rolls everything back, including the task
     order = Order(
         id=order_id,
         reference=wanted.reference,

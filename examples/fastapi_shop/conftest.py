@@ -1,4 +1,4 @@
-"""Each test runs in a transaction that is rolled back. Commits of requests and tasks end savepoints in it."""
+"""Each test runs in a transaction that is rolled back. When requests and tasks commit, they only end a savepoint."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def connection(database: Engine) -> Iterator[Connection]:
 
 @pytest.fixture
 def outboxq_using(connection: Connection) -> Connection:
-    """Return the connection that outboxq's fixture `harness` works on."""
+    """Return the connection that outboxq's `harness` fixture uses."""
     return connection

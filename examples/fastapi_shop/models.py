@@ -13,7 +13,7 @@ engine = configure_sqlite(create_engine(os.environ.get("SHOP_DATABASE_URL", "sql
 
 WritingSession = sessionmaker(engine)
 ReadingSession = sessionmaker(engine.execution_options(sqlite_begin="DEFERRED"))
-"""For transactions that only read: on SQLite they do not wait for writers. On PostgreSQL it makes no difference."""
+"""For transactions that only read. On SQLite, they do not wait for writers. On PostgreSQL, there is no difference."""
 
 
 class Base(DeclarativeBase):
@@ -33,7 +33,7 @@ class Order(Base):
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     reference: Mapped[str]
-    """The customer's name for the order."""
+    """The name that the customer gave to the order."""
     item: Mapped[str]
     quantity: Mapped[int]
     cents: Mapped[int]
@@ -45,5 +45,5 @@ class LedgerEntry(Base):
     __tablename__ = "ledger"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    order_id: Mapped[UUID] = mapped_column(index=True)  # not unique: that each order is booked once is outboxq's affair
+    order_id: Mapped[UUID] = mapped_column(index=True)  # not unique: outboxq ensures that each order is booked once
     cents: Mapped[int]

@@ -14,7 +14,7 @@ outbox = Outbox(engine)
 log = logging.getLogger("shop")
 
 LEASE = float(os.environ.get("SHOP_LEASE", "60"))
-"""Seconds until another worker runs the task of a dead worker."""
+"""The time in seconds after which another worker runs a dead worker's task."""
 
 
 @outbox.task(name="shop.book", queue="ledger", transactional=True, lease=LEASE)

@@ -1,4 +1,4 @@
-"""Tests of the shop. outboxq's fixture `harness` checks what was enqueued in a test; its `drain()` runs it as a worker would."""
+"""Tests of the shop. outboxq's `harness` fixture checks what a test has enqueued, and `drain()` runs it as a worker would."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Each test has its own application, on a new SQLite file.
 
-No application context stays pushed while a test runs: a request of its client would use that context's session, and leave its
-transaction open. A test pushes one for what it looks at.
+No application context remains pushed during a test: requests from the test client would use its session, and leave the
+transaction open. A test pushes a context only where it reads the database.
 """
 
 from __future__ import annotations

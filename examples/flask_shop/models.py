@@ -26,7 +26,7 @@ class Order(db.Model):
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     reference: Mapped[str]
-    """The customer's name for the order."""
+    """The name that the customer gave to the order."""
     item: Mapped[str]
     quantity: Mapped[int]
     cents: Mapped[int]
@@ -38,5 +38,5 @@ class LedgerEntry(db.Model):
     __tablename__ = "ledger"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    order_id: Mapped[UUID] = mapped_column(index=True)  # not unique: that each order is booked once is outboxq's affair
+    order_id: Mapped[UUID] = mapped_column(index=True)  # not unique: outboxq ensures that each order is booked once
     cents: Mapped[int]

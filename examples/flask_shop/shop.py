@@ -43,13 +43,13 @@ def place_order() -> tuple[dict[str, Any], int]:
     wanted = parsed(request.get_json(silent=True))
     order_id = uuid4()
     task = book.using(idempotency_key=request.headers.get("Idempotency-Key")).enqueue(order_id)
-    if not task.created:  # the same request once more
+    if not task.created:  # the request was repeated
         return described(db.session.scalars(select(Order).where(Order.task_id == task.id)).one()), 200
 
     stock = update(Stock).where(Stock.item == wanted["item"], Stock.left >= wanted["quantity"])
     price = db.session.scalar(stock.values(left=Stock.left - wanted["quantity"]).returning(Stock.cents))
     if price is None:
-        abort(409, f"there is not enough {wanted['item']}")  # nothing was committed: the task is gone too
+        abort(409, f"there is not enough {wanted['item']}")  # nothing is committed, not even the task
     order = Order(id=order_id, task_id=task.id, cents=price * wanted["quantity"], **wanted)
     db.session.add(order)
     answer = described(order)
@@ -66,7 +66,7 @@ def refused(error: HTTPException) -> tuple[dict[str, Any], int | None]:
 def show_order(order_id: UUID) -> dict[str, Any]:
     db.session.connection(
         execution_options={"sqlite_begin": "DEFERRED"}
-    )  # it only reads: on SQLite it waits for no writer
+    )  # it only reads, so on SQLite it need not wait for writers
     return described(db.get_or_404(Order, order_id))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the shop. outboxq's fixture `harness` checks what was enqueued in a test; its `drain()` runs it as a worker would."""
+"""Tests of the shop. outboxq's `harness` fixture checks what a test has enqueued, and `drain()` runs it as a worker would."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def test_a_booking_that_fails_is_booked_once_when_it_is_tried_again(
 
 
 def entries(app: Flask, order_id: str) -> int:
-    with app.app_context():  # and a session that ends here: one left open keeps SQLite locked
+    with app.app_context():  # the session ends here, because an open session keeps SQLite locked
         return db.session.scalar(select(func.count()).where(LedgerEntry.order_id == UUID(order_id))) or 0

@@ -70,7 +70,7 @@ def test_its_parameters_are_those_of_a_policy():
 
 def test_it_has_the_number_of_recoveries_that_the_code_has():
     assert MAX_RECOVERIES == 3
-    assert "… for the fourth time in a row | Failed" in PAGE.read_text()
+    assert "… for the fourth time in a row | the task is Failed" in PAGE.read_text()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TIME_ZONE = "UTC"
 
 LEASE = float(os.environ.get("SHOP_LEASE", "60"))
-"""Seconds until another worker runs the task of a dead worker."""
+"""The time in seconds after which another worker runs a dead worker's task."""
 
 
 def database(url: str) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def database(url: str) -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": parts.path.removeprefix("/"),
-            # In WAL mode, a transaction that reads first and writes later fails if a worker has written in between, with any
-            # timeout. A transaction that begins as a writer waits instead.
+            # In WAL mode, a transaction that reads first and writes later fails if a worker has written in between,
+            # whatever the timeout. A transaction that begins as a writer waits instead.
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
                 "timeout": 30,

@@ -1,4 +1,4 @@
-"""Tests of the shop. `self.harness` checks what was enqueued in a test, and its `drain()` runs it as a worker would."""
+"""Tests of the shop. `self.harness` checks what a test has enqueued, and `drain()` runs it as a worker would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEA = {"reference": "PO-1", "item": "tea", "quantity": 2}
 
 
 class ShopTests(OutboxTests, TestCase):
-    """Each test runs in a transaction that is rolled back, with its tasks."""
+    """Each test runs in a transaction that is rolled back together with its tasks."""
 
     def test_an_order_is_accepted_together_with_its_booking(self) -> None:
         response = self.order(TEA)

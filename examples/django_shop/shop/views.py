@@ -14,7 +14,7 @@ from .models import LedgerEntry, Order, Stock
 from .tasks import book
 
 
-@csrf_exempt  # an API: its callers have no cookies of ours
+@csrf_exempt  # an API, whose clients do not send our cookies
 @require_POST
 def place_order(request: HttpRequest) -> JsonResponse:
     wanted = parsed(request.body)
@@ -24,7 +24,7 @@ def place_order(request: HttpRequest) -> JsonResponse:
         with transaction.atomic():
             order, is_new = place(**wanted, key=request.headers.get("Idempotency-Key"))
             answer = JsonResponse(described(order), status=201 if is_new else 200)
-    except SoldOut as error:  # outside the block: everything is rolled back, the task too
+    except SoldOut as error:  # outside the block, so everything is rolled back, including the task
         return JsonResponse({"error": str(error)}, status=409)
     return answer
 
@@ -41,7 +41,7 @@ def place(*, reference: str, item: str, quantity: int, key: str | None) -> tuple
     """Return the order of this request, and whether it is new. Call it inside `atomic()`."""
     order_id = uuid.uuid4()
     task = book.using(idempotency_key=key).enqueue(order_id)
-    if not task.created:  # the same request once more
+    if not task.created:  # the request was repeated
         return Order.objects.get(task_id=task.id), False
 
     stock = Stock.objects.filter(item=item, left__gte=quantity)
