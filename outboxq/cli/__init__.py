@@ -40,4 +40,4 @@ COMMANDS: Final[Mapping[str, Place]] = {
 @click.group(cls=Program, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="outboxq")
 def main() -> None:
-    """Run and inspect tasks of a transactional outbox in your own database."""
+    """Run and inspect the tasks of a transactional outbox in your own database."""

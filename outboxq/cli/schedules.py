@@ -75,7 +75,7 @@ def _read_ahead(text: str) -> timedelta:
     """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
-        raise InvalidArgument("that is longer than 1d, and would store more ticks than anyone needs")
+        raise InvalidArgument("the span is longer than 1d, the maximum")
     return found
 
 
@@ -303,7 +303,7 @@ def plant(store: Store, ahead: timedelta) -> None:
     Running workers do this automatically. Use the command if you start workers only from time to time, with --burst.
     """
     planted = store.schedules.plant(horizon=ahead)
-    tell(f"{planted} ticks were planted", {"planted": planted})
+    tell(f"{planted} {plural(planted, 'tick was', 'ticks were')} planted", {"planted": planted})
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
