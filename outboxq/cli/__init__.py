@@ -15,7 +15,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "worker": Place(".serving.worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
     "workers": Place(".workers:workers", "List the live workers, show one, or give it an order."),
     "status": Place(".status:status", "Show counts, rates and durations for each queue."),
-    "log": Place(".log:log", "Print the events of all tasks, or of one, in order."),
+    "log": Place(".log:log", "Print the events of all tasks, or of one task, in order."),
     "task": Place(".tasks:task", "Inspect tasks, or change one."),
     "failed": Place(".tasks:failed", "List, redrive or discard dead letters."),
     "enqueue": Place(".enqueue:enqueue", "Enqueue a task, and print its id."),

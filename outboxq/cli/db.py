@@ -167,7 +167,7 @@ _PAUSE: Final = 0.5
 
 server_option = span_option(
     "--wait-for-server",
-    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). 0s: do not wait.",
+    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). With 0s, the command does not wait.",
     default=f"{WAIT.total_seconds():g}s",
 )
 

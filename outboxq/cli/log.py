@@ -67,7 +67,7 @@ def log(
     show_cursor: bool,
     traceback: bool,
 ) -> None:
-    """Print the events of all tasks, or of one, in order.
+    """Print the events of all tasks, or of one task, in order.
 
     Each event is printed only once, however late its transaction commits. With --json and --follow, each line is a JSON
     document. A program that stores the position printed by --show-cursor, and passes it as --cursor next time, receives

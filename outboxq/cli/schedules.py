@@ -172,7 +172,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @span_option("--grace", help="How long after a tick its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
 @click.option("--starts-at", cls=Once, type=MOMENT, help="Time of the earliest tick. Default: now.")
-@click.option("--ends-at", cls=Once, type=MOMENT, help="Time from which there are no more ticks.")
+@click.option("--ends-at", cls=Once, type=MOMENT, help="End of the schedule. There are no ticks at or after this time.")
 @with_fields(REASON)
 @database_options
 def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options: Any) -> None:
@@ -294,7 +294,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
     type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
-    help="How far ahead to plant.",
+    help="How far ahead to plant ticks.",
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:

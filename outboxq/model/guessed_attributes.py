@@ -21,7 +21,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "set with_options": "task.using(session, priority=5).enqueue(…)",
         "enqueue_at": "task.using(session, run_after=…).enqueue(…)",
         "batch_defer chunks delay_many map spawn_many starmap": _MANY,
-        "apply call_local fn perform run": "task(…), which runs the function here and now",
+        "apply call_local fn perform run": "task(…), which runs the function immediately, in this process",
         "s si signature subtask message message_with_options": _CALL,
         "retry": "raise Retry(30) in the function, or declare retry=RetryPolicy(…)",
         "request": _CONTEXT,

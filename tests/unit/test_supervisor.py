@@ -449,7 +449,7 @@ def test_a_second_signal_is_an_order_to_end_at_once(supervise, monkeypatch, capl
     assert supervise(listener(), meanwhile) == 1
     assert files("abandoning") == begun()
     assert files("signalled") == []
-    assert "passing on SIGINT: at once" in caplog.text
+    assert "passing on SIGINT, for an immediate stop" in caplog.text
 
 
 def test_sigquit_is_an_order_to_end_at_once(supervise):

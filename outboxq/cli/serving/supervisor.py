@@ -151,7 +151,7 @@ class Supervisor:
         self._signals.append(number)
         self._at_once |= at_once
         if not is_echo:
-            log.info("passing on %s%s", _name(number), ": at once" if at_once else "")
+            log.info("passing on %s%s", _name(number), ", for an immediate stop" if at_once else "")
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _print_stacks(self) -> None:

@@ -51,7 +51,7 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to serve on.")
-@number_option("--port", help="Port to serve on. 0: a free port, which is printed.", least=0, most=65535, default=8080)
+@number_option("--port", help="Port to serve on. Use 0 for a free port, which is printed.", least=0, most=65535, default=8080)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
 @click.option(

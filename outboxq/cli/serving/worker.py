@@ -156,7 +156,7 @@ _worker_options = stacked(
     ),
     number_option(
         "--metrics-port",
-        help="Port for Prometheus. 0: a free port, which is logged. Each additional process uses the next port. Needs "
+        help="Port for Prometheus. Use 0 for a free port, which is logged. Each additional process uses the next port. Needs "
         "the extra prometheus.",
         least=0,
         most=LAST_PORT,
@@ -184,7 +184,7 @@ _worker_options = stacked(
         default=LogFormat.TEXT,
         show_default="text",
         type=click.Choice(LogFormat, case_sensitive=False),
-        help="Format of the log. JSON: one object per line.",
+        help="Format of the log. With json, each line is one object.",
     ),
     click.option(
         "--log-tracebacks/--no-log-tracebacks",

@@ -139,7 +139,7 @@ def _begins() -> Iterator[CheckMessage]:
         mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
         if mode.upper() == "DEFERRED":
             yield Caution(
-                f"On the SQLite database {alias!r}, a transaction that reads first and enqueues a task later fails immediately "
+                f"On the SQLite database {alias!r}, a transaction that first reads and then enqueues a task fails immediately "
                 '("database is locked") if a worker has written in between.',
                 hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
                 id="outboxq.W001",
