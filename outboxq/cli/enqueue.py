@@ -149,7 +149,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     if not isinstance(found, Task):
         fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
     if found.outbox is not outbox:
-        fail(f"{place} belongs to another outbox than APP; leave APP out", EXIT_USAGE)
+        fail(f"{place} does not belong to the outbox of APP; leave APP out", EXIT_USAGE)
     return found
 
 

@@ -139,13 +139,13 @@ OF_SCHEDULE = (
     _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone for the rule."),
     ARGUMENTS,
     QUEUE,
-    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Which missed ticks still run: none, latest or all."),
+    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Missed ticks that still run: none, latest or all."),
     _kept(
         "grace",
         "Grace",
         read_grace,
         "SPAN",
-        "How long after a tick its task may still start, e.g. 10m. `none` removes the limit.",
+        "Time span after a tick during which its task may still start, e.g. 10m. `none` removes the limit.",
         empty=NONE,
     ),
 )

@@ -261,8 +261,8 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Outcome:
     """Choose how partition keys share a queue.
 
-    turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
-    key.
+    With `turns` (the default), the keys take turns. With `oldest`, the task that has been due the longest starts first,
+    regardless of its key.
     """
     seen = Seen()
     settings = store.queues.order(queue, fair=fair, create=create, on_change=seen, using=using)
@@ -281,7 +281,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     hint="Its limits, its order and its pause are deleted. This cannot be undone.",
 )
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
-    """Delete the settings of a queue that has no tasks, and print them.
+    """Delete and print the settings of a queue that has no tasks.
 
     Use this for a queue that was set up under the wrong name. If the queue has waiting or running tasks or dead
     letters, use `resume` and `limit` to change its settings.
@@ -555,13 +555,13 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
     fields=(REASON,),
     command=("db", "end-session"),
     is_final=True,
-    hint="Its open transaction is rolled back, and its program gets an error.",
+    hint="Its open transaction is rolled back, and its program receives an error.",
 )
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
     SESSION is a PostgreSQL process ID and its start time, as `check` prints them. The transaction is rolled back, and
-    the program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
+    the program receives an error. Your role needs the privileges of the session's role or of pg_signal_backend.
     """
     store.end_session(session, using=using)
     return Outcome(predicate="was ended, and its transaction was rolled back", record={"session": session, "ended": True})

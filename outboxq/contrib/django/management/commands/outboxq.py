@@ -93,7 +93,7 @@ class Command(BaseCommand):
             serve(partial(_find, database), _again, **given)
 
         skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
-        text = "Run the tasks in the tasks.py of the installed apps until SIGTERM, SIGINT or SIGHUP."
+        text = "Run the tasks in the tasks.py files of the installed apps until SIGTERM, SIGINT or SIGHUP."
         return framework.worker_command(run, skip, *options, help=text)
 
 
