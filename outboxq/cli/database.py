@@ -78,7 +78,9 @@ rounds_options = stacked(
         help="Maximum duration of one attempt to lock the tables, during which other sessions wait (PostgreSQL).",
         default="900ms",
     ),
-    span_option("--wait", help="Total time to wait for other transactions that use the tables (PostgreSQL).", default="2m"),
+    span_option(
+        "--wait", help="Total time to wait for other transactions that use the tables (PostgreSQL).", default="2m"
+    ),
 )
 """Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both are passed as time spans."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
@@ -269,7 +271,8 @@ def fail_without_database(app: str, outbox: Outbox, cure: str) -> NoReturn:
         fail(f"{app} has no database: {cure}", EXIT_USAGE)
     words = [program, *click.get_current_context().command_path.split()[1:]]
     fail(
-        f"{app} has no database of its own, because it uses its application's database; run: {' '.join(words)}", EXIT_USAGE
+        f"{app} has no database of its own, because it uses its application's database; run: {' '.join(words)}",
+        EXIT_USAGE,
     )
 
 

@@ -225,7 +225,9 @@ def grants(
 @url_option
 @schema_option
 @app_option
-@click.option("--revision", cls=Once, default="head", show_default=True, help="Revision to upgrade to. Cannot be used with APP.")
+@click.option(
+    "--revision", cls=Once, default="head", show_default=True, help="Revision to upgrade to. Cannot be used with APP."
+)
 @click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
 @rounds_options
 @server_option

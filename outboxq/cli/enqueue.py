@@ -96,7 +96,9 @@ class OfTask(click.Command):
     help="Arguments for the task, as a JSON object; - reads standard input.",
 )
 @click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the task. Default: as declared.")
-@number_option("--priority", help="Priority; tasks with a higher priority run first. Default: as declared.", least=-100, most=100)
+@number_option(
+    "--priority", help="Priority; tasks with a higher priority run first. Default: as declared.", least=-100, most=100
+)
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span after which the idempotency key is free again. Default: never.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")

@@ -222,7 +222,9 @@ def check_choice(
 ) -> None:
     """Raise UsageError unless exactly one of ids, filters and --all was given."""
     if ids and (wanted or everything or limit):
-        raise click.UsageError(f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, but not both")
+        raise click.UsageError(
+            f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, but not both"
+        )
     if everything and wanted:
         raise click.UsageError("--all cannot be combined with filters; leave one of them out")
     if not (ids or wanted or everything):

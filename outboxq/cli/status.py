@@ -374,7 +374,9 @@ def _read_number(text: str) -> int:
 def _limit(read: Callable[[str], object], metavar: str, name: str, rule: str, help: str) -> Callable[[Any], Any]:
     """Return the option that sets a rule's limit; `none` switches the rule off."""
     kind = Read("text", lambda text: None if text == NONE else read(text))
-    return click.option(name, rule, cls=Once, type=kind, default=..., metavar=metavar, help=f"{help} `none` removes the limit.")
+    return click.option(
+        name, rule, cls=Once, type=kind, default=..., metavar=metavar, help=f"{help} `none` removes the limit."
+    )
 
 
 _span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit, _read_number, "NUMBER")

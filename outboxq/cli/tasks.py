@@ -71,7 +71,12 @@ def task() -> None:
     type=Read("name=value", read_argument),
     help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
 )
-@click.option("--sort", cls=Once, type=click.Choice(list(SORTS)), help="Print the slowest tasks first, by how long they ran or waited.")
+@click.option(
+    "--sort",
+    cls=Once,
+    type=click.Choice(list(SORTS)),
+    help="Print the slowest tasks first, by how long they ran or waited.",
+)
 @click.option("--before", cls=Once, type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
 @click.option(
     "--after", cls=Once, type=TASK_ID, help="Only tasks newer than the task with this id (the previous page)."
@@ -360,7 +365,9 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
         ensure_known(store, wanted)
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
-        click.echo(f"there are more: only the newest {grouped(found.looked_at)} dead letters were read, and {shown}", err=True)
+        click.echo(
+            f"there are more: only the newest {grouped(found.looked_at)} dead letters were read, and {shown}", err=True
+        )
 
 
 def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
@@ -418,7 +425,10 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         ),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
         click.option(
-            "--all", "everything", is_flag=True, help="Select all dead letters. Required if neither ids nor filters are given."
+            "--all",
+            "everything",
+            is_flag=True,
+            help="Select all dead letters. Required if neither ids nor filters are given.",
         ),
         number_option("--limit", help="Maximum number of dead letters, oldest first."),
         with_fields(*verb.fields),

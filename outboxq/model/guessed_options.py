@@ -216,7 +216,9 @@ OF_A_HARNESS: Mapping[str, str] = {
 """Replacements for options that other libraries have for a test."""
 _DATABASE = 'the database as the first argument: Outbox("postgresql+psycopg://…")'
 OF_AN_OUTBOX: Mapping[str, str] = {
-    **_each("backend broker broker_url result_backend", "nothing: both the tasks and their results are in the database"),
+    **_each(
+        "backend broker broker_url result_backend", "nothing: both the tasks and their results are in the database"
+    ),
     **_each("connection connector database_url db dsn engine url", _DATABASE),
     **_each("middleware middlewares", "hooks="),
     **_each("queue queues", "queue= of @outbox.task"),

@@ -58,7 +58,9 @@ def read_utc(text: str, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"{name} is not a time: write a time in UTC, such as 2026-11-30 14:05, not {text!r}") from None
+        raise InvalidArgument(
+            f"{name} is not a time: write a time in UTC, such as 2026-11-30 14:05, not {text!r}"
+        ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 

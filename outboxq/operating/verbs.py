@@ -564,7 +564,7 @@ def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome
     the program receives an error. Your role needs the privileges of the session's role or of pg_signal_backend.
     """
     store.end_session(session, using=using)
-    return Outcome(predicate="was ended, and its transaction was rolled back", record={"session": session, "ended": True})
+    return Outcome(predicate="was ended; its transaction was rolled back", record={"session": session, "ended": True})
 
 
 def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:

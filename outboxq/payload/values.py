@@ -65,7 +65,9 @@ class Limits:
     def enter(self, size: int) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise CodecError(f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself: pass a flatter value")
+            raise CodecError(
+                f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself: pass a flatter value"
+            )
         self.left -= size
         if self.left < 0:
             raise self._too_large()

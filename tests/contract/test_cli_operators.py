@@ -360,7 +360,7 @@ def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch)
         (("-q", "mail", "--argument", "to=ann", "--status", "failed"), wanted),
     ):
         assert ids(outboxq(database, "task", "list", *words), 0) == [str(found)]
-    assert "write an argument such as order_id=17" in outboxq(database, "task", "list", "--argument", "x", exit_code=2).stderr
+    assert "an argument such as order_id=17" in outboxq(database, "task", "list", "--argument", "x", exit_code=2).stderr
     monkeypatch.setattr(task_pages, "SCAN_ARGUMENTS", 1)
     database.add(database.store, queue="mail")
     said = outboxq(database, "task", "list", "-q", "mail", "--argument", 'to="ann"', "--limit", 1).stderr

@@ -176,4 +176,4 @@ def test_a_statement_of_a_command_has_a_limit_that_a_variable_sets(postgresql, m
     verify(postgresql.store)
     assert asked[-1][0] == "0", "a program that calls the store sets no limit"
     refused = CliRunner(env={"OUTBOXQ_STATEMENT_TIMEOUT": "soon"}).invoke(main, ["verify", "--url", postgresql.url])
-    assert (refused.exit_code, "OUTBOXQ_STATEMENT_TIMEOUT is 'soon': write a span such as 90d" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "OUTBOXQ_STATEMENT_TIMEOUT is 'soon': write a span" in refused.stderr) == (2, True)

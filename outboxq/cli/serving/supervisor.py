@@ -290,7 +290,9 @@ class Supervisor:
         else:
             out = ", ".join(f"{one.number} (exit code {one.refused})" for one in self._children if one.refused)
             running = sum(one.process is not None for one in self._children)
-            log.error("these worker processes cannot start and are being retried: %s; running processes: %d", out, running)
+            log.error(
+                "these worker processes cannot start and are being retried: %s; running processes: %d", out, running
+            )
         self._reminded_at = time.monotonic()
 
     def _replace(self, child: _WorkerProcess, code: int, how: str) -> None:

@@ -51,7 +51,9 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to serve on.")
-@number_option("--port", help="Port to serve on. Use 0 for a free port, which is printed.", least=0, most=65535, default=8080)
+@number_option(
+    "--port", help="Port to serve on. Use 0 for a free port, which is printed.", least=0, most=65535, default=8080
+)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
 @click.option(
@@ -185,7 +187,10 @@ def _function(name: str) -> Callable[[str], str]:
     try:
         found = resolve_name(name)
     except (AttributeError, ImportError, ValueError) as error:
-        fail(f"--redact {name} cannot be imported: {error}; write module:function, such as shop.privacy:redact", EXIT_USAGE)
+        fail(
+            f"--redact {name} cannot be imported: {error}; write module:function, such as shop.privacy:redact",
+            EXIT_USAGE,
+        )
     if not callable(found):
         fail(f"--redact {name} is a {type(found).__name__}, not a function", EXIT_USAGE)
     return found  # type: ignore[no-any-return]

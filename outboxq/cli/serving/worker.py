@@ -107,7 +107,9 @@ _worker_options = stacked(
         help="Run only tasks for events whose topic matches, such as order.*. May be repeated. Default: all tasks.",
     ),
     number_option("-c", "--concurrency", help="Number of handler threads.", default=DEFAULTS.concurrency),
-    number_option("--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms of work.", least=0),
+    number_option(
+        "--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms of work.", least=0
+    ),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
@@ -145,7 +147,9 @@ _worker_options = stacked(
         help="Run each handler in a thread, or in a child process that can be killed.",
     ),
     number_option(
-        "--tasks-per-child", help="Number of tasks per child process, with --isolation process.", default=DEFAULTS.tasks_per_child
+        "--tasks-per-child",
+        help="Number of tasks per child process, with --isolation process.",
+        default=DEFAULTS.tasks_per_child,
     ),
     click.option("--burst", is_flag=True, help="Stop when there are no more tasks to run."),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),

@@ -50,7 +50,10 @@ class Command(BaseCommand):
             help="One of DATABASES. It may also be given after COMMAND. Default: %(default)s.",
         )
         parser.add_argument(
-            "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="One of the commands below. Each has a --help option."
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar="COMMAND",
+            help="One of the commands below. Each has a --help option.",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
