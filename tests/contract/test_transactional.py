@@ -302,7 +302,7 @@ def test_a_bare_enqueue_in_a_thread_of_the_handlers_is_refused(outbox, run, foll
         thread.join(60)
         raise errors[0]
 
-    assert "not known which transaction" in error_of(outbox, run, spawns, transactional=True)
+    assert "the current transaction is not known" in error_of(outbox, run, spawns, transactional=True)
     assert tasks_called(database, "follow") == []
 
 
