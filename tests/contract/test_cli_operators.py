@@ -367,7 +367,7 @@ def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch)
     command = said.partition("older tasks: ")[2]
     assert "only 1 tasks were read" in said
     following = outboxq(database, *shlex.split(command)[1:])
-    assert ids(following, 0) == [str(wanted)] or "older ones" in following.stderr
+    assert ids(following, 0) == [str(wanted)] or "older tasks" in following.stderr
 
 
 def test_the_slowest_tasks_are_listed_first(database):
