@@ -367,7 +367,7 @@ def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
 
 def _lines(found: Schedule, now: datetime) -> dict[str, object]:
     limit = f", at most {found.catch_up_limit}" if found.catch_up is CatchUp.ALL else ""
-    ahead = " (by a clock that was running fast; workers go by the current time)" if stands_ahead(found, now) else ""
+    ahead = " (by a clock that was running fast; workers use the current time)" if stands_ahead(found, now) else ""
     by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
     return {
         "task": found.task_name,

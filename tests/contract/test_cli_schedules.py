@@ -300,7 +300,7 @@ def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(d
     [_, line] = cells(outboxq(database, "list"))
     assert line[3] == second
     shown = outboxq(database, "show", "hourly").stdout
-    assert "by a clock that was running fast; workers go by the current time" in shown
+    assert "by a clock that was running fast; workers use the current time" in shown
     [found] = json.loads(outboxq(database, "list", "--json").stdout)
     assert datetime.fromisoformat(found["next_tick"]) == now + timedelta(hours=2)
     outboxq(database, "plant")

@@ -305,9 +305,7 @@ def test_processes_that_cannot_start_are_logged_once_in_a_while(supervise, monke
         until(lambda: len(begun()) >= 12)
         assert "are being retried:" not in caplog.text
         monkeypatch.setattr(supervisor, "REMIND_EVERY", 0.0)
-        until(
-            lambda: "cannot start and are being retried: 1 (exit code 4), 2 (exit code 4); running processes: 0" in caplog.text
-        )
+        until(lambda: "are being retried: 1 (exit code 4), 2 (exit code 4); running processes: 0" in caplog.text)
         tell()
 
     assert supervise(script, meanwhile) == 4
