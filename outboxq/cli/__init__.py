@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "prune": Place(".db:prune", "Delete finished tasks and their events by age."),
     "grants": Place(".db:grants", "Print the GRANTs that a PostgreSQL role needs."),
     "verify": Place(".db:verify", "Check that outboxq's tables are consistent."),
-    "check": Place(".status:check", "Print what needs attention, and exit with code 1 if anything does."),
+    "check": Place(".status:check", "Print what needs attention; exit with code 1 if anything does."),
     "db": Place(".db:db", "Show the revision, the upgrades and the sizes of the tables."),
     "completion": Place(".groups:completion", "Print the completion script for bash, zsh or fish."),
 }

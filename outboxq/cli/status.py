@@ -420,7 +420,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 )
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
-    """Print what needs attention, and exit with code 1 if anything does.
+    """Print what needs attention; exit with code 1 if anything does.
 
     Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
     the longest time comes first, but after the problems that cause it. The largest parts of a problem follow it,
