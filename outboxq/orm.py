@@ -284,7 +284,7 @@ def _close(kind: type[Any]) -> None:
 
 
 _CHANGES = "use the methods of outbox.store, which also write the event for each change"
-_DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones with outbox.store.prune(…)"
+_DELETES = "cancel the task with outbox.store.cancel(…), or delete old tasks with outbox.store.prune(…)"
 
 
 def _refuse(row: object, why: str) -> NoReturn:

@@ -415,7 +415,7 @@ class MissedEvents:
         missing -= {one.task_name for one in store.subscriptions.list(using=target)}
         if missing:
             log.warning(
-                "an event with the topic %r was emitted, but %s %s, which this application declares, will never get it: the %s not "
+                "an event with the topic %r was emitted, but %s %s, which this application declares, will never receive it: the %s not "
                 "stored yet; run %s before you emit events, or call sync_subscriptions()",
                 topic,
                 plural(len(missing), "the task", "the tasks"),

@@ -133,7 +133,7 @@ class RetryPolicy:
         except Exception as failure:
             raise ConfigurationError(
                 f"{_brief.repr(self)} could not decide whether to retry after attempt {attempt}, which failed with "
-                f"{type(error).__qualname__}: {_brief.repr(failure)}. Correct the policy, then redrive the task."
+                f"{type(error).__qualname__}, because of {_brief.repr(failure)}. Correct the policy, then redrive the task."
             ) from failure
 
     def __repr__(self) -> str:

@@ -1784,7 +1784,7 @@ MUTANTS = (
         "outboxq/integration/hooks.py",
         (
             (
-                'could not be entered and is skipped", error, about)\n            yield None\n            return',
+                'could not be entered and was skipped", error, about)\n            yield None\n            return',
                 '", error, about)\n            raise',
             ),
         ),

@@ -15,7 +15,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "worker": Place(".serving.worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
     "workers": Place(".workers:workers", "List the live workers, show one, or give it an order."),
     "status": Place(".status:status", "Show counts, rates and durations for each queue."),
-    "log": Place(".log:log", "Print the events of all tasks, or of one, in order."),
+    "log": Place(".log:log", "Print the events of all tasks, or of one task, in order."),
     "task": Place(".tasks:task", "Inspect tasks, or change one."),
     "failed": Place(".tasks:failed", "List, redrive or discard dead letters."),
     "enqueue": Place(".enqueue:enqueue", "Enqueue a task, and print its id."),
@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "prune": Place(".db:prune", "Delete finished tasks and their events by age."),
     "grants": Place(".db:grants", "Print the GRANTs that a PostgreSQL role needs."),
     "verify": Place(".db:verify", "Check that outboxq's tables are consistent."),
-    "check": Place(".status:check", "Print what needs attention; exit with 1 if anything does."),
+    "check": Place(".status:check", "Print what needs attention; exit with code 1 if anything does."),
     "db": Place(".db:db", "Show the revision, the upgrades and the sizes of the tables."),
     "completion": Place(".groups:completion", "Print the completion script for bash, zsh or fish."),
 }
@@ -40,4 +40,4 @@ COMMANDS: Final[Mapping[str, Place]] = {
 @click.group(cls=Program, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="outboxq")
 def main() -> None:
-    """Run and inspect tasks of a transactional outbox in your own database."""
+    """Run and inspect the tasks of a transactional outbox in your own database."""

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.option(
     "--target", cls=Once, help="Only changes to this queue or schedule, or to the task or batch with this id."
 )
-@click.option("--since", cls=Once, type=MOMENT, help="Only changes within this time span, e.g. 2h, or since this time.")
+@click.option(
+    "--since", cls=Once, type=MOMENT, help="Only changes made at most this long ago, e.g. 2h, or since this time."
+)
 @number_option("--limit", help="Maximum number of changes.", most=10_000, default=50)
 @database_options
 def actions(

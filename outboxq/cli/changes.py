@@ -227,8 +227,8 @@ class Progress:
 
     @property
     def sentence(self) -> str:
-        """The message printed after a signal: "stopped: 1 500 of 30 000 discarded; those are committed"."""
-        kept = "; those are committed" if self._commits and self.number else ""
+        """The message printed after a signal: "stopped: 1 500 of 30 000 discarded; these changes are committed"."""
+        kept = "; these changes are committed" if self._commits and self.number else ""
         total = Exactly(number=self.total) if isinstance(self.total, int) else self.total
         of = "" if total is None else f" of {written(total)}"
         return f"stopped: {grouped(self.number)}{of} {self._done}{kept}"
@@ -272,7 +272,7 @@ def _first_interrupt_asks(state: Progress) -> Iterator[None]:
             raise stop
         again = b"Ctrl-C again" if by_keyboard else b"a second signal"
         with suppress(OSError):  # takes no lock: another line may be half written
-            os.write(2, b"outboxq: stopping after the current batch; " + again + b" stops at once\n")
+            os.write(2, b"outboxq: stopping after the current batch; " + again + b" stops immediately\n")
 
     numbers = [signal.SIGINT, *(one for one in signal.valid_signals() if signal.getsignal(one) is terminate)]
     before = {number: signal.signal(number, interrupted) for number in numbers}

@@ -158,8 +158,8 @@ def _fail_if_plain(error: DBAPIError) -> None:
         refusal = f"the database denied permission: {error.orig}; run outboxq grants to print the required privileges"
         fail(refusal, EXIT_PERMISSION)
     if dialect_for("postgresql").is_cut_off(error):
-        limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"
-        fail(f"a statement was cancelled: {error.orig}; its time limit is {limit}", EXIT_UNREACHABLE)
+        limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if the statement reads whole tables"
+        fail(f"a statement was cancelled: {error.orig}; the time limit is {limit}", EXIT_UNREACHABLE)
     # A failed connection has no statement.
     if error.statement is None or error.connection_invalidated or isinstance(error, OperationalError):
         fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
@@ -208,7 +208,8 @@ def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> 
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():
         click.echo(
-            f"  causes and cures: {type(error).__name__} in the documentation, under Troubleshooting by error", err=True
+            f"  for causes and cures, see {type(error).__name__} in the documentation, under Troubleshooting by error",
+            err=True,
         )
     sys.exit(code)
 

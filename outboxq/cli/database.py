@@ -59,7 +59,7 @@ schema_option = click.option(
     cls=Once,
     envvar="OUTBOXQ_SCHEMA",
     show_envvar=True,
-    help="PostgreSQL schema of outboxq's tables. Not with APP.",
+    help="PostgreSQL schema of outboxq's tables. Cannot be used with APP.",
 )
 app_option = click.option(
     "-A",
@@ -75,10 +75,12 @@ app_option = click.option(
 rounds_options = stacked(
     span_option(
         "--lock-timeout",
-        help="Maximum duration of one locking attempt, during which other sessions wait (PostgreSQL).",
+        help="Maximum duration of one attempt to lock the tables, during which other sessions wait (PostgreSQL).",
         default="900ms",
     ),
-    span_option("--wait", help="Total time to wait for transactions that use the tables (PostgreSQL).", default="2m"),
+    span_option(
+        "--wait", help="Total time to wait for other transactions that use the tables (PostgreSQL).", default="2m"
+    ),
 )
 """Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both are passed as time spans."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
@@ -195,7 +197,7 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
     elif typed["url"] and not app_typed:
         chosen = None
     if url is None and chosen is None:
-        cure = f"give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set {APP} or {DATABASE_URL}"
+        cure = f"give an application (module:outbox, e.g. shop:outbox) or --url, or set {APP} or {DATABASE_URL}"
         fail(f"no database is given; {cure}", EXIT_USAGE)
     return Given(
         url=url,
@@ -269,7 +271,8 @@ def fail_without_database(app: str, outbox: Outbox, cure: str) -> NoReturn:
         fail(f"{app} has no database: {cure}", EXIT_USAGE)
     words = [program, *click.get_current_context().command_path.split()[1:]]
     fail(
-        f"{app} has no database of its own, because it uses that of its application; run: {' '.join(words)}", EXIT_USAGE
+        f"{app} has no database of its own, because it uses its application's database; run: {' '.join(words)}",
+        EXIT_USAGE,
     )
 
 
@@ -351,7 +354,7 @@ def _parts(app: str) -> tuple[str, str]:
 def _written(app: str) -> str:
     """Return the end of a message about an invalid APP."""
     likely = _likely(click.get_current_context(silent=True), app)
-    return f"APP is written module:outbox, e.g. shop.tasks:outbox{likely}"
+    return f"write APP as module:outbox, e.g. shop.tasks:outbox{likely}"
 
 
 def _likely(context: click.Context | None, word: str) -> str:
@@ -398,7 +401,7 @@ def _imported(module_name: str, written: str) -> ModuleType:
     except Exception as error:
         if type(error).__module__ != "django.core.exceptions":
             raise
-        fail(f"{module_name} needs a Django project that is set up; run: python manage.py outboxq …", EXIT_USAGE)
+        fail(f"{module_name} needs a Django project that has been set up; run: python manage.py outboxq …", EXIT_USAGE)
 
 
 def names_module(text: str) -> bool:

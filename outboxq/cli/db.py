@@ -123,7 +123,7 @@ def sql(store: Store, start: str | None, end: str) -> None:
     known = [one for one, _ in migrations.revisions()]
     for option, revision, word in (("--from", begin, "base"), ("--to", end, "head")):
         if revision is not None and revision not in {*known, word}:
-            hint = "outboxq db history lists them"
+            hint = "outboxq db history lists the revisions"
             raise click.BadParameter(f"{revision!r} is not a revision; {hint}", param_hint=option)
     last = known[-1] if end == "head" else end
     text = ""
@@ -167,7 +167,7 @@ _PAUSE: Final = 0.5
 
 server_option = span_option(
     "--wait-for-server",
-    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). 0s: do not wait.",
+    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). With 0s, the command does not wait.",
     default=f"{WAIT.total_seconds():g}s",
 )
 
@@ -202,7 +202,7 @@ def grants(
     NAME is the role. Connect as the owner of the tables.
 
     \b
-    producer  enqueues tasks; add --with for emit, batches and the like
+    producer  enqueues tasks; add --with for emit, batches and other features
     worker    runs tasks; grant producer too if its tasks enqueue others
     viewer    reads: status, task list, verify
     operator  reads and changes: task cancel, failed redrive, prune
@@ -225,7 +225,9 @@ def grants(
 @url_option
 @schema_option
 @app_option
-@click.option("--revision", cls=Once, default="head", show_default=True, help="Revision to upgrade to. Not with APP.")
+@click.option(
+    "--revision", cls=Once, default="head", show_default=True, help="Revision to upgrade to. Cannot be used with APP."
+)
 @click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
 @rounds_options
 @server_option
@@ -244,7 +246,7 @@ def upgrade(
 ) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
 
-    APP is written module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the
+    Write APP as module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the
     subscriptions and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a
     missing PostgreSQL schema.
 
@@ -357,7 +359,7 @@ def partition(
 )
 @number_option(
     "--batch",
-    help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as take about 50 ms.",
+    help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
 )
 @span_option("--pause", help="Pause between two transactions. Default: as long as other sessions need.")
 @with_fields(REASON)

@@ -96,7 +96,9 @@ class OfTask(click.Command):
     help="Arguments for the task, as a JSON object; - reads standard input.",
 )
 @click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the task. Default: as declared.")
-@number_option("--priority", help="Priority; higher first. Default: as declared.", least=-100, most=100)
+@number_option(
+    "--priority", help="Priority; tasks with a higher priority run first. Default: as declared.", least=-100, most=100
+)
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span after which the idempotency key is free again. Default: never.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
@@ -108,7 +110,7 @@ class OfTask(click.Command):
 def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: bool, **options: Any) -> None:
     """Enqueue a task, and print its id.
 
-    TASK is written module:function, e.g. shop.tasks:send_receipt, or is the name of a task of APP. The arguments are
+    Write TASK as module:function, e.g. shop.tasks:send_receipt, or as the name of a task of APP. The arguments are
     checked against the function before anything is written.
     """
     outbox = present_outbox()
@@ -119,7 +121,7 @@ def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: boo
         known.parameters.check_call((), arguments)
     except InvalidCall as error:
         example = ", ".join(f'"{name}": …' for name in known.parameters.required)
-        raise InvalidCall(f"{error}; write them as one JSON object: --args '{{{example}}}'") from None
+        raise InvalidCall(f"{error}; write the arguments as one JSON object: --args '{{{example}}}'") from None
     values = known.parameters.load(json.dumps(arguments))
     bound = known.using(known.outbox, **options)
     if not dry_run:
@@ -149,7 +151,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     if not isinstance(found, Task):
         fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
     if found.outbox is not outbox:
-        fail(f"{place} belongs to a different outbox than APP; leave APP out", EXIT_USAGE)
+        fail(f"{place} does not belong to the outbox of APP; leave APP out", EXIT_USAGE)
     return found
 
 
@@ -178,7 +180,7 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
         return
     emitted = outbox.emit(topic, payload, using=outbox, **options)
     rows: list[tuple[object, ...]] = [
-        (name, one.id, "enqueued" if one.created else "existed already") for name, one in emitted.handles.items()
+        (name, one.id, "enqueued" if one.created else "already existed") for name, one in emitted.handles.items()
     ]
     rows += [(task_of(name), None, "written for the relay") for name in emitted.relays]
     if not rows and not wants_json():

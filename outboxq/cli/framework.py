@@ -52,7 +52,7 @@ class Frame:
 ELSEWHERE: Final = {
     "completion": "run: outboxq completion",
     "demo": "run: outboxq demo",
-    "grants": "run: outboxq grants, with the URL of the database as the owner of the tables",
+    "grants": "run: outboxq grants, with a URL that connects to the database as the owner of the tables",
     "web": "mount outboxq.web.application() in your site, behind your own login",
 }
 """Commands that frameworks omit, each with what to use instead."""

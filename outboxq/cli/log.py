@@ -52,7 +52,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 )
 @number_option("--last", help="Begin with this many of the newest events. Default: 50; with --task, all.", least=0)
 @click.option("--cursor", "written", cls=Once, metavar="CURSOR", help="Position printed by --show-cursor, or `start`.")
-@click.option("--show-cursor", is_flag=True, help="When done, print to stderr the position to continue from.")
+@click.option("--show-cursor", is_flag=True, help="When done, print the position to continue from, on stderr.")
 @click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def log(
@@ -67,7 +67,7 @@ def log(
     show_cursor: bool,
     traceback: bool,
 ) -> None:
-    """Print the events of all tasks, or of one, in order.
+    """Print the events of all tasks, or of one task, in order.
 
     Each event is printed only once, however late its transaction commits. With --json and --follow, each line is a JSON
     document. A program that stores the position printed by --show-cursor, and passes it as --cursor next time, receives

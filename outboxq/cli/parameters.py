@@ -40,7 +40,7 @@ def json_reader(kind: str, example: str, types: type = object) -> Callable[..., 
         with suppress(ValueError, RecursionError):  # its message may quote the text
             if isinstance(found := json.loads(sys.stdin.read(_MOST) if text == "-" else text), types):
                 return found
-        raise click.BadParameter(f"it takes {kind} as JSON, such as '{example}', or - for standard input")
+        raise click.BadParameter(f"write {kind} as JSON, such as '{example}', or - to read standard input")
 
     return read
 
@@ -167,7 +167,7 @@ def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
     """Return the filter options for a command that works on tasks. `happened` describes the event whose time is
     filtered.
     """
-    since = f"Only {noun} {happened} within this time span, e.g. 2h, or since this time."
+    since = f"Only {noun} {happened} at most this long ago, e.g. 2h, or since this time."
     until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before this time."
     return (
         click.option("-q", "--queue", cls=Once, type=QUEUE, help=f"Only {noun} in this queue."),
@@ -222,7 +222,9 @@ def check_choice(
 ) -> None:
     """Raise UsageError unless exactly one of ids, filters and --all was given."""
     if ids and (wanted or everything or limit):
-        raise click.UsageError(f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, not both")
+        raise click.UsageError(
+            f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, but not both"
+        )
     if everything and wanted:
         raise click.UsageError("--all cannot be combined with filters; leave one of them out")
     if not (ids or wanted or everything):
@@ -256,4 +258,4 @@ def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = Non
                 f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, Waiting, UUID)) else repr(value)}"
             )
     found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
-    return found if limit is None else f"{found}, at most the oldest {limit}"
+    return found if limit is None else f"{found}, limited to the oldest {limit}"

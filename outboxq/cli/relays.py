@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
    0  the process stopped cleanly
-   1  a batch was late, a thread died, or a broker failed in a burst
+   1  a batch was cut off, a thread died, or a broker failed during a burst
    2  wrong usage: an option, APP, or an application without relays to brokers
    3  there is no relay with this name
    4  the tables or the file are missing, or from an incompatible release
@@ -146,7 +146,7 @@ def show_(store: Store, name: str) -> None:
 def _redriven(relay: Relay) -> str:
     """Return the redriven events in words. The relay's senders do not publish them."""
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
-    return f"{relay.redriven} {plural(relay.redriven, 'event')}, for a worker to publish: {look}"
+    return f"{relay.redriven} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 
 
 @relay.command()
@@ -188,7 +188,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
     cls=Once,
     envvar="OUTBOXQ_LISTEN_URL",
     show_envvar=True,
-    help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
+    help="URL for notifications, which reaches the database without a connection pooler. To hide a password, set the variable instead.",
 )
 @span_option("--drain-timeout", help="Time allowed for a batch to finish when the process stops.", default="25s")
 @click.pass_context

@@ -43,7 +43,7 @@ def run_now(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Make a delayed or retrying task due now, or all matching tasks.
+    """Make a delayed or retrying task, or all matching tasks, due now.
 
     Give the id of a task, or filters, or --all. Pauses, limits and partition keys still apply.
     """

@@ -75,7 +75,7 @@ def _read_ahead(text: str) -> timedelta:
     """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
-        raise InvalidArgument("that is longer than 1d, and would store more ticks than anyone needs")
+        raise InvalidArgument("the span is longer than 1d, the maximum")
     return found
 
 
@@ -167,12 +167,12 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     default=Overlap.ALLOW,
     help="How to handle a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
-@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
+@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Missed ticks that still run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks to run.", most=10_000, default=100)
-@span_option("--grace", help="How long after a tick its task may still start, e.g. 10m.")
+@span_option("--grace", help="Time span after a tick during which its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
 @click.option("--starts-at", cls=Once, type=MOMENT, help="Time of the earliest tick. Default: now.")
-@click.option("--ends-at", cls=Once, type=MOMENT, help="Time from which there are no more ticks.")
+@click.option("--ends-at", cls=Once, type=MOMENT, help="End of the schedule. There are no ticks at or after this time.")
 @with_fields(REASON)
 @database_options
 def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options: Any) -> None:
@@ -294,7 +294,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
     type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
-    help="How far ahead to plant.",
+    help="How far ahead to plant ticks.",
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:
@@ -303,7 +303,7 @@ def plant(store: Store, ahead: timedelta) -> None:
     Running workers do this automatically. Use the command if you start workers only from time to time, with --burst.
     """
     planted = store.schedules.plant(horizon=ahead)
-    tell(f"{planted} ticks were planted", {"planted": planted})
+    tell(f"{planted} {plural(planted, 'tick was', 'ticks were')} planted", {"planted": planted})
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
@@ -367,7 +367,7 @@ def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
 
 def _lines(found: Schedule, now: datetime) -> dict[str, object]:
     limit = f", at most {found.catch_up_limit}" if found.catch_up is CatchUp.ALL else ""
-    ahead = " (by a clock that was running fast; workers go by the current time)" if stands_ahead(found, now) else ""
+    ahead = " (by a clock that was running fast; workers use the current time)" if stands_ahead(found, now) else ""
     by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
     return {
         "task": found.task_name,

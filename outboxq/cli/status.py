@@ -86,7 +86,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     cls=Once,
     type=click.Choice(["queue", "task"]),
     default="queue",
-    help="One line for each queue, or for each task name. Default: queue.",
+    help="Print one line for each queue, or for each task name. Default: queue.",
 )
 @span_option("--window", help="Time span for the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options
@@ -96,10 +96,10 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     The command counts the tasks that are due, delayed, waiting for a retry or running, and the dead letters. Each count
     stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are
     based on the workers' own counts, which each worker writes every ten seconds. With --json, a queue whose counts
-    stop at 10,000 also has the last full count and its age. In a pipe, each queue is printed as one line of the most important columns,
-    separated by tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints
-    one line. On a terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows
-    fewer columns.
+    stop at 10,000 also has the last full count and its age. If the output is piped, the command prints one line for
+    each queue: the most important columns, separated by tabs, with durations in seconds. To get every number, use
+    --json. With --json and --watch, each refresh prints one line. On a terminal, --watch lists problems first, and also
+    shows graphs and workers. A narrow terminal shows fewer columns.
 
     The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
     receivers.
@@ -374,7 +374,9 @@ def _read_number(text: str) -> int:
 def _limit(read: Callable[[str], object], metavar: str, name: str, rule: str, help: str) -> Callable[[Any], Any]:
     """Return the option that sets a rule's limit; `none` switches the rule off."""
     kind = Read("text", lambda text: None if text == NONE else read(text))
-    return click.option(name, rule, cls=Once, type=kind, default=..., metavar=metavar, help=f"{help} `none`: no limit.")
+    return click.option(
+        name, rule, cls=Once, type=kind, default=..., metavar=metavar, help=f"{help} `none` removes the limit."
+    )
 
 
 _span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit, _read_number, "NUMBER")
@@ -386,7 +388,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 
 
 @click.command()
-@_span_limit("--max-age", "oldest", "Maximum time that a task may have been due. Default: 5m.")
+@_span_limit("--max-age", "oldest", "Maximum time since a waiting task became due. Default: 5m.")
 @_number_limit("--max-failed", "failed", "Maximum number of new dead letters. Default: 0.")
 @click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span for --max-failed. Default: 1h.")
 @_limit(
@@ -394,7 +396,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "PERCENT",
     "--max-retried",
     "retried",
-    "Maximum percentage of a task's attempts in the last 10 minutes that fail and are repeated. Default: 20.",
+    "Maximum percentage of a task's attempts in the last 10 minutes that failed and will be retried. Default: 20.",
 )
 @_span_limit("--max-lateness", "schedule_overdue", "Maximum lateness of a schedule. Default: 1m.")
 @_span_limit("--max-relay", "relay_late", "Maximum time that an event may wait for a relay to publish it. Default: 5m.")
@@ -403,11 +405,11 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows from being vacuumed. Default: 10m."
 )
 @_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
-@_span_limit("--max-history", "history", "Maximum age of the history if it is never deleted. Default: 7d.")
-@_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
+@_span_limit("--max-history", "history", "Maximum age of the oldest event if nothing deletes old tasks. Default: 7d.")
+@_asks("clocks", "schedule_ahead", "Check whether ticks were planted by a clock that was running fast.")
 @_asks("workers", "no_worker", "Check whether each queue with waiting tasks has a live worker.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
-@_asks("lost-workers", "worker_lost", "Check whether a worker fell silent while it was running tasks.")
+@_asks("lost-workers", "worker_lost", "Check whether a worker stopped reporting while it was running tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
 @_asks("names", "unknown_task", "Check whether workers know all waiting tasks.")
 @_asks("waiting-batches", "batch_waits", "Check whether a batch or a chain waits for dead letters.")
@@ -418,10 +420,10 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 )
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
-    """Print what needs attention; exit with 1 if anything does.
+    """Print what needs attention; exit with code 1 if anything does.
 
     Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
-    the longest time comes first, preceded only by the problems that cause it. The largest parts of a problem follow it,
+    the longest time comes first, but after the problems that cause it. The largest parts of a problem follow it,
     indented. The exit code is 0 if there is no problem, 3 if there is no queue with the given name, and 69, 77 or 4 if
     the database cannot be read.
     """

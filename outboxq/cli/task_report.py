@@ -162,7 +162,7 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
     """Print the lines that the handler logged: all of them if `whole`, otherwise only the newest."""
     shown = attempt.log if whole else attempt.log[-_FEW_LINES:]
     left = attempt.log_omitted + len(attempt.log) - len(shown)
-    more = f"; {left} earlier ones omitted{'' if whole else ' (see --handler-log)'}" if left else ""
+    more = f"; {left} earlier {plural(left, 'line')} omitted{'' if whole else ' (see --handler-log)'}" if left else ""
     lines = [f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}" for line in shown]
     click.echo()
     head = (f"last lines of attempt {attempt.number}, lease token {attempt.lease_token}{more}",)
@@ -194,7 +194,7 @@ def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> 
 def state_at(store: Store, task_id: str, moment: datetime) -> None:
     """Print a task as it was at a time in the past.
 
-    The task's events are replayed up to TIME. Write TIME with its offset: 2026-11-23T02:30Z.
+    The task's events are replayed up to TIME. Write TIME with a UTC offset, such as 2026-11-23T02:30Z.
     """
     found = store.find(task_id)
     state = store.log.state_at(found, moment)
@@ -240,7 +240,7 @@ def rerun(
     """Run a waiting task or a dead letter again from one of its steps.
 
     The results of this step and of all later steps are deleted, so their functions are called again. Earlier steps keep
-    their results. The task becomes due now. The command refuses a running task and a completed task.
+    their results. The task, which must not be running or completed, becomes due now.
     """
     found = store.find(task_id)
     later = store.steps.after(found, from_step)

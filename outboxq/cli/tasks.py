@@ -71,7 +71,12 @@ def task() -> None:
     type=Read("name=value", read_argument),
     help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
 )
-@click.option("--sort", cls=Once, type=click.Choice(list(SORTS)), help="Slowest first, by how long they ran or waited.")
+@click.option(
+    "--sort",
+    cls=Once,
+    type=click.Choice(list(SORTS)),
+    help="Print the slowest tasks first, by how long they ran or waited.",
+)
 @click.option("--before", cls=Once, type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
 @click.option(
     "--after", cls=Once, type=TASK_ID, help="Only tasks newer than the task with this id (the previous page)."
@@ -193,12 +198,12 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
     given = {**wanted, option[2:]: following}
     options = [f"--{name.replace('_', '-')}={as_json(value)}" for name, value in given.items()]
     command = front_end("task list").typed(("task", "list", *options))
-    click.echo(plain(f"{cut}{'newer' if upward else 'older'} ones: {command}"), err=True)
+    click.echo(plain(f"{cut}{'newer' if upward else 'older'} tasks: {command}"), err=True)
 
 
 @task.command("show")
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="Also print its arguments and its result.")
+@click.option("--show-args", is_flag=True, help="Also print the task's arguments and its result.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
 @click.option("--handler-log", is_flag=True, help="Print all stored handler log lines for every attempt.")
 @database_options
@@ -216,7 +221,7 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 def explain(store: Store, task_id: str) -> None:
     """Explain why a task is not running, and suggest commands.
 
-    If the id belongs to an event, explain why its relays have not published it.
+    If the id belongs to an event, the command explains why the relays have not published the event.
     """
     found = store.find(task_id)
     explanation = store.explain(found)
@@ -326,8 +331,8 @@ def failed() -> None:
 def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """List dead letters, newest first.
 
-    The last column marks each dead letter that holds its partition key. Later tasks with that key wait until it is
-    redriven or discarded.
+    The last column marks each dead letter that holds its partition key. Later tasks with that key wait until the
+    dead letter is redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
     found = store.dead_letters.list(limit=limit, **wanted)
@@ -360,7 +365,9 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
         ensure_known(store, wanted)
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
-        click.echo(f"there are more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)
+        click.echo(
+            f"there are more: only the newest {grouped(found.looked_at)} dead letters were read, and {shown}", err=True
+        )
 
 
 def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
@@ -418,7 +425,10 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         ),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
         click.option(
-            "--all", "everything", is_flag=True, help="All dead letters. Required if neither ids nor filters are given."
+            "--all",
+            "everything",
+            is_flag=True,
+            help="Select all dead letters. Required if neither ids nor filters are given.",
         ),
         number_option("--limit", help="Maximum number of dead letters, oldest first."),
         with_fields(*verb.fields),
@@ -487,7 +497,7 @@ def list_batches(store: Store, only_open: bool, limit: int) -> None:
     show(_HEAD, rows, records=[_record(one) for one in found])
     if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
         command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
-        number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so nothing follows"
+        number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so no task follows"
         click.echo(plain(f"{number}; to cancel the {plural(len(unclosed), 'batch', 'newest')}: {command}"), err=True)
 
 

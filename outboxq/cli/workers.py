@@ -61,11 +61,11 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     """List the live workers, oldest first.
 
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
-    number of child processes for a worker that runs with --isolation process. It also marks workers whose application
-    version or outboxq release differs from the most recently started worker's, workers whose receivers are failing, and
-    workers that have an order, such as to be quiet. With --all, it says how many tasks other workers took back from a
-    worker that is not live, and how many tasks are still leased to it. Workers that stopped normally are marked as
-    ended.
+    number of child processes for a worker that runs with --isolation process. The column also marks workers whose
+    application version or outboxq release differs from that of the most recently started worker, workers whose
+    receivers are failing, and workers that have an order, such as to be quiet. With --all, the column also gives the
+    number of tasks that other workers took back from a worker that is not live, and the number that are still leased to
+    it. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -163,7 +163,7 @@ def show_(store: Store, worker: str) -> None:
 
 @workers.command("stacks")
 @click.argument("worker", metavar="WORKER")
-@span_option("--wait", help="How long to wait for the answer.", default="15s")
+@span_option("--wait", help="Time to wait for the answer.", default="15s")
 @with_fields(REASON)
 @database_options
 def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
@@ -171,7 +171,7 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
 
     The worker answers with its next report, at most six seconds later. The stacks name the functions and lines that
     its threads are running, without the values of arguments. WORKER is an id, a label, a process id or HOST:PID, as
-    `workers list` prints them. Exit with 1 if the worker does not answer in time.
+    `workers list` prints them. The exit code is 1 if the worker does not answer in time.
     """
     worker_id = store.worker_orders.find(worker)
     STACKS.do(store, worker_id, operator=present_operator(), reason=reason)

@@ -44,7 +44,7 @@ def resolve_target(
     if target is outbox:
         return nullcontext()
     if getattr(type(target), "takes_tasks", None) is not None:
-        raise no_transaction(what, f"{target!r} only takes tasks, with task.using(batch)", is_option=is_option)
+        raise no_transaction(what, f"{target!r} accepts only tasks, through task.using(batch)", is_option=is_option)
     if target is None:
         raise no_target(outbox, what, is_option=is_option)
     return present_target(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
@@ -79,5 +79,5 @@ def present_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> 
         return
     with outbox.integration.transaction() as known:
         if known is None:
-            raise no_transaction(what, "it is not known which transaction this belongs to", is_option=is_option)
+            raise no_transaction(what, "the current transaction is not known", is_option=is_option)
         yield known

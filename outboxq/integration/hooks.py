@@ -254,7 +254,7 @@ class _SafeHook:
         try:
             getattr(self.hook, method)(*about)
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() failed and is skipped", error, next(iter(about), None))
+            self.failed(f"its {method}() failed and was skipped", error, next(iter(about), None))
 
     @contextmanager
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
@@ -267,7 +267,7 @@ class _SafeHook:
             manager = self._manager(method, about)
             found = manager.__enter__()
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() could not be entered and is skipped", error, about)
+            self.failed(f"its {method}() could not be entered and was skipped", error, about)
             yield None
             return
         try:
@@ -286,7 +286,7 @@ class _SafeHook:
             if own is not error:
                 if not isinstance(own, Exception):
                     raise
-                self.failed(f"its {method}() failed on exit and is skipped", own, about)
+                self.failed(f"its {method}() failed on exit, and the error is ignored", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later

@@ -109,5 +109,5 @@ def _sentence(noted: Counter[tuple[str, str]]) -> str:
     names = ", ".join(name if number == 1 else f"{name} ({number})" for (_, name), number in noted.items())
     return (
         f"{subject} {'was' if is_one else 'were'} written after the last commit of a Session, and {'is' if is_one else 'are'} "
-        f"lost, because the Session was closed: {names}; commit after the enqueue, or call rollback() if that was intended"
+        f"lost, because the Session was closed: {names}; commit after the enqueue, or call rollback() if the loss is intended"
     )

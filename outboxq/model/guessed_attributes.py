@@ -21,7 +21,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "set with_options": "task.using(session, priority=5).enqueue(…)",
         "enqueue_at": "task.using(session, run_after=…).enqueue(…)",
         "batch_defer chunks delay_many map spawn_many starmap": _MANY,
-        "apply call_local fn perform run": "task(…), which runs the function here and now",
+        "apply call_local fn perform run": "task(…), which runs the function immediately, in this process",
         "s si signature subtask message message_with_options": _CALL,
         "retry": "raise Retry(30) in the function, or declare retry=RetryPolicy(…)",
         "request": _CONTEXT,
@@ -129,7 +129,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "cancel": "outbox.schedules.remove(name)",
     },
     "a task execution": {
-        "state ready finished successful failed is_finished is_failed is_queued": "status, to compare with TaskStatus.COMPLETED",
+        "state ready finished successful failed is_finished is_failed is_queued": "status, and compare it with TaskStatus.COMPLETED",
         "traceback exc_info": "outbox.store.attempts(id)",
         "get wait": "outbox.result(id, timeout=…)",
         "cancel revoke": "outbox.store.cancel(id)",
@@ -151,7 +151,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "status state ready is_ready successful failed counts size pending completed completed_count waiting cancelled": (
             "outbox.store.batches.get(batch.id), which has the status and the counts"
         ),
-        "results children": "the task that follows, passed as then=, which reads the results of its batch",
+        "results children": "a task passed as then=, which reads the results of its batch",
         "cancel revoke": "outbox.store.batches.cancel(batch.id)",
         "using": IN_A_BATCH,
         "add_completion_callback then": "then= of outbox.batch(…)",

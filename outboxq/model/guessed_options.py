@@ -27,7 +27,7 @@ OF_A_TASK: Mapping[str, str] = {
     "actor_name": "name=",
     "options": "each option by name",
     "base": f"nothing: a task is a plain function. For code around each task, write {A_HOOK}",
-    "broker": "nothing: the database has the tasks",
+    "broker": "nothing: the tasks are in the database",
     "job_timeout": "timeout=",
     "queue_name": "queue=",
     "reject_on_worker_lost": "nothing: another worker runs the tasks of a worker that died",
@@ -216,7 +216,9 @@ OF_A_HARNESS: Mapping[str, str] = {
 """Replacements for options that other libraries have for a test."""
 _DATABASE = 'the database as the first argument: Outbox("postgresql+psycopg://…")'
 OF_AN_OUTBOX: Mapping[str, str] = {
-    **_each("backend broker broker_url result_backend", "nothing: the database has both the tasks and their results"),
+    **_each(
+        "backend broker broker_url result_backend", "nothing: both the tasks and their results are in the database"
+    ),
     **_each("connection connector database_url db dsn engine url", _DATABASE),
     **_each("middleware middlewares", "hooks="),
     **_each("queue queues", "queue= of @outbox.task"),

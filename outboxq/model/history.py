@@ -65,14 +65,16 @@ def replay(events: Iterable[ExecutionEvent]) -> TaskState:
         if isinstance(event.event_type, EventType):
             state = _after(state, event)
     if state is None:
-        raise ValueError("a task without events cannot be replayed: every task has at least its task_created")
+        raise ValueError("a task without events cannot be replayed: every task has at least a task_created event")
     return state
 
 
 def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
     if before is None:
         if event.event_type is not EventType.CREATED:
-            raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
+            raise ValueError(
+                f"event {event.sequence_num} is {event.event_type}, but the first event must be task_created"
+            )
         before = TaskState(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
     data, status = event.event_data, status_after(event.event_type)
     if status is None:  # a request or a step does not change the status

@@ -324,7 +324,7 @@ class Handle(Sourced[R_co]):
         """
         if not self.id.int:
             raise InvalidCall(
-                'there is no task to wait for: its idempotency key was taken, so on_conflict="skip" enqueued nothing'
+                'there is no task to wait for: the idempotency key was taken, so on_conflict="skip" enqueued nothing'
             )
         if self._known_source is None:
             raise InvalidCall(

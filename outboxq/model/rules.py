@@ -278,7 +278,7 @@ _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
 """Files beside the zone files. They hold this machine's own setting."""
-_FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field is the second"
+_FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field gives the seconds"
 
 
 @lru_cache(maxsize=1024)
@@ -295,7 +295,7 @@ def _parsed(text: str, tz: str, starts_at: datetime) -> Rule:
 def _refused(text: str, fault: str) -> InvalidArgument:
     fields = text.split()
     if text.startswith("@"):
-        return InvalidArgument(f"there is no rule {text.lower()!r}; the known names are {', '.join(ALIASES).lower()}")
+        return InvalidArgument(f"there is no rule {text.lower()!r}; the known rules are {', '.join(ALIASES).lower()}")
     if len(fields) not in (5, 6):
         return InvalidArgument(f"{text!r} is not a cron expression: it has {len(fields)} fields, not five: {_FIELDS}")
     try:

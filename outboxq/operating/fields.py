@@ -91,7 +91,7 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
 LONGEST_REASON: Final = 500
 """The maximum number of characters in a reason that a person enters in a form."""
 REASON = Field(name="reason", option="--reason", help="Reason to record.", label="Reason", read=str, default="")
-PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
+PAUSE_REASON = replace(REASON, help="Reason to show during the pause.", label="Reason to show during the pause")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
 TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
 CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
@@ -101,7 +101,7 @@ AT = Field(
 IN = Field(
     name="delay",
     option="--in",
-    help="Time span from now after which the task is due, e.g. 2h.",
+    help="Time span from now until the task is due, e.g. 2h.",
     label="Due in, such as 2h",
     read=read_span,
     metavar="SPAN",
@@ -139,13 +139,13 @@ OF_SCHEDULE = (
     _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone for the rule."),
     ARGUMENTS,
     QUEUE,
-    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Which missed ticks still run: none, latest or all."),
+    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Missed ticks that still run: none, latest or all."),
     _kept(
         "grace",
         "Grace",
         read_grace,
         "SPAN",
-        "How long after a tick its task may still start, e.g. 10m. `none` removes the limit.",
+        "Time span after a tick during which its task may still start, e.g. 10m. `none` removes the limit.",
         empty=NONE,
     ),
 )

@@ -17,20 +17,20 @@ NONE = "none"
 """The word that removes a limit, typed in place of a value."""
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", re.ASCII)
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
-_WITH_OFFSET = "write it with its offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
+_WITH_OFFSET = "write it with a UTC offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
 
 
 def read_span(text: str) -> timedelta:
     """Return a span of time: 90d, 7d12h, 30m, 45s, 0.5s, 500ms."""
     parts = _SPAN.fullmatch(text)
     if not text or parts is None:
-        raise InvalidArgument("write it like 90d, 7d12h, 30m, 0.5s or 500ms")
+        raise InvalidArgument("write a span such as 90d, 7d12h, 30m, 0.5s or 500ms")
     try:
         found = timedelta(**{unit: float(part or 0) for unit, part in zip(_UNITS, parts.groups(), strict=True)})
     except (OverflowError, ValueError):  # a number that is too large becomes infinite
         found = timedelta.max
     if found > LONGEST:
-        raise InvalidArgument(f"that is longer than {LONGEST.days}d")
+        raise InvalidArgument(f"the span is longer than {LONGEST.days}d, the maximum")
     return found
 
 
@@ -58,7 +58,9 @@ def read_utc(text: str, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"{name} is not a time: write it like 2026-11-30 14:05, in UTC, not {text!r}") from None
+        raise InvalidArgument(
+            f"{name} is not a time: write a time in UTC, such as 2026-11-30 14:05, not {text!r}"
+        ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
@@ -72,7 +74,7 @@ def read_since(text: str, name: str, now: datetime) -> datetime:
         return now - read_span(text)
     except (InvalidArgument, OverflowError):
         raise InvalidArgument(
-            f"{name} is not a time: write it like 2026-11-30 14:05, in UTC, or as a span before now, such as 1h, not {text!r}"
+            f"{name} is not a time: write a time in UTC, such as 2026-11-30 14:05, or a span before now, such as 1h, not {text!r}"
         ) from None
 
 
@@ -121,7 +123,7 @@ def read_argument(text: str) -> tuple[str, Any]:
     """
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise InvalidArgument(f"write it like order_id=17, not {text[:40]!r}")
+        raise InvalidArgument(f"write an argument such as order_id=17, not {text[:40]!r}")
     try:
         found = json.loads(value)
         json.dumps(found, allow_nan=False)
@@ -135,9 +137,9 @@ def read_arguments(text: str) -> str:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise InvalidArgument(f"that is not JSON: {error}") from None
+        raise InvalidArgument(f"the text is not JSON: {error}") from None
     except RecursionError:
-        raise InvalidArgument("that is nested too deeply") from None
+        raise InvalidArgument("the JSON is nested too deeply") from None
     if not isinstance(found, dict):
         raise InvalidArgument('write a JSON object with the arguments by name, such as {"order_id": 7}')
     try:

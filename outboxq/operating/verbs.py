@@ -94,10 +94,10 @@ def RESCHEDULE(
     delay: timedelta | None = None,
     take_key_back: bool = False,
 ) -> Outcome:
-    """Give a waiting task or a dead letter another due time.
+    """Change the due time of a waiting task or a dead letter.
 
-    A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is
-    left alone.
+    A waiting task keeps its attempt. A dead letter runs again at that time, from its first attempt. A running task
+    cannot be rescheduled.
     """
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
@@ -116,7 +116,7 @@ def RESCHEDULE(
     ),
     fields=(REASON, FORCE),
     is_final=True,
-    hint="A waiting task will never run. A running task is asked to stop. This cannot be undone.",
+    hint="If the task is waiting, it will never run. If it is running, it is asked to stop. This cannot be undone.",
 )
 def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Outcome:
     """Cancel a task, or ask it to stop if it is running."""
@@ -140,7 +140,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
 )
 def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
-    """Cancel a running task at once: its worker loses it."""
+    """Cancel a running task immediately: its worker loses it."""
     now = store.cancel(task, reason=why, force=True, using=using)
     return _moved(task, now, "was cancelled; its worker's outcome will be refused")
 
@@ -246,7 +246,7 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     hint="An empty field removes its limit. Running tasks are not stopped.",
 )
 def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Outcome:
-    """Limit a queue, and each of its keys.
+    """Set the limits of a queue and of each of its keys.
 
     An option that is left out keeps its value. Running tasks are not stopped.
     """
@@ -261,8 +261,8 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Outcome:
     """Choose how partition keys share a queue.
 
-    turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
-    key.
+    With `turns` (the default), the keys take turns. With `oldest`, the task that has been due the longest starts first,
+    regardless of its key.
     """
     seen = Seen()
     settings = store.queues.order(queue, fair=fair, create=create, on_change=seen, using=using)
@@ -281,12 +281,12 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     hint="Its limits, its order and its pause are deleted. This cannot be undone.",
 )
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
-    """Delete the settings of a queue that has no tasks, and print them.
+    """Delete and print the settings of a queue that has no tasks.
 
-    Use this for a queue that was set up under the wrong name. If it has waiting or running tasks or dead letters, use
-    `resume` and `limit` to change its settings.
+    Use this for a queue that was set up under the wrong name. If the queue has waiting or running tasks or dead
+    letters, use `resume` and `limit` to change its settings.
     """
-    return Outcome(predicate="has lost its settings", record=store.queues.forget(queue, using=using))
+    return Outcome(predicate="no longer has any settings", record=store.queues.forget(queue, using=using))
 
 
 def _said(words: str, record: object, seen: Seen) -> Outcome:
@@ -358,7 +358,7 @@ def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Enqueue a schedule's task now, and print the task's id.
 
-    The ticks of the schedule stay as they are. A paused schedule can be triggered too.
+    The schedule's ticks do not change. A paused schedule can be triggered too.
     """
     task = store.schedules.trigger(schedule, by=why, using=using).id
     words, record = f"was triggered: task {task} was enqueued", {"id": task, "schedule": schedule}
@@ -401,7 +401,7 @@ def CANCEL_BATCH(
     """Cancel the unfinished tasks in a batch. The tasks that would follow are not enqueued.
 
     A running task is asked to stop. Dead letters that the batch is waiting for are discarded. The batch accepts no more
-    tasks, and tasks that were added after the count are cancelled too.
+    tasks. Tasks that are added while the command waits for confirmation are cancelled too.
     """
     number = store.batches.cancel(batch, reason=why, force=force, on_change=on_change, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
@@ -420,7 +420,7 @@ def CANCEL_BATCH(
 def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
     """Stop publishing a relay's events until the relay is resumed.
 
-    Events are still written. A batch that is being published is finished.
+    Events are still written. A worker that is publishing a batch finishes it.
     """
     seen = Seen()
     store.relays.pause(relay, reason=why, on_change=seen, using=using)
@@ -432,7 +432,7 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
 def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Resume a paused relay to a broker.
 
-    A relay that is waiting after failures tries again at once.
+    A relay that is waiting after failures tries again immediately.
     """
     seen = Seen()
     former = next((one.pause_reason for one in store.relays.list(using=using) if one.name == relay), None)
@@ -467,11 +467,11 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     undo="resume",
 )
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Make a worker claim no more tasks until it is resumed.
+    """Stop a worker from claiming tasks until it is resumed.
 
-    Its running tasks continue, and tasks that have not begun are released.
+    Its running tasks continue. Claimed tasks that have not begun are released.
     """
-    return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to claim no more tasks, and will do so", using)
+    return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to stop claiming tasks, and will do so", using)
 
 
 @declare(
@@ -537,8 +537,8 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
 def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
     """Recover the running tasks of a worker that is gone.
 
-    The worker must not have been seen for 90 seconds. Other workers run the tasks at once instead of waiting for the
-    leases to expire. After three recoveries in a row, a task becomes a dead letter.
+    The worker must not have been seen for 90 seconds. Other workers can run the tasks immediately, without waiting for
+    the leases to expire. After three recoveries in a row, a task becomes a dead letter.
     """
     now = store.recover_all_lost(worker, reason=why, on_change=on_change, using=using)
     number, record = now.total(), {"id": worker, "changed": now.total(), "statuses": now}
@@ -555,16 +555,16 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
     fields=(REASON,),
     command=("db", "end-session"),
     is_final=True,
-    hint="Its open transaction is rolled back, and its program gets an error.",
+    hint="Its open transaction is rolled back, and its program receives an error.",
 )
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
     SESSION is a PostgreSQL process ID and its start time, as `check` prints them. The transaction is rolled back, and
-    the program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
+    the program receives an error. Your role needs the privileges of the session's role or of pg_signal_backend.
     """
     store.end_session(session, using=using)
-    return Outcome(predicate="was ended, and was rolled back", record={"session": session, "ended": True})
+    return Outcome(predicate="was ended; its transaction was rolled back", record={"session": session, "ended": True})
 
 
 def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:

@@ -125,7 +125,7 @@ class _Compiler:
         fields = [field for field in dataclasses.fields(cls) if field.init]
         if {field.name for field in fields} != set(inspect.signature(cls).parameters):
             raise CodecError(
-                f"the parameters of {cls.__name__}() are not its fields, so it cannot be rebuilt from them"
+                f"the parameters of {cls.__name__}() differ from its fields, so it cannot be rebuilt from its fields"
             )
         # Plain types are not checked here, because a dataclass can check its own fields in __post_init__.
         inside = _Compiler(False, self.known)
@@ -206,7 +206,7 @@ def _hints(annotated: Any, namespace: dict[str, Any] | None = None) -> dict[str,
         return typing.get_type_hints(annotated, namespace, include_extras=True)
     except Exception as error:  # an annotation is code, and may raise any exception
         where = f" of {annotated.__name__}" if isinstance(annotated, type) else ""
-        reason = f"the annotation{where} does not resolve ({type(error).__name__}: {error})"
+        reason = f"the annotation{where} cannot be resolved ({type(error).__name__}: {error})"
         raise CodecError(f"{reason}: import its names at module level, outside TYPE_CHECKING") from error
 
 
@@ -280,7 +280,7 @@ class RecordCodec(Codec):
         if unknown := value.keys() - self.fields.keys():
             raise CodecError(f"{self.label} has no such field: was it renamed?", path_part(min(unknown, key=str)))
         if missing := self.required - value.keys():
-            raise CodecError(f"{self.label} needs this field, and it is missing", path_part(min(missing)))
+            raise CodecError(f"{self.label} requires this field, which is missing", path_part(min(missing)))
         return value
 
 

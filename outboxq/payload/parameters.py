@@ -124,7 +124,7 @@ class Parameters:
         if not isinstance(stored, dict):
             raise UnreadableArguments(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
         if unknown := stored.keys() - self._known.keys():
-            has = f"the stored arguments have {_names(unknown)}, which the function does not take"
+            has = f"the stored arguments have {_names(unknown)}, which the function does not accept"
             raise PayloadError(
                 f"{self._name}: {has}; if a newer release enqueued the task, deploy that release to the workers, and redrive the task "
                 "if it has failed by then; if the parameter was renamed or removed while tasks were waiting, restore it until "
@@ -155,7 +155,7 @@ class Parameters:
             raise InvalidCall(
                 f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}{self._option_hint(kwargs)}"
             ) from None
-        raise AssertionError("Python takes the call")
+        raise AssertionError("Python accepts the call")
 
     def _context_hint(self) -> str:
         """Return a hint for a call that does not match the signature because the context parameter is not annotated."""
@@ -326,7 +326,7 @@ def _storable(function: Callable[..., object], name: str, *, context: bool) -> i
     parameters = list(signature.parameters.values())
     if context:
         if not parameters or parameters[0].kind not in {inspect.Parameter.POSITIONAL_ONLY, _NAMED}:
-            raise ConfigurationError(f"{name}: there is no first positional parameter to take the task context")
+            raise ConfigurationError(f"{name}: there is no first positional parameter for the task context")
         del parameters[0]
     for parameter in parameters:
         if parameter.kind in _UNNAMED:

@@ -65,7 +65,9 @@ class Limits:
     def enter(self, size: int) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise CodecError(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself: pass a flatter value")
+            raise CodecError(
+                f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself: pass a flatter value"
+            )
         self.left -= size
         if self.left < 0:
             raise self._too_large()
@@ -82,7 +84,7 @@ class Limits:
 
     def _too_large(self) -> CodecError:
         limit = f"the size limit of {self.limit} bytes"
-        return CodecError(f"the value exceeds {limit} here: store it and pass a reference")
+        return CodecError(f"{limit} is exceeded here: store the value and pass a reference")
 
 
 Convert = Callable[[Any, Limits], object]
@@ -271,7 +273,7 @@ class Codec(ABC):
         if self.fits(value):
             return
         if value is None:
-            hint = "is the row flushed, so that its id exists? If None is meant, annotate the parameter with | None"
+            hint = "has the row been flushed, so that its id exists? If None is intended, annotate the parameter with | None"
             raise CodecError(f"None does not fit {self.label}: {hint}")
         remedy = "pass a value of that type, or change the annotation"
         raise CodecError(f"{type(value).__name__} does not fit {self.label}: {remedy}")

@@ -766,7 +766,7 @@ def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
     chain = outbox.chain(app.fetch.call(1))
     with outbox.batch(using=outbox) as batch:
         with pytest.raises(
-            InvalidTarget, match=r"emit\('order.paid'\): .* only takes tasks, with task.using\(batch\)"
+            InvalidTarget, match=r"emit\('order.paid'\): .* accepts only tasks, through task.using\(batch\)"
         ) as raised:
             outbox.emit("order.paid", 1, using=batch)
         assert "using=session" in str(raised.value)

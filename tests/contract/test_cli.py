@@ -245,7 +245,7 @@ def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_
 def test_an_application_that_is_not_there_is_told_in_a_sentence(app, words, importable, sqlite_url):
     line = sentence(outboxq("worker", app, url=sqlite_url, exit_code=2))
     assert words in line
-    assert "APP is written module:outbox" in line
+    assert "write APP as module:outbox" in line
 
 
 def test_an_import_that_fails_inside_the_application_keeps_its_traceback(sqlite_url):

@@ -130,7 +130,7 @@ def listed(result: Result) -> list[str]:
 
 def following(result: Result) -> list[str]:
     """The words of the printed command after the program's name, without the address of the database."""
-    command = shlex.split(result.stderr.strip().rpartition("ones: ")[2])
+    command = shlex.split(result.stderr.strip().rpartition("older tasks: ")[2])
     return command[command.index("task") :]
 
 

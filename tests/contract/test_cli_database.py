@@ -103,7 +103,7 @@ def sentence(result, code: int) -> str:
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
 def test_a_command_that_is_told_of_no_database_says_so_and_makes_none(directory, command):
     assert sentence(outboxq(*command), 2) == (
-        "no database is given; give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set "
+        "no database is given; give an application (module:outbox, e.g. shop:outbox) or --url, or set "
         "OUTBOXQ_APP or OUTBOXQ_DATABASE_URL"
     )
     assert list(directory.iterdir()) == []

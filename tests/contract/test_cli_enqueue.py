@@ -71,13 +71,13 @@ WRONG = {
     "a missing argument": (
         ("cli_shop:send",),
         1,
-        """: order, day; write them as one JSON object: --args '{"order": …}'\n""",
+        """: order, day; write the arguments as one JSON object: --args '{"order": …}'\n""",
     ),
     "an unknown argument": (("cli_shop:send", "--args", '{"x": 2}'), 1, """--args '{"order": …}'\n"""),
     "an argument too many": (
         ("cli_shop:rest", "--args", '{"x": 2}'),
         1,
-        """: none; write them as one JSON object: --args '{}'\n""",
+        """: none; write the arguments as one JSON object: --args '{}'\n""",
     ),
     "an argument without its option": (
         ("cli_shop:send", "order=secret"),

@@ -119,7 +119,7 @@ def test_ctrl_c_in_a_prune_keeps_what_is_committed(database, monkeypatch):
     with monkeypatch.context() as patched:
         interrupt(patched)
         said = outboxq(database, "prune", "--older-than", "0s", "--yes", exit_code=130).stderr
-    assert said.endswith("outboxq: stopped: 50 deleted; those are committed\n")
+    assert said.endswith("outboxq: stopped: 50 deleted; these changes are committed\n")
     assert len(store.tasks(limit=200)) == 70
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeyp
     store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(510)])
     interrupt(monkeypatch)
     said = outboxq(database, "task", "cancel", "--all", "--yes", exit_code=130).stderr
-    assert said.endswith("outboxq: stopped: 500 of 510 cancelled; those are committed\n")
+    assert said.endswith("outboxq: stopped: 500 of 510 cancelled; these changes are committed\n")
     said = outboxq(database, "verify", exit_code=130).stderr
     assert said.startswith("outboxq: stopped: 1 of ")
     assert said.endswith(" checked\n")
@@ -148,7 +148,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
         assert [UUID(one.split()[0]) for one in json.loads(dry.stdout)["first"]] == ids[:count]
     assert [one.id for one in database.store.dead_letters.oldest(limit=4)] == ids[:4]
     said = outboxq(database, "failed", "discard", "--all", "--limit", "2", "--dry-run").stdout
-    assert said.startswith("all dead letters, at most the oldest 2: 2 would be discarded\n")
+    assert said.startswith("all dead letters, limited to the oldest 2: 2 would be discarded\n")
     waiting = [str(database.add(database.store, queue="mail").id) for _ in range(3)]
     dry = outboxq(database, "task", "cancel", "-q", "mail", "--limit", "2", "--dry-run", "--json")
     assert [one.split()[0] for one in json.loads(dry.stdout)["first"]] == waiting[:2]

@@ -321,13 +321,13 @@ def logged(database, lines, **data):
 def test_the_newest_lines_of_the_last_attempt_are_shown_and_all_on_request(database):
     task_id = logged(database, 12, log_omitted=5, progress={"fraction": 0.4, "note": "12 of 30"})
     text = outboxq(database, "task", "show", task_id).stdout
-    assert "last lines of attempt 2, lease token 2; 7 earlier ones omitted (see --handler-log)\n" in text
+    assert "last lines of attempt 2, lease token 2; 7 earlier lines omitted (see --handler-log)\n" in text
     assert [line for line in text.splitlines() if " INFO shop " in line] == [
         f"03:00:00 INFO shop 2-{one}\\x1b" for one in range(2, 12)
     ]
     assert "reached 40 %: 12 of 30" in text
     text = outboxq(database, "task", "show", task_id, "--handler-log").stdout
-    assert "last lines of attempt 1, lease token 1; 5 earlier ones omitted\n" in text
+    assert "last lines of attempt 1, lease token 1; 5 earlier lines omitted\n" in text
     assert len([line for line in text.splitlines() if " INFO shop " in line]) == 24
 
 

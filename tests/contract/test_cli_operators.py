@@ -360,14 +360,14 @@ def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch)
         (("-q", "mail", "--argument", "to=ann", "--status", "failed"), wanted),
     ):
         assert ids(outboxq(database, "task", "list", *words), 0) == [str(found)]
-    assert "write it like order_id=17" in outboxq(database, "task", "list", "--argument", "x", exit_code=2).stderr
+    assert "an argument such as order_id=17" in outboxq(database, "task", "list", "--argument", "x", exit_code=2).stderr
     monkeypatch.setattr(task_pages, "SCAN_ARGUMENTS", 1)
     database.add(database.store, queue="mail")
     said = outboxq(database, "task", "list", "-q", "mail", "--argument", 'to="ann"', "--limit", 1).stderr
-    command = said.partition("older ones: ")[2]
+    command = said.partition("older tasks: ")[2]
     assert "only 1 tasks were read" in said
     following = outboxq(database, *shlex.split(command)[1:])
-    assert ids(following, 0) == [str(wanted)] or "older ones" in following.stderr
+    assert ids(following, 0) == [str(wanted)] or "older tasks" in following.stderr
 
 
 def test_the_slowest_tasks_are_listed_first(database):

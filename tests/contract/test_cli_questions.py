@@ -53,7 +53,7 @@ CASES = {
     ),
     "discard by filter": Case(
         ("failed", "discard", "--since", "1h", "--limit", "2"),
-        r"dead letters that failed since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, at most the oldest 2: 2 will be discarded",
+        r"dead letters that failed since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, limited to the oldest 2: 2 will be discarded",
         "2 discarded",
     ),
     "discard all": Case(("failed", "discard", "--all"), "all dead letters: 3 will be discarded", "3 discarded"),
@@ -295,7 +295,7 @@ def many_dead_letters(database, number: int) -> None:
         )
 
 
-STOPPED = "outboxq: stopped: 500 of 1,100 redriven; those are committed\n"
+STOPPED = "outboxq: stopped: 500 of 1,100 redriven; these changes are committed\n"
 
 
 def test_ctrl_c_in_a_long_redrive_says_how_far_it_came_and_that_stays(database, monkeypatch):

@@ -121,7 +121,7 @@ def test_a_redriven_event_is_counted_until_a_worker_has_published_it(database: D
     assert (columns["refused"], columns["redriven"]) == ("0", "1")
     shown = outboxq(database, "relay", "show", "orders")
     assert re.search(
-        r"^redriven\t1 event, for a worker to publish: \w+ task list -q relay.orders --url ", shown, re.MULTILINE
+        r"^redriven\t1 event, which a worker will publish: \w+ task list -q relay.orders --url ", shown, re.MULTILINE
     )
     [claim] = database.claim(queues=["relay.orders"])
     assert database.store.relays.list()[0].redriven == 1

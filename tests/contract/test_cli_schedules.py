@@ -76,7 +76,7 @@ def test_next_takes_a_span_and_a_name_as_well(rule, first):
     [
         (["* * * *"], "it has 4 fields, not five"),
         (["0 0 31 2 *"], "never ticks"),
-        (["every 1x"], "write it like 90d"),
+        (["every 1x"], "write a span such as 90d"),
         (["every 0"], "at least 1"),
         (["0 0 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
         (["0 0 * * *", "--from", "tomorrow"], "'tomorrow' is not a time"),
@@ -161,12 +161,12 @@ def test_retention_is_a_schedule_like_any_other(database):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (["--args", "[7]"], 2, "it takes an object as JSON"),
-        (["--args", "{"], 2, "it takes an object as JSON"),
-        (["--args", "[" * 5000], 2, "it takes an object as JSON"),
+        (["--args", "[7]"], 2, "write an object as JSON"),
+        (["--args", "{"], 2, "write an object as JSON"),
+        (["--args", "[" * 5000], 2, "write an object as JSON"),
         (["--args", '{"a": NaN}'], 1, "arguments.a"),
         (["--starts-at", "9999-12-31"], 2, "is outside the years"),
-        (["--grace", "-1s"], 2, "write it like 90d"),
+        (["--grace", "-1s"], 2, "write a span such as 90d"),
         (["--overlap", "never"], 2, "'never' is not one of"),
         (["--ends-at", "2000-01-01", "--starts-at", "2001-01-01"], 1, "must come after"),
     ],
@@ -300,7 +300,7 @@ def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(d
     [_, line] = cells(outboxq(database, "list"))
     assert line[3] == second
     shown = outboxq(database, "show", "hourly").stdout
-    assert "by a clock that was running fast; workers go by the current time" in shown
+    assert "by a clock that was running fast; workers use the current time" in shown
     [found] = json.loads(outboxq(database, "list", "--json").stdout)
     assert datetime.fromisoformat(found["next_tick"]) == now + timedelta(hours=2)
     outboxq(database, "plant")

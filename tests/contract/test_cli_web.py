@@ -176,7 +176,7 @@ def test_a_function_to_redact_with_must_exist(sqlite):
         "--url", sqlite.url, "--redact", "nothing:redact"
     )
     assert "--redact os:sep is a str, not a function" in refused("--url", sqlite.url, "--redact", "os:sep")
-    assert "write it like shop.privacy:redact" in refused("--url", sqlite.url, "--redact", "no name")
+    assert "write module:function, such as shop.privacy:redact" in refused("--url", sqlite.url, "--redact", "no name")
 
 
 def test_a_port_in_use_is_one_sentence(sqlite):

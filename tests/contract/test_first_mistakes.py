@@ -211,7 +211,7 @@ def test_a_transaction_has_a_limit_of_its_own_unless_a_handler_or_a_worker_waits
 
 
 def test_no_transaction_was_named(hello) -> None:
-    unknown = f"shop.hello: it is not known which transaction this belongs to; {TRANSACTION}"
+    unknown = f"shop.hello: the current transaction is not known; {TRANSACTION}"
     refused(InvalidTarget, unknown, lambda: hello.enqueue(7))
     refused(
         InvalidTarget, f"shop.hello: using(None) does not name a transaction; {TRANSACTION}", lambda: hello.using(None)
@@ -311,8 +311,8 @@ def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
         (
             (None,),
             (
-                "n: None does not fit int: is the row flushed, so that its id exists? If None is meant, annotate the parameter with "
-                "| None"
+                "n: None does not fit int: has the row been flushed, so that its id exists? If None is intended, annotate the "
+                "parameter with | None"
             ),
         ),
         ((7, User()), "when: User is not JSON: pass an id, or annotate the parameter with a dataclass"),
@@ -547,10 +547,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
     ("arguments", "code", "sentence"),
     [
         (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
-        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; APP is written module:outbox, e.g. shop.tasks:outbox"),
-        (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; write APP as module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; write APP as module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:outbx"], 2, "outboxq: shop has no Outbox called 'outbx'; did you mean 'outbox'\\?"),
-        (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; write APP as module:outbox, e.g. shop.tasks:outbox"),
         (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),
     ],
 )  # fmt: skip

@@ -162,7 +162,7 @@ def test_a_message_is_not_accepted_outside_the_transaction_of_its_work(database:
     outbox = Outbox(database.host)
     with pytest.raises(InvalidTarget, match="it is lost if that work fails; write using=session"):
         outbox.inbox.accept("billing", "m1", using=outbox)
-    with pytest.raises(InvalidTarget, match="it is not known which transaction this belongs to"):
+    with pytest.raises(InvalidTarget, match="the current transaction is not known"):
         outbox.inbox.accept("billing", "m1")
     with pytest.raises(InvalidTarget, match="using=None does not name a transaction"):
         outbox.inbox.accept("billing", "m1", using=None)

@@ -406,7 +406,7 @@ def test_ports_beyond_the_last_one_are_refused(sqlite):
     arguments = ["worker", "shop:outbox", "--processes", "3", "--metrics-port", "65534"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert "--metrics-port 65534 with 3 processes would need port 65536; choose one up to 65533" in result.output
+    assert "--metrics-port 65534 with 3 processes would need port 65536; choose a port up to 65533" in result.output
 
 
 @pytest.mark.in_turn

@@ -450,7 +450,7 @@ def test_an_annotation_that_results_cannot_be_read_by_is_refused_before_the_call
     def handler(ctx: TaskContext) -> None:
         ctx.step("charge", charge)
 
-    assert "the annotation does not resolve" in refused(outbox, run, handler)
+    assert "the annotation cannot be resolved" in refused(outbox, run, handler)
     assert calls == []
 
 

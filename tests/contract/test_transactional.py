@@ -268,12 +268,12 @@ def test_a_bare_enqueue_of_another_outbox_is_refused(outbox, engine, run, databa
     def strays() -> None:
         theirs.enqueue()
 
-    assert "theirs: it is not known which transaction" in error_of(outbox, run, strays, transactional=True)
+    assert "theirs: the current transaction is not known" in error_of(outbox, run, strays, transactional=True)
     assert tasks_called(database, "theirs") == []
 
 
 def test_a_bare_enqueue_inside_a_plain_task_is_refused(outbox, run, follow, database):
-    assert "follow: it is not known which transaction" in error_of(outbox, run, lambda: follow.enqueue(1))
+    assert "follow: the current transaction is not known" in error_of(outbox, run, lambda: follow.enqueue(1))
     assert tasks_called(database, "follow") == []
 
 
@@ -302,7 +302,7 @@ def test_a_bare_enqueue_in_a_thread_of_the_handlers_is_refused(outbox, run, foll
         thread.join(60)
         raise errors[0]
 
-    assert "not known which transaction" in error_of(outbox, run, spawns, transactional=True)
+    assert "the current transaction is not known" in error_of(outbox, run, spawns, transactional=True)
     assert tasks_called(database, "follow") == []
 
 

@@ -128,7 +128,7 @@ def test_an_unclosed_batch_is_a_fault_that_every_command_names(outbox: Outbox, d
     assert "Unclosed" in listed.stdout
     assert cancel in listed.stderr
     shown = said(database, "batch", "show", str(batch.id))
-    assert "its with block raised an error" in shown.stdout
+    assert "the batch's with block raised an error" in shown.stdout
     assert cancel in shown.stdout
     assert json.loads(said(database, "batch", "show", str(batch.id), "--json").stdout)["status"] == "Unclosed"
     explained = said(database, "task", "explain", str(batch.then_id)).stdout

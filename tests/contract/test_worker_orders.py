@@ -170,7 +170,7 @@ def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, runni
     until(Path("begun").exists)
     me = only_worker(database)
     told = outboxq(database, "workers", "quiet", me.label, "--reason", "new disk").stdout
-    assert told == f"the worker {me.id} has been asked to claim no more tasks, and will do so within six seconds\n"
+    assert told == f"the worker {me.id} has been asked to stop claiming tasks, and will do so within six seconds\n"
     until(lambda: only_worker(database).state is WorkerState.QUIET)
     later = database.add(database.store, task_name="tests.short").id
     Path("go").touch()

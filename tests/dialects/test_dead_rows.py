@@ -84,7 +84,7 @@ def test_the_session_that_a_problem_names_is_ended_and_the_action_is_recorded(po
     other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
     (session,) = [word for one in problem(postgresql).cures for word in one.command if "@" in word]
     outcome = END_SESSION.do(postgresql.store, session, operator=OPERATOR, reason="it hangs")
-    assert outcome.sentence == f"the session {session} was ended, and was rolled back"
+    assert outcome.sentence == f"the session {session} was ended; its transaction was rolled back"
     assert not is_open(other)
     [action] = postgresql.store.actions.list()
     assert (action.action, action.target, action.operator) == ("db end-session", session, "ann")

@@ -63,7 +63,7 @@ def test_a_terminal_is_told_the_id_of_an_error_and_a_script_is_not(database):
     code, seen = shown(command, env={**os.environ, "TERM": "dumb"}, columns=400)
     assert code == 3
     assert re.search(
-        r"^outboxq: there is no schedule .*\n  causes and cures: ScheduleNotFound in .*$", seen, re.MULTILINE
+        r"^outboxq: there is no schedule .*\n  for causes and cures, see ScheduleNotFound in .*$", seen, re.MULTILINE
     )
     piped = forked.run(command, env={**os.environ}, capture_output=True, text=True)
     assert piped.stderr.count("\n") == 1

@@ -141,19 +141,19 @@ def test_a_bar_is_shown_on_a_terminal_and_nothing_in_a_pipe(command):
 def test_ctrl_c_says_how_far_it_came(command):
     code, text = on_terminal(command, "--yes", "--work", "endless", answers=[("working", "\x03")])
     assert code == 130
-    assert "outboxq: stopped: 1,500 of 3,000 discarded; those are committed\n" in text
+    assert "outboxq: stopped: 1,500 of 3,000 discarded; these changes are committed\n" in text
 
 
 def test_ctrl_c_lets_the_present_batch_end(command):
     code, text = on_terminal(command, "--yes", "--work", "batches", answers=[("working", "\x03")])
     assert code == 130
-    assert "Ctrl-C again stops at once" in text
-    assert "outboxq: stopped: 1,500 of 3,000 discarded; those are committed\n" in text
+    assert "Ctrl-C again stops immediately" in text
+    assert "outboxq: stopped: 1,500 of 3,000 discarded; these changes are committed\n" in text
     assert "3000 discarded" not in text
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_present_batch(command):
-    answers = [("working", "\x03"), ("Ctrl-C again stops at once", "\x03")]
+    answers = [("working", "\x03"), ("Ctrl-C again stops immediately", "\x03")]
     code, text = on_terminal(command, "--yes", "--work", "stuck", answers=answers)
     assert code == 130
-    assert "outboxq: stopped: 1,500 of 3,000 discarded; those are committed\n" in text
+    assert "outboxq: stopped: 1,500 of 3,000 discarded; these changes are committed\n" in text

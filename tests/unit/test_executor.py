@@ -194,7 +194,7 @@ def test_arguments_that_cannot_be_read_fail_the_attempt_with_a_reason():
     outcome = outcome_of(lambda n: n, '{"m": 1}')
     assert outcome.event_type is EventType.RETRY_SCHEDULED
     assert (
-        "which the function does not take; if a newer release enqueued the task, deploy that release" in outcome.error
+        "which the function does not accept; if a newer release enqueued the task, deploy that release" in outcome.error
     )
     assert "redrive the task if it has failed by then; if the parameter was renamed or removed" in outcome.error
 
@@ -304,7 +304,7 @@ def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
     claim = claim_of(task)
     outcome = execute(task, context_of(claim, task, threading.Event()))
     assert outcome.event_type is EventType.FAILED
-    assert "InvalidTarget: other: it is not known which transaction" in outcome.error
+    assert "InvalidTarget: other: the current transaction is not known" in outcome.error
 
 
 def test_a_context_is_current_only_while_its_function_runs():

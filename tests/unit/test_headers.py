@@ -66,7 +66,7 @@ def test_no_headers_are_stored_as_nothing():
         ({"a": 7}, "the header 'a' of task 'mail.send' must be a string"),
         ({"a": None}, "must be a string"),
         ({"a": "\0"}, "must be a string without NUL"),
-        ({"a": "x" * 8192}, "are 8200 bytes as JSON, but the limit is 8192"),
+        ({"a": "x" * 8192}, "have 8200 bytes as JSON, but the limit is 8192 bytes"),
         ({"a": "ü" * 4096}, "bytes as JSON"),
     ],
 )
@@ -112,7 +112,7 @@ def test_headers_that_cannot_be_read_are_empty_with_one_warning(stored, caplog):
     assert ctx.headers == {}
     assert ctx.headers == {}
     [record] = caplog.records
-    assert "its headers cannot be read, so it gets no headers" in record.getMessage()
+    assert "its headers cannot be read, so it has no headers" in record.getMessage()
     assert len(record.getMessage()) < 300
 
 

@@ -305,9 +305,7 @@ def test_processes_that_cannot_start_are_logged_once_in_a_while(supervise, monke
         until(lambda: len(begun()) >= 12)
         assert "are being retried:" not in caplog.text
         monkeypatch.setattr(supervisor, "REMIND_EVERY", 0.0)
-        until(
-            lambda: "cannot start and are being retried: 1 (exit code 4), 2 (exit code 4); 0 are running" in caplog.text
-        )
+        until(lambda: "are being retried: 1 (exit code 4), 2 (exit code 4); running processes: 0" in caplog.text)
         tell()
 
     assert supervise(script, meanwhile) == 4
@@ -449,7 +447,7 @@ def test_a_second_signal_is_an_order_to_end_at_once(supervise, monkeypatch, capl
     assert supervise(listener(), meanwhile) == 1
     assert files("abandoning") == begun()
     assert files("signalled") == []
-    assert "passing on SIGINT: at once" in caplog.text
+    assert "passing on SIGINT, for an immediate stop" in caplog.text
 
 
 def test_sigquit_is_an_order_to_end_at_once(supervise):

@@ -238,7 +238,7 @@ def test_the_sentence_says_where_to_look_and_how_to_be_lax() -> None:
     def lax(n: int) -> None: ...
 
     assert lax.parameters.dump(("7",), {}) == '{"n":"7"}'
-    with pytest.raises(PayloadError, match="None does not fit int: is the row flushed"):
+    with pytest.raises(PayloadError, match="None does not fit int: has the row been flushed"):
         lax.using(outbox).enqueue(None)  # type: ignore[arg-type]
 
 

@@ -54,5 +54,5 @@ def test_a_line_leaves_out_an_application_of_the_environment(monkeypatch):
 
 def test_other_words_are_answered_as_before():
     for words in (("verify", "orders"), ("task", "list", "crm:tasks")):
-        assert said(*words).endswith("APP is written module:outbox, e.g. shop.tasks:outbox")
+        assert said(*words).endswith("write APP as module:outbox, e.g. shop.tasks:outbox")
     assert "secret" not in said("task", "list", "postgresql://me:secret@db/shop")

@@ -151,7 +151,7 @@ class Supervisor:
         self._signals.append(number)
         self._at_once |= at_once
         if not is_echo:
-            log.info("passing on %s%s", _name(number), ": at once" if at_once else "")
+            log.info("passing on %s%s", _name(number), ", for an immediate stop" if at_once else "")
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _print_stacks(self) -> None:
@@ -290,7 +290,9 @@ class Supervisor:
         else:
             out = ", ".join(f"{one.number} (exit code {one.refused})" for one in self._children if one.refused)
             running = sum(one.process is not None for one in self._children)
-            log.error("these worker processes cannot start and are being retried: %s; %d are running", out, running)
+            log.error(
+                "these worker processes cannot start and are being retried: %s; running processes: %d", out, running
+            )
         self._reminded_at = time.monotonic()
 
     def _replace(self, child: _WorkerProcess, code: int, how: str) -> None:

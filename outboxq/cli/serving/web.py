@@ -51,14 +51,16 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to serve on.")
-@number_option("--port", help="Port to serve on. 0: a free port, which is printed.", least=0, most=65535, default=8080)
+@number_option(
+    "--port", help="Port to serve on. Use 0 for a free port, which is printed.", least=0, most=65535, default=8080
+)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
 @click.option(
     "--redact",
     cls=Once,
     metavar="MODULE:FUNCTION",
-    help="Function that takes a string and returns it without its sensitive parts. It gets arguments, messages and tracebacks.",
+    help="Function that takes a string and returns it without its sensitive parts. It is applied to arguments, messages and tracebacks.",
 )
 @click.option(
     "--title", cls=Once, default="", help='Name in the header and title of each page, such as "shop, production".'
@@ -94,9 +96,9 @@ _LARGEST_REQUEST = 2**20
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    It shows APP's database, or the database at --url. Without APP, it does not know the application's tasks. APP may
-    also name a dashboard that your code creates with `application(…)`, or several with `Dashboards({…})`. Such a
-    dashboard has its own options.
+    The dashboard shows APP's database, or the database at --url. Without APP, it does not know the application's tasks.
+    APP can also name a dashboard that your code creates with `application(…)`, or several with `Dashboards({…})`. These
+    dashboards have their own options.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
@@ -185,7 +187,10 @@ def _function(name: str) -> Callable[[str], str]:
     try:
         found = resolve_name(name)
     except (AttributeError, ImportError, ValueError) as error:
-        fail(f"--redact {name} cannot be imported: {error}; write it like shop.privacy:redact", EXIT_USAGE)
+        fail(
+            f"--redact {name} cannot be imported: {error}; write module:function, such as shop.privacy:redact",
+            EXIT_USAGE,
+        )
     if not callable(found):
         fail(f"--redact {name} is a {type(found).__name__}, not a function", EXIT_USAGE)
     return found  # type: ignore[no-any-return]
@@ -202,7 +207,7 @@ def _token(file: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         fail(f"the token cannot be read from {file}: {error}", EXIT_USAGE)
     if not token:
-        fail(f"the file {file} is empty", EXIT_USAGE)
+        fail(f"the token file {file} is empty; write a token to it", EXIT_USAGE)
     return token
 
 

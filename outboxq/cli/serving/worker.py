@@ -87,8 +87,8 @@ _worker_options = stacked(
         multiple=True,
         envvar="OUTBOXQ_DATABASE_URLS",
         show_envvar=True,
-        help="Work on this database instead of APP's own. May be repeated; each database gets its own --processes "
-        "processes. To keep passwords off the command line, set OUTBOXQ_DATABASE_URLS to a space-separated list of URLs.",
+        help="URL of a database to use instead of APP's own. May be repeated; --processes applies to each "
+        "database. To keep passwords off the command line, set OUTBOXQ_DATABASE_URLS to a space-separated list of URLs.",
     ),
     click.option(
         "-q",
@@ -97,7 +97,7 @@ _worker_options = stacked(
         type=QUEUE,
         multiple=True,
         callback=none_if_empty,
-        help="Queue. May be repeated. Default: all.",
+        help="Queue to serve. May be repeated. Default: all queues.",
     ),
     click.option(
         "--topic",
@@ -107,7 +107,9 @@ _worker_options = stacked(
         help="Run only tasks for events whose topic matches, such as order.*. May be repeated. Default: all tasks.",
     ),
     number_option("-c", "--concurrency", help="Number of handler threads.", default=DEFAULTS.concurrency),
-    number_option("--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms.", least=0),
+    number_option(
+        "--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms of work.", least=0
+    ),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
@@ -119,7 +121,7 @@ _worker_options = stacked(
         cls=Once,
         envvar="OUTBOXQ_LISTEN_URL",
         show_envvar=True,
-        help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
+        help="URL for notifications, which reaches the database without a connection pooler. To hide a password, set the variable instead.",
     ),
     click.option(
         "--relay/--no-relay",
@@ -145,7 +147,9 @@ _worker_options = stacked(
         help="Run each handler in a thread, or in a child process that can be killed.",
     ),
     number_option(
-        "--tasks-per-child", help="Tasks per child process with --isolation process.", default=DEFAULTS.tasks_per_child
+        "--tasks-per-child",
+        help="Number of tasks per child process, with --isolation process.",
+        default=DEFAULTS.tasks_per_child,
     ),
     click.option("--burst", is_flag=True, help="Stop when there are no more tasks to run."),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),
@@ -156,8 +160,8 @@ _worker_options = stacked(
     ),
     number_option(
         "--metrics-port",
-        help="Port for Prometheus. 0: a free port, which is logged. Each further process uses the next port. Needs the "
-        "extra prometheus.",
+        help="Port for Prometheus. Use 0 for a free port, which is logged. Each additional process uses the next port. Needs "
+        "the extra prometheus.",
         least=0,
         most=LAST_PORT,
     ),
@@ -176,7 +180,7 @@ _worker_options = stacked(
         default="INFO",
         show_default=True,
         type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
-        help="Lowest level of messages to log to stderr.",
+        help="Minimum level of the messages that are logged to stderr.",
     ),
     click.option(
         "--log-format",
@@ -184,7 +188,7 @@ _worker_options = stacked(
         default=LogFormat.TEXT,
         show_default="text",
         type=click.Choice(LogFormat, case_sensitive=False),
-        help="Format of the log. JSON: one object per line.",
+        help="Format of the log. With json, each line is one object.",
     ),
     click.option(
         "--log-tracebacks/--no-log-tracebacks",
@@ -214,8 +218,8 @@ _worker_options = stacked(
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
-    After the signal, running tasks may finish. A second signal, or SIGQUIT, releases them at once. SIGUSR1 prints the
-    stacks of all threads. `workers list` lists the live workers.
+    After the signal, running tasks may finish. A second signal, or SIGQUIT, releases them immediately. SIGUSR1
+    prints the stacks of all threads. `workers list` lists the live workers.
     """
     app = one_app(context, app_argument, app)
     if app is None:
@@ -380,7 +384,7 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
         return
     last = first + processes - 1
     if last > LAST_PORT:
-        cure = f"choose one up to {LAST_PORT - processes + 1}"
+        cure = f"choose a port up to {LAST_PORT - processes + 1}"
         raise click.UsageError(f"--metrics-port {first} with {processes} processes would need port {last}; {cure}")
     for port in range(first, last + 1):
         try:

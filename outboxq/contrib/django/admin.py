@@ -280,7 +280,9 @@ class NewestAdmin(OutboxAdmin):
     """The admin for a table with a task name in each row. The table may have millions of rows."""
 
     search_fields = ("task_name",)
-    search_help_text = f"The whole id of any task, or the beginning of a task name (newest {NEWEST:,} rows only)."
+    search_help_text = (
+        f"Search for the whole id of a task, or for the beginning of a task name (newest {NEWEST:,} rows only)."
+    )
 
     def get_changelist(self, request: Any, **_options: Any) -> type[ChangeList]:  # noqa: ARG002
         return NewestRows

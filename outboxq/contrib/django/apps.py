@@ -35,7 +35,7 @@ class OutboxqConfig(AppConfig):
         if django.VERSION[:2] < OLDEST:
             raise ImproperlyConfigured(
                 f"outboxq needs Django {'.'.join(map(str, OLDEST))} or later, but this is Django {django.get_version()}; "
-                "upgrade Django, or take outboxq.contrib.django out of INSTALLED_APPS and use outboxq.Outbox alongside Django"
+                "upgrade Django, or remove outboxq.contrib.django from INSTALLED_APPS and use outboxq.Outbox alongside Django"
             )
         if sys.argv[1:2] == ["outboxq"] and starts_worker(sys.argv[2:]):
             leave_on_signals()  # the models of all applications are still to be imported

@@ -307,9 +307,7 @@ def _end_what_is_open(context: TaskContext) -> None:
     """
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
-            text = (
-                "task %s (%s) left a transaction open on the database %r; it was rolled back; end each atomic() block"
-            )
+            text = "task %s (%s) left a transaction open on the database %r; the transaction was rolled back; end each atomic() block"
             names = (context.task_id, context.task_name, connection.alias)
             log.error(text, *names, extra=fields_of(context.claim))
             _drop(connection)

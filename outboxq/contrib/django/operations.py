@@ -139,7 +139,7 @@ def _begins() -> Iterator[CheckMessage]:
         mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
         if mode.upper() == "DEFERRED":
             yield Caution(
-                f"On the SQLite database {alias!r}, a transaction that reads first and enqueues a task later fails at once "
+                f"On the SQLite database {alias!r}, a transaction that first reads and then enqueues a task fails immediately "
                 '("database is locked") if a worker has written in between.',
                 hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
                 id="outboxq.W001",
@@ -157,10 +157,10 @@ def _places() -> Iterator[CheckMessage]:
             text = f"{but} outboxq does not support {connections[alias].display_name}."
             yield Error(text, hint=hint, id="outboxq.E002")
         elif not has_tables(alias):
-            hint = 'Have allow_migrate() return True for the app_label "outboxq" there.'
+            hint = 'Let allow_migrate() return True for the app_label "outboxq" in this database.'
             yield Error(f"{but} DATABASE_ROUTERS keep the app outboxq out of it.", hint=hint, id="outboxq.E003")
         elif written and alias not in written:
-            hint = "Declare them on outboxes[alias] of the database that your models are written to."
+            hint = "Declare them on outboxes[alias], with the alias of the database that your models are written to."
             text = f"{but} no model is written there: a task is committed together only with rows in its own database."
             yield Caution(text, hint=hint, id="outboxq.W003")
 

@@ -143,7 +143,7 @@ def test_actions_on_queues(open_tab, person, filling):
     person.sends("/queue/order", "longest-due task first").sends("/queue/resume", "is resumed")
     assert (settings().paused_at, settings().fair) == (None, False)
     filling.outbox.store.queues.limit("typo", concurrency=1, create=True)
-    person.goes_to("/queue?name=typo").sends("/queue/forget", "The queue 'typo' has lost its settings.")
+    person.goes_to("/queue?name=typo").sends("/queue/forget", "The queue 'typo' no longer has any settings.")
     assert "typo" not in {one.queue for one in filling.outbox.store.queues.settings()}
     assert not person.tab.problems
 

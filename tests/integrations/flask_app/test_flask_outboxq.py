@@ -761,7 +761,7 @@ def test_the_command_without_flask_names_the_one_to_write(tmp_path, monkeypatch,
     sys.modules.pop("of_flask", None)
     assert (ended.exit_code, " ".join(ended.output.split())) == (
         2,
-        "outboxq: of_flask:outbox has no database of its own, because it uses that of its application; run: flask outboxq "
+        "outboxq: of_flask:outbox has no database of its own, because it uses its application's database; run: flask outboxq "
         + " ".join(words),
     )
 

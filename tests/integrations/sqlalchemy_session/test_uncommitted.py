@@ -52,7 +52,7 @@ def test_a_task_after_the_last_commit_is_lost_with_a_warning(engine, database, r
     [warning] = warnings()
     assert warning == (
         "1 task was written after the last commit of a Session, and is lost, because the Session was closed: shop.receipt; "
-        "commit after the enqueue, or call rollback() if that was intended"
+        "commit after the enqueue, or call rollback() if the loss is intended"
     )
     with Session(engine) as session:
         session.connection()

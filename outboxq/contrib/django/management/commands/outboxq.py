@@ -50,7 +50,10 @@ class Command(BaseCommand):
             help="One of DATABASES. It may also be given after COMMAND. Default: %(default)s.",
         )
         parser.add_argument(
-            "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="One of the commands below; each has a --help."
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar="COMMAND",
+            help="One of the commands below. Each has a --help option.",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -93,7 +96,7 @@ class Command(BaseCommand):
             serve(partial(_find, database), _again, **given)
 
         skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
-        text = "Run the tasks in the tasks.py of the installed apps until SIGTERM, SIGINT or SIGHUP."
+        text = "Run the tasks in the tasks.py files of the installed apps until SIGTERM, SIGINT or SIGHUP."
         return framework.worker_command(run, skip, *options, help=text)
 
 
