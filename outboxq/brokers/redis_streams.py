@@ -184,7 +184,7 @@ class _Publisher:
         for letter in letters if len(small) < len(letters) else ():
             if len(letter.body) > self._most:
                 reason = (
-                    f"it has {len(letter.body)} bytes, but the server accepts at most {self._most} (proto-max-bulk-len)"
+                    f"it is {len(letter.body)} bytes long, but the server accepts at most {self._most} (proto-max-bulk-len)"
                 )
                 outcomes[letter.number] = Refused(reason)
         _limit(connection, deadline)

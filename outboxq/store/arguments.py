@@ -55,7 +55,7 @@ def identifier(given: object) -> UUID:
     try:
         return UUID(given if isinstance(given, str) else "")
     except ValueError:
-        raise InvalidArgument(f"an id must be a UUID or its text, not {given!r}") from None
+        raise InvalidArgument(f"an id must be a UUID or its string form, not {given!r}") from None
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:

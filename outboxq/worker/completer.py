@@ -336,7 +336,7 @@ class Completer(threading.Thread):
             else:
                 self._refused = 0
                 self._allow_claims()
-                self._failing.worked("outcomes are written again")
+                self._failing.worked("outcomes can be written again")
                 self.failures.worked(END)
                 unwritten = lost | locked
                 self._count([one for one in outcomes if one.claim.id not in unwritten] if unwritten else outcomes)
@@ -379,7 +379,7 @@ class Completer(threading.Thread):
         else:
             return False
         self.can_write.clear()
-        wait, them = plural(outcomes, "outcome waits", "outcomes wait"), plural(outcomes, "it", "them")
+        wait, them = plural(outcomes, "outcome is waiting", "outcomes are waiting"), plural(outcomes, "it", "them")
         self._failing.failed(f"{outcomes} {wait} for the database, which could not write {them}", error)
         self.failures.failed(END, error)
         self.store.gone.wait(pause)
@@ -454,7 +454,7 @@ class Handback:
             for one in held:
                 one.context.was_lost = True
                 fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])
-                log.warning("%s did not finish in time and is released", one.claim, extra=fields)
+                log.warning("%s did not finish in time, so it is released", one.claim, extra=fields)
             outcomes = [with_notes(released(one.claim, STOPPED), one.context) for one in held]
             if not outcomes:
                 return 0

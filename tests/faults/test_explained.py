@@ -80,7 +80,7 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: started_by(tmp_path))
     second = put("wait", "narrow", args=running)
     sentence, cures = told(second)
-    assert sentence.startswith("its queue may run at most 1 at a time; running now: 1; the longest running is task ")
+    assert sentence.startswith("its queue may run at most 1 task at a time; running now: 1; the longest-running one is task ")
     assert cures == ["queue limit narrow --concurrency none", f"task explain {first}"]
     (tmp_path / "go").touch()
     until(lambda: store.get(second).completed_at and store.get(first).completed_at)
@@ -89,7 +89,7 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: store.get(used).completed_at)
     spare = put("nothing", "slow", args={"number": 2})
     sentence, cures = told(spare)
-    assert sentence.startswith("its queue may start 1 in 1 h; the next start is possible in ")
+    assert sentence.startswith("its queue may start at most 1 task in 1 h; the next start is possible in ")
     assert cures == ["queue limit slow --rate none"]
 
     head = put("nothing", "keyed", args={"number": 1}, partition_key="k", delay=HOUR)
@@ -129,7 +129,7 @@ def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, for
     second = put("nothing", "faults", args={"number": 2}, partition_key="k")
     sentence, cures = told(second)
     assert sentence.startswith(
-        f"task {first} of its partition key 'k' is running, and only one task of a key runs at a time; worker "
+        f"task {first} shares its partition key 'k' and is running; only one task per key runs at a time; worker "
     )
     assert cures == [f"task explain {first}"]
     (tmp_path / "go").touch()

@@ -187,7 +187,7 @@ def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
     stage.claim()
     assert f"Task {first} of its partition key 'k' is running" in stage.page(second).text
     other = stage.visitor.follow("Go to that task")
-    assert "has run it since" in other.text
+    assert "has been running it since" in other.text
     other.press("Cancel at once")
     stage.is_done(second)
     assert stage.ran == [2]
@@ -205,7 +205,7 @@ def test_a_limit_of_tasks_at_once_is_lifted(stage):
     stage.store.queues.limit("mail", concurrency=1, create=True)
     stage.add(1, queue="mail")
     running, task = stage.claim(), stage.add(2, queue="mail")
-    assert "Its queue may run at most 1 at a time; running now: 1" in stage.page(task).text
+    assert "Its queue may run at most 1 task at a time; running now: 1" in stage.page(task).text
     stage.visitor.follow("Lift the limit").press("Set the limits", concurrency="")
     stage.is_done(task)
     assert stage.status(running.id) is TaskStatus.RUNNING
@@ -216,7 +216,7 @@ def test_a_limit_of_starts_is_lifted(stage):
     stage.add(1, queue="mail")
     stage.end(stage.claim(), EventType.COMPLETED)
     task = stage.add(2, queue="mail")
-    assert "Its queue may start 1 in 1 h" in stage.page(task).text
+    assert "Its queue may start at most 1 task in 1 h" in stage.page(task).text
     stage.visitor.follow("Lift the limit").press("Set the limits", starts="", seconds="")
     stage.is_done(task)
 
@@ -295,7 +295,7 @@ def test_a_worker_that_is_silent_is_named(stage):
         connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(minutes=10)))
     text = stage.page(task).text
     assert "Its worker web-1:7 has not extended its lease for" in text
-    assert "then it is recovered" in text
+    assert "and it is then recovered" in text
     stage.end(claim, EventType.RELEASED)
     stage.is_done(task)
 
