@@ -408,7 +408,7 @@ class Completer(threading.Thread):
             if self._refused >= _MAX_REFUSED:
                 raise OutcomesRefused(
                     f"the database refuses to record outcomes ({again}), so this worker claims no more tasks; grant the "
-                    "missing privileges or repair the tables, then start it again"
+                    "missing privileges or repair the tables, then restart the worker"
                 ) from again
             return frozenset(), _NONE
         self._refused = 0

@@ -200,7 +200,7 @@ class Steps:
             raise _refused(
                 context,
                 f"the step name {name!r} is used twice in one run, so the second step would get the result of the first; in a "
-                'loop, put what differs into the name: ctx.step(f"ship:{line.id}", …)',
+                'loop, give each step a different name: ctx.step(f"ship:{line.id}", …)',
             )
         return known
 

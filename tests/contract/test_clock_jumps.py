@@ -250,7 +250,7 @@ def test_check_and_verify_report_a_schedule_that_a_clock_ahead_has_planted_until
     [problem] = store.health(AHEAD)
     assert (problem.rule, *problem.subjects) == (Rule.SCHEDULE_AHEAD, "often")
     assert "for the next 30 d 4 min" in problem.sentence
-    assert "within 15 s" in problem.sentence
+    assert "within 15 seconds" in problem.sentence
     assert [one.command for one in problem.cures] == [("worker",)]
     assert store.health(HealthLimits(oldest=None, no_worker=False, schedule_ahead=False)) == []
     assert [one.name for one in store.verify()] == ["planted_by_a_clock_ahead"]

@@ -170,7 +170,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
         cured=[("worker", "-q")],
     )
     at_work(database)
-    explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover it")
+    explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover the task")
 
 
 def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(database):

@@ -609,7 +609,7 @@ def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCap
     worker.stop()
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         (
-            "this worker does not know the task 'shop.hello' and released it (1 since the last such warning); import its module where "
+            "this worker does not know the task 'shop.hello' and released it (releases since the last such warning: 1); import its module where "
             "the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task"
         )
     ]

@@ -112,7 +112,7 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
     until(lambda: EventType.RELEASED in [event.event_type for event in database.store.history(stranger)])
     waits(database, stranger, Reason.TASK_UNKNOWN)
     sentence, cures = told(stranger)
-    assert "no live worker that would take it knows the task 'faults.unheard'; import its module" in sentence
+    assert "no live worker on its queue and topic knows the task 'faults.unheard'; import its module" in sentence
     assert "released as unknown" in sentence
     assert cures == ["worker APP -q faults"]
 
@@ -152,7 +152,7 @@ def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(
     died(worker)
     assert reason(database, task_id) is Reason.LEASE_ENDED
     sentence, cures = told(task_id)
-    assert "there is no other live worker to recover it; start one" in sentence
+    assert "there is no other live worker to recover the task; start one" in sentence
     assert cures == ["worker APP -q faults"]
     lives(fork())
     assert reason(database, task_id) in {Reason.LEASE_ENDED, Reason.RUNNING, Reason.DUE}

@@ -118,7 +118,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:
         sentence = f"no worker publishes shard {message['shard']} of {relay}; start a worker, or run only the relay"
-        return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("start it", "relay", "run", "--name", name))
+        return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("run the relay", "relay", "run", "--name", name))
     if (since := message["failing_since"]) is not None:
         due = message["next_try_at"]
         wait = f"in {span_of(due - now)}, at {written(due)}" if due is not None and due > now else "now"

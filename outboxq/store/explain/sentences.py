@@ -89,8 +89,8 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
     if ends < now:
         ended = f"its lease expired {span_of(now - ends)} ago, and {name} has not extended it"
         if any(one.id != worker_id for one in facts.workers):
-            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover it")
-        sentence = f"{ended}; there is no other live worker to recover it; start one"
+            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover the task")
+        sentence = f"{ended}; there is no other live worker to recover the task; start one"
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
     left = f"its lease expires in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
@@ -252,7 +252,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
         return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
     if knowing := [one for one in taking if task.task_name in one.task_names]:
         return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
-    known = f"no live worker that would take it knows the task {task.task_name!r}"
+    known = f"no live worker on its queue and topic knows the task {task.task_name!r}"
     cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
     return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
 

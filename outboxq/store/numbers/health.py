@@ -367,7 +367,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         )
         sentence = (
             f"because a clock was running fast, ticks of {which} were planted for the next "
-            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 s, a live worker plants them again by the current clock; "
+            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again by the current clock; "
             "if that does not happen, the current clock is slow"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)
@@ -381,10 +381,10 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         age = facts.age(one.oldest_at)
         if one.oldest_at is None or age <= limits.relay_late:
             continue
-        waits = f"{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} not published"
+        waits = f"{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} waiting to be published"
         look = Cure("see its shards", ("relay", "list"))
         if one.paused_at is not None:
-            why = f"it has been paused for {span_of(facts.age(one.paused_at))}"
+            why = f"the relay has been paused for {span_of(facts.age(one.paused_at))}"
             why += f": {one.pause_reason}" if one.pause_reason else ""
             look = Cure("resume it", ("relay", "resume", one.name))
         elif one.failing_since is not None:
@@ -393,10 +393,10 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
-            why = "their keys wait for events that the broker refused, or they are sent too slowly"
+            why = "their keys are waiting for events that the broker refused, or the events are sent too slowly"
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
-            why = "they are sent too slowly, or a producer has an old transaction open"
+            why = "the events are sent too slowly, or a producer's transaction has been open for a long time"
         yield Problem(
             rule=Rule.RELAY_LATE,
             subjects=(one.name,),

@@ -190,7 +190,7 @@ def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str
     try:
         name, value = (json.dumps(one, ensure_ascii=False, allow_nan=False) for one in argument)
     except (TypeError, ValueError):
-        raise InvalidArgument(f"argument takes a name and a value that JSON can contain, not {argument!r}") from None
+        raise InvalidArgument(f"argument must be a name and a value that JSON can contain, not {argument!r}") from None
     text = f"{name}:{value}".replace(" ", "")
     return {"argument_first": storable(f"{text},", "argument"), "argument_last": storable(f"{text}}}", "argument")}
 

@@ -93,7 +93,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
     found = reader.get(f"/api/tasks.json?batch={batch.id}").get_json()
     assert {one["pipeline_execution_id"] for one in found["tasks"]} == {str(batch.id)}
     assert len(found["tasks"]) == 3
-    assert "Batch takes a complete id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
+    assert "Batch must be a complete id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
 
 
 def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:

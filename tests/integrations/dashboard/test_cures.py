@@ -239,7 +239,7 @@ def test_a_task_that_no_worker_knows_says_what_to_import(stage):
     task = stage.add()
     text = stage.page(task).text
     assert (
-        f"No live worker that would take it knows the task '{WORK}'; import its module where the worker starts" in text
+        f"No live worker on its queue and topic knows the task '{WORK}'; import its module where the worker starts" in text
     )
     stage.is_done(task)
 
@@ -282,7 +282,7 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
     task = stage.add(queue="mail")
     stage.claim(lease=timedelta(microseconds=1))
     page = stage.page(task)
-    assert "there is no other live worker to recover it; start one" in page.text
+    assert "there is no other live worker to recover the task; start one" in page.text
     assert page.page.commands == ["outboxq worker APP -q mail"]
     stage.store.recover()  # as the worker does, once it has watched the lease for two seconds
     stage.is_done(task)
