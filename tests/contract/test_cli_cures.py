@@ -223,7 +223,7 @@ def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
     sentence = "no live worker serves its queue 'mail'"
     if case == "task unknown":
         alive(database, task_names=["tests.other"])
-        sentence = "no live worker on its queue and topic knows the task 'tests.work'"
+        sentence = "no live worker for its queue and topic knows the task 'tests.work'"
     if case == "topic unwanted":
         alive(database, topics=["order.*"])
         sentence = "no live worker on its queue handles tasks without a topic"

@@ -112,7 +112,7 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
     until(lambda: EventType.RELEASED in [event.event_type for event in database.store.history(stranger)])
     waits(database, stranger, Reason.TASK_UNKNOWN)
     sentence, cures = told(stranger)
-    assert "no live worker on its queue and topic knows the task 'faults.unheard'; import its module" in sentence
+    assert "no live worker for its queue and topic knows the task 'faults.unheard'; import its module" in sentence
     assert "released as unknown" in sentence
     assert cures == ["worker APP -q faults"]
 

@@ -111,7 +111,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
     relay = f"the relay {name!r}"
     if message["shards"] is None:
         sentence = f"{relay} does not exist, so no worker publishes the event; declare it again, or delete the event"
-        return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all such events", "verify"))
+        return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all events without a relay", "verify"))
     if (since := message["paused_at"]) is not None:
         why = f": {reason}" if (reason := message["pause_reason"]) else ""  # it names the person, if a person paused it
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"

@@ -252,7 +252,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
         return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
     if knowing := [one for one in taking if task.task_name in one.task_names]:
         return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
-    known = f"no live worker on its queue and topic knows the task {task.task_name!r}"
+    known = f"no live worker for its queue and topic knows the task {task.task_name!r}"
     cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
     return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
 

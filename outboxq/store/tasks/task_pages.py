@@ -186,7 +186,7 @@ def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
-        raise InvalidArgument("argument needs a queue, because the tasks of one queue are searched")
+        raise InvalidArgument("argument needs a queue, because it searches the tasks of one queue")
     try:
         name, value = (json.dumps(one, ensure_ascii=False, allow_nan=False) for one in argument)
     except (TypeError, ValueError):
