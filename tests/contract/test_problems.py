@@ -404,7 +404,7 @@ def test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem(database, 
     database.clock.advance(HOUR)
     (problem,) = database.frozen.health(limits)
     assert (problem.rule, problem.subjects, problem.tasks) == (Rule.BATCH_WAITS, (str(batch.id),), 1)
-    told = f"the {kind} 'nightly' ({batch.id}) has been waiting only for dead letters for 1 h: 1 dead letter in all"
+    told = f"the {kind} 'nightly' ({batch.id}) has been blocked only by dead letters for 1 h: 1 dead letter in all"
     assert problem.sentence.startswith(told)
     assert problem.sentence.endswith("ends the chain" if kind is BatchKind.CHAIN else "continue without it")
     assert commands(problem) == [("batch", "show", str(batch.id))]

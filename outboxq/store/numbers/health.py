@@ -421,7 +421,7 @@ def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         number, first = sum(row["number"] for row in rows), rows[0]
         ends = "ends the chain" if first["detail"] == BatchKind.CHAIN else "lets the batch continue without it"
         sentence = (
-            f"{_batch(rows)} has been waiting only for dead letters for {span_of(facts.age(first['at']))}{_others(rows)}: "
+            f"{_batch(rows)} has been blocked only by dead letters for {span_of(facts.age(first['at']))}{_others(rows)}: "
             f"{_number(number, 'dead letter')} in all; redrive or discard {plural(number, 'it', 'them')}; discarding a dead letter {ends}"
         )
         show = Cure("see its dead letters", ("batch", "show", str(first["task_id"])))
