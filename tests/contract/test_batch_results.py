@@ -709,7 +709,10 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
         app.fetch.using(batch).enqueue(1)
     with pytest.raises(InvalidTarget, match=f"batch {batch.id} is closed: its `with` block has ended"):
         app.fetch.using(batch)
-    with pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been created; write `with outbox.batch"), block:
+    with (
+        pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been created; write `with outbox.batch"),
+        block,
+    ):
         pass
 
 

@@ -219,7 +219,10 @@ def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
     database.clock.advance(1)
     late(database, queue="mail", priority=7)
     (problem,) = database.frozen.health()
-    assert f"has been due for 10 min 1 s: task {running.id} shares its partition key 'k' and is running" in problem.sentence
+    assert (
+        f"has been due for 10 min 1 s: task {running.id} shares its partition key 'k' and is running"
+        in problem.sentence
+    )
     assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
 
 

@@ -118,7 +118,10 @@ def test_a_held_key_and_a_refusal_name_the_event_and_its_dead_letter(
     explained(database, other, Reason.RELAY_PUBLISHED, "a published event leaves no row")
 
     database.store.redrive(letter.id)
-    again = (f"the event {first} shares its partition key 'ada' and comes first", f"task {letter.id} will publish it again")
+    again = (
+        f"the event {first} shares its partition key 'ada' and comes first",
+        f"task {letter.id} will publish it again",
+    )
     assert explained(database, second, Reason.RELAY_KEY_HELD, *again).cures[0].command[:2] == ("task", "explain")
     explained(database, first, Reason.RELAY_DUE, f"the task {letter.id} of the relay 'orders' has not sent it yet")
     outbox.worker(concurrency=1, notifications=False, relay=False).run(burst=True)

@@ -80,7 +80,9 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: started_by(tmp_path))
     second = put("wait", "narrow", args=running)
     sentence, cures = told(second)
-    assert sentence.startswith("its queue may run at most 1 task at a time; running now: 1; the longest-running one is task ")
+    assert sentence.startswith(
+        "its queue may run at most 1 task at a time; running now: 1; the longest-running one is task "
+    )
     assert cures == ["queue limit narrow --concurrency none", f"task explain {first}"]
     (tmp_path / "go").touch()
     until(lambda: store.get(second).completed_at and store.get(first).completed_at)

@@ -164,7 +164,9 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
 
 
 def _counted_to(max_recoveries: int) -> dict[str, Any]:
-    abandonment = f"ABANDONED: the lease expired again after {max_recoveries} {plural(max_recoveries, 'recovery', 'recoveries')}"
+    abandonment = (
+        f"ABANDONED: the lease expired again after {max_recoveries} {plural(max_recoveries, 'recovery', 'recoveries')}"
+    )
     return {"max_recoveries": max_recoveries, "abandonment": abandonment}
 
 

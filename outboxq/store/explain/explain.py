@@ -386,7 +386,9 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
 def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
     name = f"{first.id} ({first.task_name})"
     if first.status is TaskStatus.FAILED:
-        return f"the {batch.kind} is waiting for the dead letter {name}; {_advice(batch)}", of_dead_letter(first.id, "the dead letter")
+        return f"the {batch.kind} is waiting for the dead letter {name}; {_advice(batch)}", of_dead_letter(
+            first.id, "the dead letter"
+        )
     return f"the first of them is {name}, which is {first.status}", of_other(first.id)
 
 

@@ -74,7 +74,9 @@ def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
         sentence = "it is an event, and neither a task nor a relay took its topic when it was emitted"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see the topics of relays", "relay", "list"))
     if target.run(first_relay, {}):
-        sentence = "if this is the id of an event, its relays have published the event, or its transaction was rolled back"
+        sentence = (
+            "if this is the id of an event, its relays have published the event, or its transaction was rolled back"
+        )
         return Explanation(Reason.RELAY_PUBLISHED, f"{sentence}; a published event leaves no row")
     return None
 

@@ -263,9 +263,7 @@ def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
     if len(workers) > _NAMED:
         sentence += f" and {len(workers) - _NAMED} more"
     resumed = [one for one in workers if one.asked_to is WorkerOrder.QUIET]
-    cure = (
-        cure_of("resume one of them", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
-    )
+    cure = cure_of("resume one of them", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
     return Explanation(Reason.WORKERS_QUIET, sentence, cure)
 
 
@@ -283,7 +281,9 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
         first = min(able, key=lambda one: one.failing_since or facts.now)
         since = "" if first.failing_since is None else f", since {written(first.failing_since)}"
         cures = cure_of("see the worker", "workers", "show", first.id)
-        return Explanation(Reason.DUE, f"it is due and can start, but worker {first.label} {first.failure}{since}", cures)
+        return Explanation(
+            Reason.DUE, f"it is due and can start, but worker {first.label} {first.failure}{since}", cures
+        )
     return Explanation(Reason.DUE, "it is due and can start")
 
 

@@ -149,7 +149,9 @@ def plant_page(
         try:
             plantings.append(prepare(restarted(schedule, now) if is_wrong else schedule, now, horizon))
         except Exception as error:  # noqa: BLE001 - a row from another release, or an unknown time zone
-            failing.failed(f"the schedule {schedule.name!r} cannot be planted; the other schedules are planted anyway", error)
+            failing.failed(
+                f"the schedule {schedule.name!r} cannot be planted; the other schedules are planted anyway", error
+            )
         else:
             if is_wrong:
                 restart(store, target, schedule, now)

@@ -162,7 +162,9 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
     if left > 0:
         if action is BulkAction.REDRIVE:
-            why = plural(left, "another task now has its idempotency key", "other tasks now have their idempotency keys")
+            why = plural(
+                left, "another task now has its idempotency key", "other tasks now have their idempotency keys"
+            )
         else:
             why = plural(left, "its status has changed", "their statuses have changed")
         sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")

@@ -239,7 +239,8 @@ def test_a_task_that_no_worker_knows_says_what_to_import(stage):
     task = stage.add()
     text = stage.page(task).text
     assert (
-        f"No live worker for its queue and topic knows the task '{WORK}'; import its module where the worker starts" in text
+        f"No live worker for its queue and topic knows the task '{WORK}'; import its module where the worker starts"
+        in text
     )
     stage.is_done(task)
 
