@@ -166,7 +166,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
         claim,
         Reason.LEASE_ENDED,
         "expired 1.0 s ago",
-        "there is no other live worker to recover it",
+        "there is no other live worker to recover the task",
         cured=[("worker", "-q")],
     )
     at_work(database)

@@ -136,8 +136,8 @@ def test_an_engine_of_asyncio(database: str, driver: str, line: str) -> None:
     engine.dialect.is_async, engine.dialect.driver = True, driver  # a real one needs greenlet and the driver
     outside = types.SimpleNamespace(dialect=engine.dialect)  # an AsyncEngine is not an Engine
     sentence = (
-        f"this engine is asynchronous ({engine.dialect.name}+{driver}), so it only works on its event loop; give outboxq an engine of "
-        f"its own: {line}"
+        f"this engine is asynchronous ({engine.dialect.name}+{driver}), so it works only on its event loop; give outboxq a separate "
+        f"engine: {line}"
     )
     for call in (Outbox, migrations.upgrade):
         for given in (engine, outside):

@@ -160,7 +160,7 @@ def test_an_open_transaction_is_named_with_its_process_and_its_age(
         pid = other.execute(text("SELECT pg_backend_pid()")).scalar_one()
         assert f"with the process id {pid} in the database " in found.sentence
         assert " has been open for 1." in found.sentence
-        assert found.sentence.endswith("so the relay 'orders' waits; end it")
+        assert found.sentence.endswith("so the relay 'orders' is waiting; end that transaction")
         other.rollback()
     explained(database, event, Reason.RELAY_DUE)
 
@@ -229,7 +229,7 @@ def test_the_commands_explain_an_event_and_do_not_take_it_for_a_task(
     assert "relay run --name orders" in said.output
     shown = CliRunner().invoke(main, ["task", "show", str(event), "--url", database.url])
     assert shown.exit_code == 3
-    assert f"there is no task {event}, but an event may have this id: no worker sends" in shown.output
+    assert f"there is no task {event}, but an event may have this id: no worker publishes" in shown.output
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
