@@ -97,7 +97,7 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     head = put("nothing", "keyed", args={"number": 1}, partition_key="k", delay=HOUR)
     behind = put("nothing", "keyed", args={"number": 2}, partition_key="k")
     sentence, cures = told(behind)
-    assert f"task {head} of its partition key 'k' comes first" in sentence
+    assert f"task {head} shares its partition key 'k' and comes first" in sentence
     assert cures == [f"task explain {head}"]
 
     still = put("nothing", "paused", args={"number": 1})

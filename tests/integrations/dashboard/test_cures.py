@@ -185,7 +185,7 @@ def test_a_key_that_a_dead_letter_holds_is_freed_by_giving_that_up(stage):
 def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
     first, second = stage.add(1, partition_key="k"), stage.add(2, partition_key="k")
     stage.claim()
-    assert f"Task {first} of its partition key 'k' is running" in stage.page(second).text
+    assert f"Task {first} shares its partition key 'k' and is running" in stage.page(second).text
     other = stage.visitor.follow("Go to that task")
     assert "has been running it since" in other.text
     other.press("Cancel at once")
@@ -195,7 +195,7 @@ def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
 
 def test_the_earlier_task_of_the_key_is_found_and_run(stage):
     first, second = stage.add(1, partition_key="k", delay=HOUR), stage.add(2, partition_key="k")
-    assert f"Task {first} of its partition key 'k' comes first" in stage.page(second).text
+    assert f"Task {first} shares its partition key 'k' and comes first" in stage.page(second).text
     stage.visitor.follow("Go to that task").press("Run it now")
     stage.is_done(second, first)
     assert stage.ran == [1, 2]
@@ -274,7 +274,7 @@ def test_what_was_asked_to_stop_is_not_waited_for(stage):
     stage.page(task).press("Ask it to stop", reason="not wanted")
     assert "It was asked to stop at" in stage.visitor.text
     assert "Reason: not wanted (in the dashboard)" in stage.visitor.text
-    stage.visitor.press("Cancel it at once")
+    stage.visitor.press("Cancel it immediately")
     assert "It was cancelled at" in stage.visitor.text
     assert stage.status(task) is TaskStatus.CANCELLED
 
