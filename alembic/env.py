@@ -45,7 +45,9 @@ def database_url() -> str:
         or config.get_main_option("sqlalchemy.url")
     )
     if not url:
-        raise CommandError("which database? Give -x url=…, OUTBOXQ_DATABASE_URL, or sqlalchemy.url in alembic.ini")
+        raise CommandError(
+            "no database was given; pass -x url=…, or set OUTBOXQ_DATABASE_URL, or sqlalchemy.url in alembic.ini"
+        )
     return str(url)
 
 

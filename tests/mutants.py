@@ -2605,7 +2605,7 @@ MUTANTS = (
         "outboxq/worker/claim_loop.py",
         (
             (
-                '            self._give_back([active], "another task like it is running in this process", delay=delay)\n',
+                '            self._give_back([active], "another task whose workers have died is running in this process", delay=delay)\n',
                 "            self.pool.submit(active)\n",
             ),
         ),

@@ -208,7 +208,7 @@ class _Publisher:
                         unsure.add(_group(letter))
         for letter in letters:
             if outcomes[letter.number] is None and _group(letter) in unsure and deadline > time.monotonic():
-                outcomes[letter.number] = Unsure("an earlier event of its key was not confirmed")
+                outcomes[letter.number] = Unsure("an earlier event with its key was not confirmed")
 
     def _send_batch(self, client: Any, batch: Sequence[Letter]) -> dict[int, Outcome]:
         """Send the batch, and return the outcomes, keyed by the letters' numbers."""

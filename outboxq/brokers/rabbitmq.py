@@ -368,7 +368,7 @@ class _Link(threading.Thread):
             most = int(found[1])
             for letter in self._letters.values():
                 if self._batch is not None and len(letter.body) > most:
-                    reason = f"it has {len(letter.body)} bytes, but the broker accepts at most {most}"
+                    reason = f"it is {len(letter.body)} bytes long, but the broker accepts at most {most}"
                     self._batch.settle(letter.number, Refused(reason))
         self._end(_cause(error))
         self._close()

@@ -183,9 +183,7 @@ class _Publisher:
         small = [letter for letter in letters if len(letter.body) <= self._most]
         for letter in letters if len(small) < len(letters) else ():
             if len(letter.body) > self._most:
-                reason = (
-                    f"it has {len(letter.body)} bytes, but the server accepts at most {self._most} (proto-max-bulk-len)"
-                )
+                reason = f"it is {len(letter.body)} bytes long, but the server accepts at most {self._most} (proto-max-bulk-len)"
                 outcomes[letter.number] = Refused(reason)
         _limit(connection, deadline)
         connection.send_packed_command(_parts(map(self._command, small)))

@@ -69,8 +69,8 @@ def refuse_async(engine: object) -> None:
     if getattr(dialect, "is_async", False):
         url = _URLS.get(dialect.name, "postgresql+psycopg://…")
         raise ConfigurationError(
-            f"this engine is asynchronous ({dialect.name}+{dialect.driver}), so it only works on its event loop; give outboxq an "
-            f"engine of its own: create_engine('{url}')"
+            f"this engine is asynchronous ({dialect.name}+{dialect.driver}), so it works only on its event loop; give outboxq a "
+            f"separate engine: create_engine('{url}')"
         )
 
 

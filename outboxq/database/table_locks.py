@@ -140,7 +140,7 @@ def sentence(found: Sequence[Holder], *, whole: bool) -> str:
     them locked.
     """
     if not found:
-        return "other sessions keep locking them"
+        return "other sessions keep locking the tables"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
     more = len(found) - _MOST_NAMED
     rest = f"; and {more} {plural(more, 'other', 'others')}" if more > 0 else ""

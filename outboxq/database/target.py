@@ -326,7 +326,7 @@ class DriverTarget(Target):
         elif not self.connection.in_transaction:
             if not _begins_by_itself(self.connection):
                 raise InvalidTarget(
-                    "no transaction is open on this sqlite3 connection and it does not begin one by itself (isolation_level=None); "
+                    "no transaction is open on this sqlite3 connection, which does not begin one automatically (isolation_level=None); "
                     'execute("BEGIN IMMEDIATE") first'
                 )
             self.execute("BEGIN IMMEDIATE", {})

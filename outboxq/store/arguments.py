@@ -33,7 +33,7 @@ def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> It
 def aware(moment: datetime, name: str) -> datetime:
     """Raise InvalidArgument for a naive datetime."""
     if not isinstance(moment, datetime):
-        raise InvalidArgument(f"{name} takes an aware datetime, not {type(moment).__name__}")
+        raise InvalidArgument(f"{name} must be an aware datetime, not {type(moment).__name__}")
     try:
         iso(moment)
     except (InvalidArgument, OverflowError) as error:
@@ -55,7 +55,7 @@ def identifier(given: object) -> UUID:
     try:
         return UUID(given if isinstance(given, str) else "")
     except ValueError:
-        raise InvalidArgument(f"an id must be a UUID or its text, not {given!r}") from None
+        raise InvalidArgument(f"an id must be a UUID or its string form, not {given!r}") from None
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
@@ -78,7 +78,7 @@ def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[
         return None
     names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"{argument} takes a list of at least one name; None means all")
+        raise InvalidArgument(f"{argument} must be a list of at least one name; None means all")
     return names
 
 
@@ -86,4 +86,4 @@ def storable(text: object, name: str) -> str | None:
     """Raise InvalidArgument unless the value is None or a string that every database can store."""
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
-    raise InvalidArgument(f"{name} takes a string without NUL or lone surrogates, not {text!r}")
+    raise InvalidArgument(f"{name} must be a string without NUL or lone surrogates, not {text!r}")

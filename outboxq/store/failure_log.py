@@ -72,8 +72,8 @@ class FailureLog:
                 self._unsaid.update(self._unsaid_now)
             self._unsaid_now.clear()
         if failures and is_known:
-            times = plural(failures, "once", f"{failures} times")
-            self._log.warning("%s; it had failed %s in %.1f s", what, times, lasted)
+            times = f"{failures} {plural(failures, 'failure')}"
+            self._log.warning("%s after %s in %.1f s", what, times, lasted)
 
 
 def say(

@@ -74,7 +74,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     def __enter__(self) -> Self:
         if self._origin is not None:
             raise InvalidTarget(
-                f"batch {self.id} has already been made: write `with outbox.batch(…)` again for another one"
+                f"batch {self.id} has already been created; write `with outbox.batch(…)` again for another batch"
             )
         self._block = self.outbox.making(self._batch, self._using, "a batch")
         self._target = self._block.__enter__()
@@ -88,7 +88,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         is_handled = self._block.__exit__(*failure)  # type: ignore[arg-type]
         if failure[0] is None and self._batch.then and not self._was_named:
             log.warning(
-                "%r is empty, so its then= task runs at once; add tasks with task.using(batch).enqueue(…)", self
+                "%r is empty, so its then= task runs immediately; add tasks with task.using(batch).enqueue(…)", self
             )
         if failure[0] is None and self._using is self.outbox and self._origin is not None:
             self._origin.settle()
@@ -103,7 +103,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
             raise InvalidTarget(f"the batch {_NOT_MADE}")
         if not self._is_open:
             raise InvalidTarget(
-                f"batch {self.id} is closed: its `with` block has ended; only its own tasks can still add tasks, using(ctx.batch)"
+                f"batch {self.id} is closed: its `with` block has ended; only its own tasks can still add tasks, with using(ctx.batch)"
             )
         self._was_named = True
         return self._target
@@ -141,7 +141,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
 
 
 _OF_OPEN_BATCH = frozenset({"id", "then_id"})
-_NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`, and in it task.using(batch)"
+_NOT_MADE = "is created by a `with` block; write `with outbox.batch(…) as batch:`, and call task.using(batch) inside it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,7 +199,7 @@ class Chain(Generic[R_co]):
             raise AttributeError(text, name=name, obj=self)
 
         def __or__(self, other: object) -> object:
-            raise InvalidCall(f"| does not lengthen a chain; write {CURES['a chain']['then']}")
+            raise InvalidCall(f"| does not extend a chain; write {CURES['a chain']['then']}")
 
     def enqueue(self) -> ChainHandle[R_co]:
         """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.
@@ -394,7 +394,7 @@ def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
         hint = "write task.call(…), with the arguments of the function"
         if isinstance(call, Chain) or batch_in(call) is not None:
             hint = (
-                "let a task in the chain add tasks to it, using(ctx.batch): the next call waits for those tasks too"
+                "let a task in the chain add tasks to it with using(ctx.batch): the next call waits for those tasks too"
                 if where == "chain()"
                 else "let the task that follows create the next batch or chain"
             )

@@ -154,8 +154,8 @@ def _ensure_may_wait(wait: Wait) -> None:
     running = current.get()
     if running is not None and not running.has_ended:
         raise WaitRefused(
-            f"{running.task_name} cannot wait for the result of {wait.what}: if every handler in a worker waited, none could run "
-            "the tasks they wait for. Move the remaining work into a task that the awaited task enqueues when it finishes, or "
+            f"{running.task_name} cannot wait for the result of {wait.what}: if every handler in a worker waited, no thread would be "
+            "left to run the tasks they wait for. Move the remaining work into a task that the awaited task enqueues when it finishes, or "
             "call with timeout=0 and raise Snooze."
         )
     if _has_event_loop():
@@ -167,7 +167,7 @@ def _ensure_may_wait(wait: Wait) -> None:
     if process.is_worker and threading.current_thread() is not threading.main_thread():
         raise WaitRefused(
             f"the thread {threading.current_thread().name!r} of a worker process cannot wait for the result of {wait.what}: "
-            "a handler may be waiting for this thread, and if every handler in a worker waited, none could run the tasks they "
+            "a handler may be waiting for this thread, and if every handler in a worker waited, no thread would be left to run the tasks they "
             "wait for; call with timeout=0"
         )
 

@@ -573,7 +573,7 @@ def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None
     parameters = list(inspect.signature(task.function).parameters.values())[int(task.takes_context) :]
     required = [other.name for other in parameters[1:] if other.default is other.empty]
     if not parameters or required:
-        lack = f"give the others defaults: {', '.join(required)}" if required else "let the function take one"
+        lack = f"give the other parameters defaults: {', '.join(required)}" if required else "let the function take one"
         raise ConfigurationError(
             f"{task.name}: a task that subscribes to a topic gets the event's payload as its only argument; {lack}"
         )

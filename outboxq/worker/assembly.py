@@ -144,7 +144,7 @@ class Parts:
         else:
             if not CAN_FORK:
                 raise ConfigurationError(
-                    "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker on such a system"
+                    "isolation='process' needs a system that can fork, such as Linux or macOS; leave out isolation=, or run the worker on one of these systems"
                 )
             from .isolation.child import ChildProcess
             from .isolation.fork_server import ForkServer

@@ -289,7 +289,7 @@ class ClaimLoop(threading.Thread):
         """Start one suspect, unless one is already running in this process, and release the others."""
         first, others = self._suspects.in_turn(suspects)
         for active, delay in others:
-            self._give_back([active], "another task like it is running in this process", delay=delay)
+            self._give_back([active], "another task whose workers have died is running in this process", delay=delay)
         if self.burst and others:
             self._suspects.expect(others)
         if first is not None:

@@ -336,7 +336,7 @@ class Completer(threading.Thread):
             else:
                 self._refused = 0
                 self._allow_claims()
-                self._failing.worked("outcomes are written again")
+                self._failing.worked("outcomes can be written again")
                 self.failures.worked(END)
                 unwritten = lost | locked
                 self._count([one for one in outcomes if one.claim.id not in unwritten] if unwritten else outcomes)
@@ -379,7 +379,7 @@ class Completer(threading.Thread):
         else:
             return False
         self.can_write.clear()
-        wait, them = plural(outcomes, "outcome waits", "outcomes wait"), plural(outcomes, "it", "them")
+        wait, them = plural(outcomes, "outcome is waiting", "outcomes are waiting"), plural(outcomes, "it", "them")
         self._failing.failed(f"{outcomes} {wait} for the database, which could not write {them}", error)
         self.failures.failed(END, error)
         self.store.gone.wait(pause)
@@ -408,7 +408,7 @@ class Completer(threading.Thread):
             if self._refused >= _MAX_REFUSED:
                 raise OutcomesRefused(
                     f"the database refuses to record outcomes ({again}), so this worker claims no more tasks; grant the "
-                    "missing privileges or repair the tables, then start it again"
+                    "missing privileges or repair the tables, then restart the worker"
                 ) from again
             return frozenset(), _NONE
         self._refused = 0
@@ -454,7 +454,7 @@ class Handback:
             for one in held:
                 one.context.was_lost = True
                 fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])
-                log.warning("%s did not finish in time and is released", one.claim, extra=fields)
+                log.warning("%s did not finish in time, so it is released", one.claim, extra=fields)
             outcomes = [with_notes(released(one.claim, STOPPED), one.context) for one in held]
             if not outcomes:
                 return 0

@@ -36,8 +36,8 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A function, its positional arguments and its keyword arguments."""
 _LONGEST_SLEEP = timedelta(days=3650)
 _OWN_LOCK = (
-    "; SQLite has one lock for all writers, which a Session left open by the handler holds even if it only reads; end "
-    "its transaction before the step"
+    "; SQLite has one lock for all writers, and a Session that the handler left open holds it even after a read; end the "
+    "Session's transaction before the step"
 )
 _LAST_PATIENCE = 2.0
 """Seconds for which recording the end of a killed attempt waits for a database that is down."""
@@ -192,7 +192,7 @@ class Steps:
         if context.unit is not None:
             raise StepRefused(
                 f"{context.task_name} is declared transactional=True, so all its writes are committed together, and no "
-                "step can be stored earlier; remove that, and call ctx.step(…, transactional=True)"
+                "step can be stored earlier; remove that option, and call ctx.step(…, transactional=True)"
             )
         if known is None:
             known = context.steps = self._known(context)
@@ -200,7 +200,7 @@ class Steps:
             raise _refused(
                 context,
                 f"the step name {name!r} is used twice in one run, so the second step would get the result of the first; in a "
-                'loop, put what differs into the name: ctx.step(f"ship:{line.id}", …)',
+                'loop, give each step a different name: ctx.step(f"ship:{line.id}", …)',
             )
         return known
 

@@ -231,7 +231,9 @@ class HandlerRunner:
                 outcome = failed(task, context, error)
         if limit is not None and limit.was_killed:
             log.warning(
-                "%s: its handler has finished, but too late; it counts as failed", claim, extra=fields_of(claim)
+                "%s: its handler has finished, but too late; the attempt counts as failed",
+                claim,
+                extra=fields_of(claim),
             )
             return
         self.on_failpoint(_AFTER_HANDLER)

@@ -97,7 +97,7 @@ class TimeLimit:
         """
         error = TaskTimeout(
             f"the handler ran for longer than its timeout of {self.seconds:g} s, did not stop within the grace period of "
-            f"{self.grace:g} s either, and was killed with its process"
+            f"{self.grace:g} s, and was killed with its process"
         )
         frame, trace = sys._current_frames().get(self._thread), None  # noqa: SLF001 - a function for debuggers
         while frame is not None and frame.f_code is not TimeLimit.call.__code__:

@@ -158,7 +158,7 @@ class Worker(Answering):
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
         self._ending.is_abandoned = True  # before a handler can notice, since `run` may then end first
         self._stopping.set()
-        log.warning("told to stop at once; releasing the running tasks")
+        log.warning("told to stop immediately; releasing the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         # If the worker is just starting, wait until it has registered itself. Otherwise it would stay registered.
         starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)

@@ -697,19 +697,22 @@ def test_who_asks_for_a_task_that_is_not_there_yet_hears_of_its_batch(app: App, 
 @pytest.mark.in_turn
 def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
     block = app.outbox.batch(using=app.outbox, then=app.report.call())
-    with pytest.raises(InvalidTarget, match="is made by a `with` block: write `with outbox.batch") as raised:
+    with pytest.raises(InvalidTarget, match="is created by a `with` block; write `with outbox.batch") as raised:
         app.fetch.using(block)
     assert "task.using(batch)" in str(raised.value)
     for name in ("then_id", "id"):
-        with pytest.raises(AttributeError, match=f"the batch has no '{name}' yet: it is made by a `with` block"):
+        with pytest.raises(AttributeError, match=f"the batch has no '{name}' yet: it is created by a `with` block"):
             getattr(block, name)
-    with pytest.raises(AttributeError, match="the batch has no 'then_id' yet: it is made by a `with` block"):
+    with pytest.raises(AttributeError, match="the batch has no 'then_id' yet: it is created by a `with` block"):
         block.result(timeout=0)
     with block as batch:
         app.fetch.using(batch).enqueue(1)
     with pytest.raises(InvalidTarget, match=f"batch {batch.id} is closed: its `with` block has ended"):
         app.fetch.using(batch)
-    with pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been made: write `with outbox.batch"), block:
+    with (
+        pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been created; write `with outbox.batch"),
+        block,
+    ):
         pass
 
 
@@ -739,7 +742,7 @@ def test_an_empty_batch_whose_block_never_named_it_is_warned_of(app: App, caplog
         app.fetch.call(1)
     [warning] = caplog.messages
     assert warning == (
-        f"<OpenBatch {batch.id}> is empty, so its then= task runs at once; add tasks with task.using(batch).enqueue(…)"
+        f"<OpenBatch {batch.id}> is empty, so its then= task runs immediately; add tasks with task.using(batch).enqueue(…)"
     )
     caplog.clear()
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:

@@ -132,7 +132,7 @@ def test_a_batch_that_has_ended_is_not_said_to_be_cancelled(database: Database, 
     assert refused.exit_code == finished.exit_code == 1
     assert refused.stdout == ""
     assert f"the batch {batch.id} completed at {at:%Y-%m-%d %H:%M:%S} UTC, so nothing was cancelled" in refused.stderr
-    assert f"cancel the task after it by its own id: {batch.then[0].id}" in refused.stderr
+    assert f"to cancel the task that follows, use its own id: {batch.then[0].id}" in refused.stderr
     assert database.store.get(batch.then[0].id).status is TaskStatus.READY
 
 

@@ -178,10 +178,10 @@ CASES: dict[str, tuple[Callable[[Database], UUID], str, str]] = {
     "key waiting": (behind_a_delayed_task_of_its_key, "comes first; it is due at", "outboxq task explain"),
     "limit": (
         at_the_limit,
-        "may run at most 1 at a time; running now: 1",
+        "may run at most 1 task at a time; running now: 1",
         "outboxq queue limit mail --concurrency none",
     ),
-    "rate": (beyond_the_rate, "may start 1 in 1 h", "outboxq queue limit mail --rate none"),
+    "rate": (beyond_the_rate, "may start at most 1 task in 1 h", "outboxq queue limit mail --rate none"),
     "inconsistent": (without_its_entry, "it is Ready, but not in the outbox", "outboxq verify --repair"),
 }
 
@@ -207,11 +207,11 @@ def test_a_task_behind_one_that_runs_is_led_to_that_one(database, outbox):
     database.store.workers.register(first.worker_id, label="host:9", concurrency=1, task_names=["tests.work"])
     (asks,) = [line for line in typed(f"outboxq task explain {second} -A {APP}").splitlines() if "task explain" in line]
     printed = typed(asks.partition(": ")[2])
-    assert "host:9 has run it since" in printed
+    assert "host:9 has been running it since" in printed
     (stop,) = [line.partition(": ")[2] for line in printed.splitlines() if "to ask it to stop: " in line]
     assert typed(stop).endswith(" was asked to stop, and runs until its handler ends\n")
     forced = typed(asks.partition(": ")[2]).splitlines()[-1]
-    assert "to cancel it at once: " in forced
+    assert "to cancel it immediately: " in forced
     assert typed(forced.partition(": ")[2]).endswith(" was cancelled\n")
     outbox.worker(concurrency=1).run(burst=True)
     assert database.store.get(second).status is TaskStatus.COMPLETED
@@ -223,7 +223,7 @@ def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
     sentence = "no live worker serves its queue 'mail'"
     if case == "task unknown":
         alive(database, task_names=["tests.other"])
-        sentence = "no live worker that would take it knows the task 'tests.work'"
+        sentence = "no live worker for its queue and topic knows the task 'tests.work'"
     if case == "topic unwanted":
         alive(database, topics=["order.*"])
         sentence = "no live worker on its queue handles tasks without a topic"

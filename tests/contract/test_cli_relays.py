@@ -162,7 +162,7 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     assert database.store.health(HealthLimits()) == [], "the events are new"
     [problem] = late(database)
     assert problem.subjects == ("orders",)
-    assert problem.sentence.startswith("2 events of the relay 'orders' are not published, the oldest for ")
+    assert problem.sentence.startswith("2 events of the relay 'orders' are waiting to be published, the oldest for ")
     assert problem.sentence.endswith("not every shard has a worker")
     assert problem.cures[0].command == ("relay", "run")
     assert late(database, relay_late=None) == []
@@ -177,7 +177,7 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
 
     database.frozen.relays.pause("orders", reason="upgrade")
     [problem] = late(database)
-    assert problem.sentence.endswith("it has been paused for 0.0 s: upgrade")
+    assert problem.sentence.endswith("the relay has been paused for 0.0 s: upgrade")
     assert problem.cures[0].command == ("relay", "resume", "orders")
 
     database.frozen.relays.resume("orders")
@@ -186,5 +186,5 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     steps.step(2)
     [problem] = late(database)
     assert problem.tasks == 1
-    assert "their keys wait for events that the broker refused" in problem.sentence
+    assert "their keys are waiting for events that the broker refused" in problem.sentence
     assert problem.cures[0].command == ("failed", "list", "-q", "relay.orders")

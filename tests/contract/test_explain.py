@@ -166,11 +166,11 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
         claim,
         Reason.LEASE_ENDED,
         "expired 1.0 s ago",
-        "there is no other live worker to recover it",
+        "there is no other live worker to recover the task",
         cured=[("worker", "-q")],
     )
     at_work(database)
-    explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover it")
+    explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover the task")
 
 
 def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(database):
@@ -180,7 +180,7 @@ def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(databa
     database.clock.advance(89)
     explained(database, claim, Reason.RUNNING)
     database.clock.advance(timedelta(minutes=13) - timedelta(seconds=89))
-    words = ("worker host:7 has not been seen for 13 min: it was killed", "expires in 47 min, then it is recovered")
+    words = ("worker host:7 has not been seen for 13 min: it was killed", "expires in 47 min, and it is then recovered")
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("task", "recover")])
     assert cured_by(database, claim) == ("task", "recover", str(claim.id))
     database.frozen.workers.seen(database.worker)
@@ -263,7 +263,7 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
     explained(database, waiting, Reason.DUE)
     assert len(database.claim()) == 1
     waiting = database.add()
-    explained(database, waiting, Reason.CONCURRENCY_LIMIT, "may run at most 2 at a time; running now: 2")
+    explained(database, waiting, Reason.CONCURRENCY_LIMIT, "may run at most 2 tasks at a time; running now: 2")
     end(database, running, EventType.COMPLETED)
     explained(database, waiting, Reason.DUE)
 
@@ -286,7 +286,7 @@ def test_what_waits_behind_a_lost_worker_names_it_and_recovers_its_task(database
     last = {Reason.KEY_RUNNING: [("task", "explain")]}.get(reason, [("queue", "limit")])
     waits_for = held.id if reason is Reason.KEY_RUNNING else None
     healthy = [("task", "explain")] if reason is Reason.KEY_RUNNING else [*last, ("task", "explain")]
-    words = (str(held.id), "worker host:7 has run since 2030-01-01 12:00:00 UTC")
+    words = (str(held.id), "worker host:7 has been running", " since 2030-01-01 12:00:00 UTC")
     explained(database, waiting, reason, *words, waits_for=waits_for, cured=healthy)
     database.clock.advance(timedelta(minutes=13))
     words = (str(held.id), "worker host:7, which has not been seen for 13 min, and its lease expires in 1 h 47 min")
@@ -302,7 +302,7 @@ def test_a_queue_that_has_started_as_many_as_it_may(database):
     for _ in range(5):
         last = database.add()
     assert len(database.claim(10)) == 3
-    words = ("may start 3 in 1 min", "the next start is possible in 20 s")
+    words = ("may start at most 3 tasks in 1 min", "the next start is possible in 20 s")
     explained(database, last, Reason.RATE_LIMIT, *words)
     database.clock.advance(timedelta(seconds=20) - timedelta(milliseconds=1))
     explained(database, last, Reason.RATE_LIMIT)
@@ -337,7 +337,7 @@ def test_a_worker_that_was_told_to_claim_nothing_serves_no_queue(database):
     explained(database, task, Reason.DUE)
     assert [one.live_workers for one in database.frozen.stats(queues=["mail"])] == [1]
     orders.give(other, WorkerOrder.STOP)
-    explained(database, task, Reason.WORKERS_QUIET, "were told to claim nothing: ", " (quiet)", " (stop)")
+    explained(database, task, Reason.WORKERS_QUIET, "were told to stop claiming tasks: ", " (quiet)", " (stop)")
     assert [one.live_workers for one in database.frozen.stats(queues=["mail"])] == [0]
     assert "no live worker serves the queue 'mail'" in str(database.frozen.health(HealthLimits(no_worker=True)))
     orders.give(quiet, None)
@@ -352,7 +352,7 @@ def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_wh
     explained(database, task, Reason.DUE, "the next claim will take it")
     database.clock.advance(1)
     at_work(database, queues=["other"])
-    words = ("it is due and free, but no worker on its queue has been seen for 46 s",)
+    words = ("it is due and can start, but no worker on its queue has been seen for 46 s",)
     explained(database, task, Reason.DUE, *words, cured=[("worker", "-q")])
 
 

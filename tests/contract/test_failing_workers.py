@@ -30,16 +30,16 @@ def test_a_worker_that_cannot_claim_is_a_problem_and_the_reason_why_a_task_waits
     database.clock.advance(40)
     [problem] = database.frozen.health(HealthLimits())
     assert (problem.rule, problem.subjects, problem.tasks) == ("worker_failing", ("host:7",), 1)
-    assert problem.sentence.startswith(f"the worker host:7 {FAILURE}; this has lasted for 40 s; the disk of ")
+    assert problem.sentence.startswith(f"the worker host:7 {FAILURE}; this began 40 s ago; the disk of ")
     assert [one.command for one in problem.cures] == [("workers", "show", str(worker_id)), ("db", "sizes")]
     assert database.frozen.health(HealthLimits(worker_failing=False)) == []
     why = database.frozen.explain(task.id)
     assert why.reason is Reason.DUE
-    assert why.sentence == f"it is due and free, but worker host:7 {FAILURE}, since 2030-01-01 12:00:00 UTC"
+    assert why.sentence == f"it is due and can start, but worker host:7 {FAILURE}, since 2030-01-01 12:00:00 UTC"
     assert why.cures[0].command == ("workers", "show", str(worker_id))
     other = uuid4()
     database.frozen.workers.register(other, label="host:8", concurrency=1, task_names=["tests.work"])
-    assert database.frozen.explain(task.id).sentence == "it is due and free, and the next claim will take it"
+    assert database.frozen.explain(task.id).sentence == "it is due and can start; the next claim will take it"
     database.frozen.workers.describe(worker_id)
     assert database.frozen.health(HealthLimits()) == []
 

@@ -136,8 +136,8 @@ def test_an_engine_of_asyncio(database: str, driver: str, line: str) -> None:
     engine.dialect.is_async, engine.dialect.driver = True, driver  # a real one needs greenlet and the driver
     outside = types.SimpleNamespace(dialect=engine.dialect)  # an AsyncEngine is not an Engine
     sentence = (
-        f"this engine is asynchronous ({engine.dialect.name}+{driver}), so it only works on its event loop; give outboxq an engine of "
-        f"its own: {line}"
+        f"this engine is asynchronous ({engine.dialect.name}+{driver}), so it works only on its event loop; give outboxq a separate "
+        f"engine: {line}"
     )
     for call in (Outbox, migrations.upgrade):
         for given in (engine, outside):
@@ -609,7 +609,7 @@ def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCap
     worker.stop()
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         (
-            "this worker does not know the task 'shop.hello' and released it (1 since the last such warning); import its module where "
+            "this worker does not know the task 'shop.hello' and released it (releases since the last such warning: 1); import its module where "
             "the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task"
         )
     ]

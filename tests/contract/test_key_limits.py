@@ -293,8 +293,8 @@ def test_explain_names_the_limit_of_the_key(database):
     assert (why.reason, why.sentence) == (
         Reason.KEY_LIMIT,
         (
-            "its concurrency key 'ada' may run at most 1 at a time; running now: 1; the longest running is task "
-            f"{claim.id}, which worker {claim.worker_id} has run since {written(claim.started_at)}"
+            "at most 1 task with its concurrency key 'ada' may run at a time; running now: 1; the longest-running one is task "
+            f"{claim.id}, which worker {claim.worker_id} has been running since {written(claim.started_at)}"
         ),
     )
     assert why.cures[0].command == ("queue", "limit", "default", "--concurrency-per-key", "2")
@@ -304,7 +304,7 @@ def test_explain_names_the_limit_of_the_key(database):
     why = explained(database, last)
     assert (why.reason, why.sentence) == (
         Reason.KEY_RATE,
-        "its concurrency key 'ada' may start 2 in 1 min; the next start is possible in 30 s",
+        "at most 2 tasks with its concurrency key 'ada' may start in 1 min; the next start is possible in 30 s",
     )
     database.clock.advance(30)
     assert explained(database, last).reason is Reason.NO_WORKER
@@ -319,8 +319,8 @@ def test_explain_names_the_limit_of_a_queue_that_limits_its_keys(database):
     assert (why.reason, why.sentence) == (
         Reason.CONCURRENCY_LIMIT,
         (
-            "its queue may run at most 1 at a time; running now: 1; the longest running is task "
-            f"{claim.id}, which worker {claim.worker_id} has run since {written(claim.started_at)}"
+            "its queue may run at most 1 task at a time; running now: 1; the longest-running one is task "
+            f"{claim.id}, which worker {claim.worker_id} has been running since {written(claim.started_at)}"
         ),
     )
 

@@ -66,12 +66,12 @@ def test_a_link_of_a_chain_waits_for_those_before_it(database: Database) -> None
     assert sentence(database, second).startswith(
         f"it is not enqueued yet: it follows the chain {chain}, in which 1 task has not finished; the first of them is {first}"
     )
-    assert "has not finished and 1 more comes before it; the first" in sentence(database, third)
+    assert "has not finished and 1 more task comes before it; the first" in sentence(database, third)
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
     why = database.store.explain(third)
     assert why.sentence.endswith(
-        f"it waits for the dead letter {first} (tests.work); redrive or discard it; discarding it ends the chain"
+        f"the chain is waiting for the dead letter {first} (tests.work); redrive or discard it; discarding it ends the chain"
     )
     assert [one.command[:2] for one in why.cures] == [("failed", "redrive"), ("failed", "discard"), ("batch", "show")]
 

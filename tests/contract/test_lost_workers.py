@@ -105,7 +105,7 @@ def test_a_lease_that_another_session_has_locked_is_left_alone(postgresql):
     postgresql.clock.advance(91)
     with helpers.transaction(postgresql) as worker:
         postgresql.frozen.heartbeat([claim], using=worker)
-        with pytest.raises(InvalidTransition, match="has just shown signs of life"):
+        with pytest.raises(InvalidTransition, match="has just reported"):
             postgresql.frozen.recover_lost(claim.id)
         worker.commit()
     assert postgresql.frozen.get(claim.id).status is TaskStatus.RUNNING

@@ -172,8 +172,8 @@ def test_a_late_task_is_told_with_the_limit_that_is_reached(database):
     late(database, queue="webhooks")
     (problem,) = database.frozen.health(HealthLimits(worker_lost=False))
     assert problem.sentence == (
-        "a task in the queue 'webhooks' has been due for 10 min: its queue may start 5 in 1 h; the next start is "
-        "possible in 2 min"
+        "a task in the queue 'webhooks' has been due for 10 min: its queue may start at most 5 tasks in 1 h; the next "
+        "start is possible in 2 min"
     )
     assert commands(problem) == [
         ("task", "list", "--status", "due", "-q", "webhooks"),
@@ -181,7 +181,7 @@ def test_a_late_task_is_told_with_the_limit_that_is_reached(database):
     ]
     database.frozen.queues.limit("webhooks", rate=None, concurrency=5)
     (problem,) = database.frozen.health()
-    assert problem.sentence.endswith("due for 10 min: its queue may run at most 5 at a time; running now: 5")
+    assert problem.sentence.endswith("due for 10 min: its queue may run at most 5 tasks at a time; running now: 5")
     database.frozen.queues.limit("webhooks", concurrency=6)
     (problem,) = database.frozen.health()
     assert problem.sentence == "a task in the queue 'webhooks' has been due for 10 min"
@@ -195,7 +195,7 @@ def test_a_late_task_is_told_with_the_limit_of_its_key(database):
     late(database, queue="mail", concurrency_key="ann", priority=7)
     (problem,) = database.frozen.health()
     assert problem.sentence.endswith(
-        "for 10 min: its concurrency key 'ann' may run at most 2 at a time; running now: 2"
+        "for 10 min: at most 2 tasks with its concurrency key 'ann' may run at a time; running now: 2"
     )
     assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency-per-key", "3")
 
@@ -209,7 +209,7 @@ def test_no_limit_is_lifted_while_a_worker_is_lost(database):
     database.clock.advance(10 * MINUTE)
     register(database, label="bee:2")
     (oldest,) = [one for one in database.frozen.health() if one.rule is Rule.OLDEST]
-    assert oldest.sentence.endswith("its queue may run at most 1 at a time; running now: 1")
+    assert oldest.sentence.endswith("its queue may run at most 1 task at a time; running now: 1")
     assert commands(oldest) == [("task", "list", "--status", "due", "-q", "mail")]
 
 
@@ -219,7 +219,10 @@ def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
     database.clock.advance(1)
     late(database, queue="mail", priority=7)
     (problem,) = database.frozen.health()
-    assert f"has been due for 10 min 1 s: task {running.id} of its partition key 'k' is running" in problem.sentence
+    assert (
+        f"has been due for 10 min 1 s: task {running.id} shares its partition key 'k' and is running"
+        in problem.sentence
+    )
     assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
 
 
@@ -233,7 +236,7 @@ def test_several_late_queues_have_a_line_each_with_its_cause_and_its_list(databa
     (problem,) = database.frozen.health()
     assert commands(problem) == []
     assert [one.sentence for one in problem.parts] == [
-        "a task in the queue 'a' has been due for 10 min: its queue may run at most 1 at a time; running now: 1",
+        "a task in the queue 'a' has been due for 10 min: its queue may run at most 1 task at a time; running now: 1",
         "a task in the queue 'b' has been due for 10 min",
         "a task in the queue 'c' has been due for 10 min",
     ]
@@ -355,7 +358,7 @@ def test_a_storm_of_retries_is_told_with_its_exception(database):
     (problem,) = database.frozen.health(WITHOUT_WORKERS)
     assert (problem.rule, problem.subjects, problem.tasks) == (Rule.RETRY_STORM, ("mail",), 100)
     assert problem.sentence == (
-        "100 attempts failed in the last 10 min and will be repeated: 100 × send (smtplib.SMTPServerDisconnected)"
+        "100 attempts failed in the last 10 min and will be retried: 100 × send (smtplib.SMTPServerDisconnected)"
     )
     assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail"), ("queue", "pause", "mail")]
     assert found(database, WITHOUT_WORKERS, queues=["other"]) == []
@@ -382,7 +385,7 @@ def test_a_storm_is_over_when_nothing_fails_and_nothing_waits_for_a_retry(databa
 def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):
     counted(database, timed_out=70, timed_out_last=10)
     (problem,) = database.frozen.health()
-    assert problem.sentence.endswith("will be repeated: 60 × send")
+    assert problem.sentence.endswith("will be retried: 60 × send")
 
 
 # Batches and chains
@@ -404,7 +407,7 @@ def test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem(database, 
     database.clock.advance(HOUR)
     (problem,) = database.frozen.health(limits)
     assert (problem.rule, problem.subjects, problem.tasks) == (Rule.BATCH_WAITS, (str(batch.id),), 1)
-    told = f"the {kind} 'nightly' ({batch.id}) has been held up only by dead letters for 1 h: 1 dead letter in all"
+    told = f"the {kind} 'nightly' ({batch.id}) has been blocked only by dead letters for 1 h: 1 dead letter in all"
     assert problem.sentence.startswith(told)
     assert problem.sentence.endswith("ends the chain" if kind is BatchKind.CHAIN else "continue without it")
     assert commands(problem) == [("batch", "show", str(batch.id))]
@@ -491,7 +494,7 @@ def test_a_history_that_nothing_deletes_is_a_problem_after_a_week(database):
     database.clock.advance(1)
     (problem,) = database.frozen.health()
     assert problem.rule is Rule.NO_RETENTION
-    assert problem.sentence == "nothing deletes old tasks: the history reaches back 7 d 1 s and grows"
+    assert problem.sentence == "nothing deletes old tasks: the history reaches back 7 d 1 s and keeps growing"
     assert commands(problem) == [("schedule", "add-retention", "90d")]
     assert found(database, HealthLimits(history=None)) == []
     assert found(database, HealthLimits(history=8 * DAY)) == []

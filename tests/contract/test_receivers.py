@@ -393,7 +393,7 @@ def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_wo
         ]
         assert cli(database, "check", "--no-workers", "--max-history", "none") == "all is well\n", "not for 5 minutes"
         said = cli(database, "check", "--max-receiver", "0s", code=1)
-        assert "receiver_failing: the receiver of the queue 'shop' has failed for " in said
+        assert "receiver_failing: the receiver of the queue 'shop' has been failing for " in said
         assert "the broker is away" in said
         assert cli(database, "check", "--max-receiver", "none") == "all is well\n"
         metrics = {
@@ -517,7 +517,7 @@ def test_a_mistake_is_reported_where_it_is_declared(outbox: Outbox, queue: Queue
 
     with pytest.raises(ConfigurationError, match="let the function take one"):
         outbox.receive("*", source=queue, name="none")(none)
-    with pytest.raises(ConfigurationError, match="give the others defaults: second"):
+    with pytest.raises(ConfigurationError, match="give the other parameters defaults: second"):
         outbox.receive("*", source=queue, name="two")(two)
     with pytest.raises(ConfigurationError, match="connect"):
         outbox.receive("*", source="amqp://")  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def test_a_paused_relay_is_named_with_the_person_and_the_reason(
 def test_a_relay_without_a_sender_is_named_with_its_shard(database: Database, outbox: Outbox, broker: Broker) -> None:
     del broker
     event = emit(outbox, database)
-    words = "no worker sends shard 0 of the relay 'orders'"
+    words = "no worker publishes shard 0 of the relay 'orders'"
     found = explained(database, event, Reason.RELAY_UNSENT, words)
     assert [cure.command for cure in found.cures] == [("relay", "run", "--name", "orders")]
     Steps(database, outbox)._take()
@@ -109,7 +109,7 @@ def test_a_held_key_and_a_refusal_name_the_event_and_its_dead_letter(
     steps = Steps(database, outbox)
     steps.step()
     [letter] = database.store.dead_letters.list()
-    words = (f"'ada' is held by the dead letter {letter.id}", f"refused the event {first} of the key", "too large")
+    words = (f"'ada' is held by the dead letter {letter.id}", f"refused the event {first} with this key", "too large")
     held = explained(database, second, Reason.RELAY_KEY_HELD, *words)
     own = explained(database, first, Reason.RELAY_REFUSED, "too large", str(letter.id))
     commands = [("failed", "redrive", str(letter.id)), ("failed", "discard", str(letter.id))]
@@ -118,7 +118,10 @@ def test_a_held_key_and_a_refusal_name_the_event_and_its_dead_letter(
     explained(database, other, Reason.RELAY_PUBLISHED, "a published event leaves no row")
 
     database.store.redrive(letter.id)
-    again = (f"the event {first} of its partition key 'ada' comes first", f"task {letter.id} publishes it again")
+    again = (
+        f"the event {first} shares its partition key 'ada' and comes first",
+        f"task {letter.id} will publish it again",
+    )
     assert explained(database, second, Reason.RELAY_KEY_HELD, *again).cures[0].command[:2] == ("task", "explain")
     explained(database, first, Reason.RELAY_DUE, f"the task {letter.id} of the relay 'orders' has not sent it yet")
     outbox.worker(concurrency=1, notifications=False, relay=False).run(burst=True)
@@ -132,7 +135,7 @@ def test_a_discarded_event_is_never_published(database: Database, outbox: Outbox
     Steps(database, outbox).step()
     [letter] = database.store.dead_letters.list()
     database.store.discard(letter.id)
-    explained(database, event, Reason.RELAY_DISCARDED, f"never sends it: its task {letter.id} was cancelled")
+    explained(database, event, Reason.RELAY_DISCARDED, f"will never send it: its task {letter.id} was cancelled")
 
 
 def test_events_ahead_are_counted(database: Database, outbox: Outbox, broker: Broker) -> None:
@@ -157,7 +160,7 @@ def test_an_open_transaction_is_named_with_its_process_and_its_age(
         pid = other.execute(text("SELECT pg_backend_pid()")).scalar_one()
         assert f"with the process id {pid} in the database " in found.sentence
         assert " has been open for 1." in found.sentence
-        assert found.sentence.endswith("so the relay 'orders' waits; end it")
+        assert found.sentence.endswith("so the relay 'orders' is waiting; end that transaction")
         other.rollback()
     explained(database, event, Reason.RELAY_DUE)
 
@@ -222,11 +225,11 @@ def test_the_commands_explain_an_event_and_do_not_take_it_for_a_task(
     event = emit(outbox, database)
     said = CliRunner().invoke(main, ["task", "explain", str(event), "--url", database.url])
     assert said.exit_code == 0
-    assert "no worker sends shard 0 of the relay 'orders'" in said.output
+    assert "no worker publishes shard 0 of the relay 'orders'" in said.output
     assert "relay run --name orders" in said.output
     shown = CliRunner().invoke(main, ["task", "show", str(event), "--url", database.url])
     assert shown.exit_code == 3
-    assert f"there is no task {event}, but an event may have this id: no worker sends" in shown.output
+    assert f"there is no task {event}, but an event may have this id: no worker publishes" in shown.output
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

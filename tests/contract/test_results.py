@@ -280,7 +280,7 @@ def test_a_timeout_is_a_span_of_time(tasks, wrong):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", ["12", 7, None])
 def test_an_id_is_one(tasks, wrong):
-    with pytest.raises(InvalidArgument, match="an id must be a UUID or its text, not"):
+    with pytest.raises(InvalidArgument, match="an id must be a UUID or its string form, not"):
         tasks.outbox.result(wrong)
 
 

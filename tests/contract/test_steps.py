@@ -973,7 +973,9 @@ def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlit
         task = until(lambda: (found := outbox.store.get(handle.id)).completed_at and found)
     finally:
         worker.stop()
-    cure = "a Session left open by the handler holds even if it only reads; end its transaction before the step"
+    cure = (
+        "a Session that the handler left open holds it even after a read; end the Session's transaction before the step"
+    )
     assert cure in task.last_error
     assert cure in caplog.text
     assert outbox.store.verify() == []

@@ -72,7 +72,7 @@ def test_an_id_may_be_given_as_its_text(database, name):
     found, again = call(database.store, same), call(database.store, str(other))
     assert found == known.get(name, found)
     assert again == {"tasks": [1, 0, []]}.get(name, other if name in known else found)
-    with pytest.raises(InvalidArgument, match="^an id must be a UUID or its text, not 'banana'"):
+    with pytest.raises(InvalidArgument, match="^an id must be a UUID or its string form, not 'banana'"):
         call(database.store, "banana")
 
 

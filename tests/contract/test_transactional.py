@@ -507,7 +507,9 @@ def test_committing_the_connection_is_refused_and_fails_the_task(outbox, run, da
         write(ctx, "never")
         ctx.connection.commit()
 
-    assert "committed when the task completes; return instead" in error_of(outbox, run, commits, transactional=True)
+    assert "committed when the task completes; return from the handler instead" in error_of(
+        outbox, run, commits, transactional=True
+    )
     assert notes(database) == []
 
 
@@ -531,7 +533,9 @@ def test_an_engine_with_options_of_its_own_is_watched_as_well(engine, database, 
 
     refused, done = commits.using(outbox).enqueue(), writes.using(outbox).enqueue()
     outbox.worker(notifications=False).run(burst=True)
-    assert "committed when the task completes; return instead" in outbox.store.get(refused.id).last_error
+    assert (
+        "committed when the task completes; return from the handler instead" in outbox.store.get(refused.id).last_error
+    )
     assert outbox.store.get(done.id).status is TaskStatus.COMPLETED
     assert notes(database) == ["once"]
 

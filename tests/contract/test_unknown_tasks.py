@@ -250,7 +250,7 @@ def test_a_worker_that_starts_and_knows_them_has_them_at_once(database, work):
         until(lambda: database.store.get(handle.id).status is TaskStatus.COMPLETED, seconds=PROMPTLY)  # noqa: B023
         history = database.store.history(handle.id)
         (moved,) = [event for event in history if event.event_type is EventType.RESCHEDULED]
-        assert moved.event_data["reason"] == "a worker has started that knows the task"
+        assert moved.event_data["reason"] == "a worker that knows the task has started"
 
 
 def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, monkeypatch):

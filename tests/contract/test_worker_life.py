@@ -915,7 +915,7 @@ def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypat
     assert failures == [0, 0]
     assert worker.is_healthy
     assert caplog.text.count("claiming failed; no task was started") == 1
-    until(lambda: "claiming works again; it had failed 2 times" in caplog.text)
+    until(lambda: "claiming works again after 2 failures" in caplog.text)
     assert "Traceback" not in caplog.text
     assert types(outbox, handle) == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
 
@@ -1030,7 +1030,7 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
     work(recover_every=0.02)
     assert ended(outbox, handle).status is TaskStatus.COMPLETED
     assert caplog.text.count("outboxq-recovery failed; continuing") == 1
-    assert "outboxq-recovery works again; it had failed 2 times" in caplog.text
+    assert "outboxq-recovery works again after 2 failures" in caplog.text
 
 
 def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database, monkeypatch):

@@ -73,7 +73,7 @@ def test_a_worker_that_has_ended_takes_no_orders(database):
         lambda: database.frozen.worker_orders.give(me, WorkerOrder.QUIET),
         lambda: database.frozen.worker_orders.ask_for_stacks(me),
     ):
-        with pytest.raises(InvalidTransition, match=r"\(host:1\) has ended, so it takes no orders"):
+        with pytest.raises(InvalidTransition, match=r"\(host:1\) has ended, so it cannot be given orders"):
             give()
     assert database.frozen.workers.get(me).asked_to is None
     with pytest.raises(WorkerNotFound, match="a worker is forgotten a week after it was last seen"):
@@ -208,7 +208,7 @@ def test_a_stopped_worker_lets_its_task_finish_and_exits_with_0(database, runnin
     kinds = [event.event_type for event in database.store.history(task)]
     assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED], "it was not released"
     told = outboxq(database, "workers", "quiet", str(me.id), exit_code=1).stderr
-    assert told.endswith("has ended, so it takes no orders\n")
+    assert told.endswith("has ended, so it cannot be given orders\n")
 
 
 @pytest.mark.slow

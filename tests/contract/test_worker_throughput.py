@@ -235,7 +235,7 @@ def test_an_outcome_is_written_once_the_database_is_back(outbox, work, database,
     handle = outbox.task(name="patient")(lambda: runs.append(1)).using(outbox).enqueue()
     back = away(database, ["finish"], monkeypatch)
     work()
-    until(lambda: "1 outcome waits for the database" in caplog.text)
+    until(lambda: "1 outcome is waiting for the database" in caplog.text)
     back.set()
     assert ended(outbox, handle).status is TaskStatus.COMPLETED
     kinds = [event.event_type for event in outbox.store.history(handle.id)]

@@ -105,7 +105,7 @@ def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, proc
             until(lambda: connection.execute("SELECT count(pid) FROM workers").fetchone() == (int(processes),))
         copy = put_a_copy_in_place(file)
         assert worker.wait(60) == 66
-    assert "put the copy in place again, and start" in Path("log").read_text()
+    assert "put the copy in place again, and start the processes" in Path("log").read_text()
     assert is_intact(file, copy)
     assert tasks(file) == 1
 

@@ -80,7 +80,9 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: started_by(tmp_path))
     second = put("wait", "narrow", args=running)
     sentence, cures = told(second)
-    assert sentence.startswith("its queue may run at most 1 at a time; running now: 1; the longest running is task ")
+    assert sentence.startswith(
+        "its queue may run at most 1 task at a time; running now: 1; the longest-running one is task "
+    )
     assert cures == ["queue limit narrow --concurrency none", f"task explain {first}"]
     (tmp_path / "go").touch()
     until(lambda: store.get(second).completed_at and store.get(first).completed_at)
@@ -89,13 +91,13 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: store.get(used).completed_at)
     spare = put("nothing", "slow", args={"number": 2})
     sentence, cures = told(spare)
-    assert sentence.startswith("its queue may start 1 in 1 h; the next start is possible in ")
+    assert sentence.startswith("its queue may start at most 1 task in 1 h; the next start is possible in ")
     assert cures == ["queue limit slow --rate none"]
 
     head = put("nothing", "keyed", args={"number": 1}, partition_key="k", delay=HOUR)
     behind = put("nothing", "keyed", args={"number": 2}, partition_key="k")
     sentence, cures = told(behind)
-    assert f"task {head} of its partition key 'k' comes first" in sentence
+    assert f"task {head} shares its partition key 'k' and comes first" in sentence
     assert cures == [f"task explain {head}"]
 
     still = put("nothing", "paused", args={"number": 1})
@@ -112,7 +114,7 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
     until(lambda: EventType.RELEASED in [event.event_type for event in database.store.history(stranger)])
     waits(database, stranger, Reason.TASK_UNKNOWN)
     sentence, cures = told(stranger)
-    assert "no live worker that would take it knows the task 'faults.unheard'; import its module" in sentence
+    assert "no live worker for its queue and topic knows the task 'faults.unheard'; import its module" in sentence
     assert "released as unknown" in sentence
     assert cures == ["worker APP -q faults"]
 
@@ -129,7 +131,7 @@ def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, for
     second = put("nothing", "faults", args={"number": 2}, partition_key="k")
     sentence, cures = told(second)
     assert sentence.startswith(
-        f"task {first} of its partition key 'k' is running, and only one task of a key runs at a time; worker "
+        f"task {first} shares its partition key 'k' and is running; only one task per key runs at a time; worker "
     )
     assert cures == [f"task explain {first}"]
     (tmp_path / "go").touch()
@@ -152,7 +154,7 @@ def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(
     died(worker)
     assert reason(database, task_id) is Reason.LEASE_ENDED
     sentence, cures = told(task_id)
-    assert "there is no other live worker to recover it; start one" in sentence
+    assert "there is no other live worker to recover the task; start one" in sentence
     assert cures == ["worker APP -q faults"]
     lives(fork())
     assert reason(database, task_id) in {Reason.LEASE_ENDED, Reason.RUNNING, Reason.DUE}

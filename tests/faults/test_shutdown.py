@@ -88,7 +88,7 @@ class Cell:
         assert took < GRACE, f"{took:.2f} s\n{worker.text()}"
         assert worker.orphans() == []
         if code != -9:
-            assert "stopped" in worker.text() or "told to stop at once" in worker.text()
+            assert "stopped" in worker.text() or "told to stop immediately" in worker.text()
 
     def left(self, status: TaskStatus) -> None:
         task = self.database.store.get(self.task)

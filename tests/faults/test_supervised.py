@@ -55,7 +55,7 @@ class Family:
         self.may_end()
         assert self.supervisor.wait() == 0, self.supervisor.text()
         assert self.statuses() == {(TaskStatus.COMPLETED, 1)}
-        assert "told to stop at once" not in self.supervisor.text()
+        assert "told to stop immediately" not in self.supervisor.text()
 
     def may_end(self):
         (self.directory / "go").touch()
@@ -156,7 +156,7 @@ def test_two_signals_to_a_worker_give_back_what_it_runs(family):
     a_while_later()
     one.tell_workers()
     until(lambda: one.supervisor.text().count("exited with code 1") == 2)
-    assert one.supervisor.text().count("told to stop at once") == 2
+    assert one.supervisor.text().count("told to stop immediately") == 2
 
 
 @only_sqlite
@@ -172,4 +172,4 @@ def test_workers_whose_supervisor_is_killed_finish_their_tasks(family, ignores):
     one.may_end()
     until(lambda: one.statuses() == {(TaskStatus.COMPLETED, 1)})
     until(lambda: one.supervisor.text().count(" stopped") == 2)
-    assert "told to stop at once" not in one.supervisor.text()
+    assert "told to stop immediately" not in one.supervisor.text()

@@ -450,7 +450,10 @@ def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats
     fits, large = (event("1" * size, headers={"a": "é"}) for size in (left, left + 1))
     outcomes = transport.publish([large, fits], soon())
     transport.close()
-    assert outcomes == [Refused("it has 1001 bytes with its headers, but the server accepts at most 1000"), Confirmed()]
+    assert outcomes == [
+        Refused("it is 1001 bytes long with its headers, but the server accepts at most 1000"),
+        Confirmed(),
+    ]
 
 
 @pytest.mark.parametrize("name", ["a b", "a:b", "é", ""])

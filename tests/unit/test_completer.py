@@ -270,7 +270,7 @@ def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
     assert completer.flush(10)
     assert store.batches + store.unlocked == [[one]] * 4
     assert leases.held() == []
-    assert caplog.text.count("1 outcome waits for the database") == 1, "a line a minute is enough"
+    assert caplog.text.count("1 outcome is waiting for the database") == 1, "a line a minute is enough"
 
 
 @pytest.mark.parametrize("error", [Away, Full])

@@ -103,7 +103,7 @@ def test_its_end_is_said_once_with_how_long_it_lasted(failing, clock, caplog):
         clock[0] += 2
     failing.worked("claiming works again")
     failing.worked("claiming works again")
-    assert lines(caplog)[1:] == ["claiming works again; it had failed 3 times in 6.0 s"]
+    assert lines(caplog)[1:] == ["claiming works again after 3 failures in 6.0 s"]
 
 
 def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
@@ -122,7 +122,7 @@ def test_no_failure_is_counted_twice(failing, clock, caplog):
     clock[0] += 61
     failing.failed("claiming failed", lost())
     assert lines(caplog)[1:] == [
-        "claiming works again; it had failed 6 times in 0.0 s",
+        "claiming works again after 6 failures in 0.0 s",
         "claiming failed: OperationalError: server closed the connection",
     ]
 
@@ -142,7 +142,7 @@ def test_a_failure_that_no_line_has_told_of_is_counted_by_the_next_one(failing, 
     failing.failed("claiming failed", full())
     assert [line[:62] for line in lines(caplog)[4:]] == [
         "claiming failed (1 more since this was last logged): Operation",
-        "claiming works again; it had failed once in 0.0 s",
+        "claiming works again after 1 failure in 0.0 s",
         "claiming failed (1 more since this was last logged): DiskFull ",
     ]
 

@@ -64,7 +64,7 @@ class OpenFile:
         if self.has_left_its_log:
             raise replaced(self.path)
         raise FileUnusable(
-            f"the SQLite file {self.path} was replaced while it was open; start this process again; before restoring a copy, stop every "
+            f"the SQLite file {self.path} was replaced while it was open; restart this process; before restoring a copy, stop every "
             "process that uses the file"
         )
 
@@ -72,17 +72,17 @@ class OpenFile:
 def replaced(path: str) -> FileUnusable:
     """Return the error for a file that was placed next to another file's log."""
     return FileUnusable(
-        f"the SQLite file {path} was replaced while it was open, and the old file's log is still next to the new file and "
-        f"will destroy it when it is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
-        "place again, and start",
+        f"the SQLite file {path} was replaced while it was open, and the old file's log, which is still next to the new "
+        f"file, will destroy the new file when it is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the "
+        "copy in place again, and start the processes",
         may_start_again=False,
     )
 
 
 def deleted(path: str) -> FileUnusable:
     return FileUnusable(
-        f"the SQLite file {path} was deleted while it was open; restore it, or create a new one (outboxq upgrade), then start "
-        "this process again"
+        f"the SQLite file {path} was deleted while it was open; restore it, or create a new one (outboxq upgrade), then "
+        "restart this process"
     )
 
 

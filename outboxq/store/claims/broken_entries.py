@@ -67,7 +67,7 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
         return claims
     outcomes = []
     for claim, why in broken:
-        error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
+        error = sanitize(f"UnusableRow: its {why}; outboxq did not write this value")
         fields = fields_of(claim, outcome=OUTCOMES[EventType.FAILED])
         log.error("marking task %s as failed: %s", claim.id, error, extra=fields)
         outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))

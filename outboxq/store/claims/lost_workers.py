@@ -97,7 +97,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
             )
         if not (found := recover_in(store, target, [held.lease], reason=reason)):
             raise InvalidTransition(
-                f"task {task_id} was not recovered: {held.worker} has just shown signs of life, or another session has "
+                f"task {task_id} was not recovered: {held.worker} has just reported, or another session has "
                 "locked the task; try again"
             )
         return found[0]

@@ -31,6 +31,7 @@ from ...database.tables import execution_events, task_executions, task_leases, t
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EARLIEST, LONGEST, MAX_RECOVERIES, EventType, TaskStatus
+from ...model.wording import plural
 from ...payload.parameters import sanitize
 from .. import task_rows
 from ..arguments import positive
@@ -163,7 +164,9 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
 
 
 def _counted_to(max_recoveries: int) -> dict[str, Any]:
-    abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
+    abandonment = (
+        f"ABANDONED: the lease expired again after {max_recoveries} {plural(max_recoveries, 'recovery', 'recoveries')}"
+    )
     return {"max_recoveries": max_recoveries, "abandonment": abandonment}
 
 

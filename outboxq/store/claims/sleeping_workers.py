@@ -241,7 +241,7 @@ class SleepingWorkers:
             with self._store.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
                 target.run(forget_ended, self._store.values(target))
         except Exception as error:  # noqa: BLE001
-            say(log, logging.INFO, "the requests of sleeping workers that no longer run could not be deleted", error)
+            say(log, logging.INFO, "the notification requests of killed workers could not be deleted", error)
 
     def _run(self, builder: Builder, **values: Any) -> list[Row]:
         return self._store.run_one(builder, begin=Begin.SINGLE_ASYNCHRONOUS, **values)

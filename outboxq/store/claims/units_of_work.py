@@ -113,7 +113,7 @@ class Unit:
     def _refuse(self, _connection: Any) -> None:
         if not self._ends:
             raise InvalidTarget(
-                "a transactional task's transaction is committed when the task completes; return instead of committing it"
+                "a transactional task's transaction is committed when the task completes; return from the handler instead of committing"
             )
 
 

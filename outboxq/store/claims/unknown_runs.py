@@ -26,7 +26,7 @@ UNKNOWN_KEPT = timedelta(days=1)
 """Time for which the unknown tasks that a worker has come across are kept after the worker was last seen."""
 _PAGE = 500
 """Number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
-_KNOWN = "a worker has started that knows the task"
+_KNOWN = "a worker that knows the task has started"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

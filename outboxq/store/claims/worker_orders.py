@@ -129,7 +129,7 @@ def _present(target: Target, worker_id: UUID) -> Any:
     if found is None:
         raise WorkerNotFound(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen")
     if found.ended_at is not None:
-        raise InvalidTransition(f"worker {worker_id} ({found.label}) has ended, so it takes no orders")
+        raise InvalidTransition(f"worker {worker_id} ({found.label}) has ended, so it cannot be given orders")
     return found
 
 

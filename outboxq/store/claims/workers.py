@@ -374,7 +374,7 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
         return None
     listed = [names] if isinstance(names, str) else sorted(names, key=str)
     if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
-        raise InvalidArgument(f"{what} takes a list of names")
+        raise InvalidArgument(f"{what} must be a list of names")
     return json.dumps(listed)
 
 

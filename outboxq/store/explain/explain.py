@@ -35,7 +35,7 @@ from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from ...model.wording import plural
 from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
-from ..claims.lost_workers import RunningTask, find_running, first_running
+from ..claims.lost_workers import find_running, first_running
 from ..claims.unknown_runs import releases_as_unknown
 from ..claims.workers import LiveWorker, live_workers
 from ..producing import batches_sql
@@ -285,7 +285,7 @@ def _explained(
     if found.reason is Reason.DUE and not found.cures:
         before = target.run(ahead, {**facts.rows[task.id], "queue": task.queue, "now": facts.now})[0]["tasks"]
         many = f"more than {MOST}" if before > MOST else str(before)
-        place = f"; due tasks ahead of it in its queue: {many}" if before else ", and the next claim will take it"
+        place = f"; due tasks ahead of it in its queue: {many}" if before else "; the next claim will take it"
         found = replace(found, sentence=f"{found.sentence}{place}")
     if found.reason in BEHIND_A_RUNNING_TASK:
         found = with_running_task(target, task, found, facts.now)
@@ -374,7 +374,7 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     counted = f"{left} {plural(left, 'task has', 'tasks have')} not finished"
     sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
     if between:
-        sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
+        sentence += f" and {between} more {plural(between, 'task comes', 'tasks come')} before it"
     # A dead letter that the batch is waiting for comes before other tasks.
     first = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
     if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is not None:
@@ -386,7 +386,9 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
 def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
     name = f"{first.id} ({first.task_name})"
     if first.status is TaskStatus.FAILED:
-        return f"it waits for the dead letter {name}; {_advice(batch)}", of_dead_letter(first.id, "the dead letter")
+        return f"the {batch.kind} is waiting for the dead letter {name}; {_advice(batch)}", of_dead_letter(
+            first.id, "the dead letter"
+        )
     return f"the first of them is {name}, which is {first.status}", of_other(first.id)
 
 
@@ -540,11 +542,11 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
         held = first_running(target, task.queue, key, now)
     if held is None:  # it has ended since
         return found
-    first_id = held.lease.id
+    first_id, since = held.lease.id, written(held.started_at)
     if not held.is_lost:
         if found.waits_for is not None:
-            return replace(found, sentence=f"{found.sentence}; {_runs(held)}")
-        sentence = f"{found.sentence}; the longest running is task {first_id}, which {_runs(held)}"
+            return replace(found, sentence=f"{found.sentence}; {held.worker} has been running it since {since}")
+        sentence = f"{found.sentence}; the longest-running one is task {first_id}, which {held.worker} has been running since {since}"
         return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
     unseen = f"{held.worker}, which has not been seen for {span_of(held.silence)}"
     left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
@@ -556,7 +558,3 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
     sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
     cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)
     return replace(found, sentence=sentence, cures=(*cures, *found.cures))
-
-
-def _runs(held: RunningTask) -> str:
-    return f"{held.worker} has run since {written(held.started_at)}"

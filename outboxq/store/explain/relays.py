@@ -74,7 +74,9 @@ def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
         sentence = "it is an event, and neither a task nor a relay took its topic when it was emitted"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see the topics of relays", "relay", "list"))
     if target.run(first_relay, {}):
-        sentence = "if it is the id of an event, its relays have published it, or its transaction was rolled back"
+        sentence = (
+            "if this is the id of an event, its relays have published the event, or its transaction was rolled back"
+        )
         return Explanation(Reason.RELAY_PUBLISHED, f"{sentence}; a published event leaves no row")
     return None
 
@@ -111,20 +113,20 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
     relay = f"the relay {name!r}"
     if message["shards"] is None:
         sentence = f"{relay} does not exist, so no worker publishes the event; declare it again, or delete the event"
-        return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all such events", "verify"))
+        return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all events without a relay", "verify"))
     if (since := message["paused_at"]) is not None:
         why = f": {reason}" if (reason := message["pause_reason"]) else ""  # it names the person, if a person paused it
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:
-        sentence = f"no worker sends shard {message['shard']} of {relay}; start a worker, or run only the relay"
-        return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("start it", "relay", "run", "--name", name))
+        sentence = f"no worker publishes shard {message['shard']} of {relay}; start a worker, or run only the relay"
+        return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("run the relay", "relay", "run", "--name", name))
     if (since := message["failing_since"]) is not None:
         due = message["next_try_at"]
         wait = f"in {span_of(due - now)}, at {written(due)}" if due is not None and due > now else "now"
         error = f"{message['last_error']}; the next attempt is due {wait}"
         sentence = f"the broker of {relay} has confirmed no event since {written(since)}: {error}"
-        return Explanation(Reason.RELAY_FAILING, sentence, cure_of("try again at once", "relay", "resume", name))
+        return Explanation(Reason.RELAY_FAILING, sentence, cure_of("try again now", "relay", "resume", name))
     if message["on_refused"] == OnRefused.HOLD and (owner := message["holding"]) is not None:
         return _held(target, message, owner, relay)
     return _in_turn(store, target, message, relay)
@@ -136,10 +138,10 @@ def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanatio
     key = f"its partition key {message['partition_key']!r}"
     event = "an event" if before is None else f"the event {before['event_id']}"
     if before is not None and before["status"] is not TaskStatus.FAILED:
-        sentence = f"{event} of {key} comes first: it was refused, and the task {holding} publishes it again"
+        sentence = f"{event} shares {key} and comes first: it was refused, and the task {holding} will publish it again"
         return Explanation(Reason.RELAY_KEY_HELD, sentence, of_other(holding), holding)
     why = f": {before['last_error']}" if before is not None and before["last_error"] else ""
-    sentence = f"{key} is held by the dead letter {holding}: the broker of {relay} refused {event} of the key{why}"
+    sentence = f"{key} is held by the dead letter {holding}: the broker of {relay} refused {event} with this key{why}"
     cures = of_dead_letter(holding, "the dead letter")
     return Explanation(Reason.RELAY_KEY_HELD, f"{sentence}; redrive or discard the dead letter", cures, holding)
 
@@ -160,13 +162,13 @@ def _in_turn(store: Transactions, target: Target, message: Row, relay: str) -> E
 def _open_transaction(found: Row, relay: str) -> str:
     if found["pid"] is None:
         what = f"the prepared transaction {found['name']!r}"
-        act = "commit it or roll it back"
+        act = "commit or roll back that transaction"
     else:
         by = f" of {found['name']}" if found["name"] else ""
         what = f"a transaction{by} with the process id {found['pid']} in the database {found['database']!r}"
-        act = "end it"
+        act = "end that transaction"
     lasts = f"{what} has been open for {span_of(timedelta(seconds=found['age']))}"
-    return f"{lasts}, and may write an event that comes before it, so {relay} waits; {act}"
+    return f"{lasts}, and may write an event that comes before this one, so {relay} is waiting; {act}"
 
 
 def _of_task(task: Row) -> Explanation:
@@ -174,10 +176,10 @@ def _of_task(task: Row) -> Explanation:
     relay, task_id, error = f"the relay {_relay_of(task)!r}", task["id"], task["last_error"]
     why = f": {error}" if error else ""
     if task["status"] is TaskStatus.FAILED:
-        sentence = f"{relay} failed to send it{why}; it is the dead letter {task_id}; redrive or discard it"
+        sentence = f"{relay} failed to send it{why}; it is now the dead letter {task_id}; redrive or discard it"
         return Explanation(Reason.RELAY_REFUSED, sentence, of_dead_letter(task_id, "it"), task_id)
     if task["status"] is TaskStatus.CANCELLED:
-        return Explanation(Reason.RELAY_DISCARDED, f"{relay} never sends it: its task {task_id} was cancelled{why}")
+        return Explanation(Reason.RELAY_DISCARDED, f"{relay} will never send it: its task {task_id} was cancelled{why}")
     if task["status"] is TaskStatus.COMPLETED:
         return Explanation(Reason.RELAY_PUBLISHED, f"{relay} has sent it with the task {task_id}")
     sentence = f"the task {task_id} of {relay} has not sent it yet{why}"

@@ -14,6 +14,7 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
+from ...model.wording import plural
 from ...model.workers import WorkerOrder
 from ..claims.limits import Bucket, KeyState
 from ..claims.lost_workers import is_lost, last_sign
@@ -88,15 +89,15 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
     if ends < now:
         ended = f"its lease expired {span_of(now - ends)} ago, and {name} has not extended it"
         if any(one.id != worker_id for one in facts.workers):
-            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover it")
-        sentence = f"{ended}; there is no other live worker to recover it; start one"
+            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover the task")
+        sentence = f"{ended}; there is no other live worker to recover the task; start one"
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
     left = f"its lease expires in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
-        cures = cure_of("cancel it at once", "task", "cancel", task.id, "--force")
-        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not responded yet; {left}", cures)
-    recovered = f"{left}, then it is recovered"
+        cures = cure_of("cancel it immediately", "task", "cancel", task.id, "--force")
+        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, but {name} has not responded yet; {left}", cures)
+    recovered = f"{left}, and it is then recovered"
     seen_at = last_sign(
         facts.seen.get(worker_id), task.started_at, extended_until=ends, lease_seconds=task.lease_seconds
     )
@@ -111,7 +112,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         cures = cure_of("see the worker", "workers", "show", worker_id)
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {recovered}", cures)
     done = "" if progress is None else f"; its handler reported {progress}"
-    sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
+    sentence = f"{name} has been running it since {written(task.started_at)}{done}; {left} unless the worker extends it"
     if failing := next((one for one in facts.workers if one.id == worker_id and one.failure is not None), None):
         sentence += f"; the worker {failing.failure}"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
@@ -146,8 +147,8 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
         facts.given_back[task.id],
         f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}",
     )
-    known = f"released as unknown {times} times since {written(since)}" if times > 1 else "released as unknown"
-    return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
+    since_then = f" {times} times since {written(since)}" if times > 1 else ""
+    return replace(missing, sentence=f"{missing.sentence}; it has been released as unknown{since_then}; {when}")
 
 
 def _not_yet(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
@@ -179,10 +180,10 @@ def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
         if row["held"]:
             sentence = f"{key} is held by the dead letter {other}; redrive or discard the dead letter"
             return Explanation(Reason.KEY_HELD, sentence, of_dead_letter(other, "the dead letter"), other)
-        sentence = f"task {other} of {key} is running, and only one task of a key runs at a time"
+        sentence = f"task {other} shares {key} and is running; only one task per key runs at a time"
         return Explanation(Reason.KEY_RUNNING, sentence, of_other(other), other)
     if (first := row["head"]) not in {None, task.id}:
-        sentence = f"task {first} of {key} comes first; it is due at {written(row['head_due'])}"
+        sentence = f"task {first} shares {key} and comes first; it is due at {written(row['head_due'])}"
         return Explanation(Reason.KEY_WAITING, sentence, of_other(first), first)
     return None
 
@@ -200,12 +201,15 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
         return None
     most, rate = state.limits.key_concurrency, state.limits.key_rate
     if task.concurrency_key is not None and state.running >= most:
-        sentence = f"{_name_of_key(task)} may run at most {most} at a time; running now: {state.running}"
+        sentence = f"at most {_tasks(most)} with {_name_of_key(task)} may run at a time; running now: {state.running}"
         cure = cure_of("raise the limit", "queue", "limit", task.queue, "--concurrency-per-key", most + 1)
         return Explanation(Reason.KEY_LIMIT, sentence, cure)
     if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
         following = span_of(rate.next_start(state.full_at) - now)
-        sentence = f"{_name_of_key(task)} may start {_times(rate)}; the next start is possible in {following}"
+        sentence = (
+            f"at most {_tasks(rate.starts)} with {_name_of_key(task)} may start in {_period(rate)}; the next start is possible in "
+            f"{following}"
+        )
         cure = cure_of("lift the limit", "queue", "limit", task.queue, "--per-key", "none")
         return Explanation(Reason.KEY_RATE, sentence, cure)
     return None
@@ -215,17 +219,24 @@ def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
     """Return the reason if the limits of its queue do not allow a start now."""
     lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
-        sentence = f"its queue may run at most {most} at a time; running now: {number}"
+        sentence = f"its queue may run at most {_tasks(most)} at a time; running now: {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
     rate, full_at = Bucket.of(row["rate_limit"], row["rate_seconds"]), row["rate_full_at"]
     if rate is not None and full_at is not None and (following := rate.next_start(full_at)) > facts.now:
-        sentence = f"its queue may start {_times(rate)}; the next start is possible in {span_of(following - facts.now)}"
+        sentence = (
+            f"its queue may start at most {_tasks(rate.starts)} in {_period(rate)}; the next start is possible in "
+            f"{span_of(following - facts.now)}"
+        )
         return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
     return None
 
 
-def _times(rate: Bucket) -> str:
-    return f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
+def _tasks(number: int) -> str:
+    return f"{number} {plural(number, 'task')}"
+
+
+def _period(rate: Bucket) -> str:
+    return span_of(timedelta(seconds=rate.seconds))
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
@@ -241,20 +252,18 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
         return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
     if knowing := [one for one in taking if task.task_name in one.task_names]:
         return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
-    known = f"no live worker that would take it knows the task {task.task_name!r}"
+    known = f"no live worker for its queue and topic knows the task {task.task_name!r}"
     cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
     return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
 
 
 def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
     named = ", ".join(f"{one.label} ({one.asked_to})" for one in workers[:_NAMED])
-    sentence = f"all live workers that could run it were told to claim nothing: {named}"
+    sentence = f"all live workers that could run it were told to stop claiming tasks: {named}"
     if len(workers) > _NAMED:
         sentence += f" and {len(workers) - _NAMED} more"
     resumed = [one for one in workers if one.asked_to is WorkerOrder.QUIET]
-    cure = (
-        cure_of("let one claim again", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
-    )
+    cure = cure_of("resume one of them", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
     return Explanation(Reason.WORKERS_QUIET, sentence, cure)
 
 
@@ -264,7 +273,7 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
     """
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:
-        sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"
+        sentence = f"it is due and can start, but no worker on its queue has been seen for {span_of(silent)}"
         return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
     here = [one for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic)]
     able = [one for one in here if task.task_name in one.task_names and one.asked_to is None]
@@ -272,8 +281,10 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
         first = min(able, key=lambda one: one.failing_since or facts.now)
         since = "" if first.failing_since is None else f", since {written(first.failing_since)}"
         cures = cure_of("see the worker", "workers", "show", first.id)
-        return Explanation(Reason.DUE, f"it is due and free, but worker {first.label} {first.failure}{since}", cures)
-    return Explanation(Reason.DUE, "it is due and free")
+        return Explanation(
+            Reason.DUE, f"it is due and can start, but worker {first.label} {first.failure}{since}", cures
+        )
+    return Explanation(Reason.DUE, "it is due and can start")
 
 
 def _another_worker(queue: str) -> tuple[Cure, ...]:

@@ -45,7 +45,7 @@ def failing_workers(
         yield Problem(
             rule=Rule.WORKER_FAILING,
             subjects=tuple(labels),
-            sentence=f"{who} {failure}; this has lasted for {span_of(age)}{f'; {disk}' if disk else ''}",
+            sentence=f"{who} {failure}; this began {span_of(age)} ago{f'; {disk}' if disk else ''}",
             cures=(see, Cure("see which tables are the largest", ("db", "sizes"))) if disk else (see,),
             tasks=sum(queue.due for queue in queues if any(one.works_on(queue.queue) for one in several)),
             age=age,
@@ -78,7 +78,7 @@ def _place(store: Transactions, target: Target, failure: str) -> str:
         return f"the disk of the tablespace {row['tablespace']!r}, {row['location']},"
     if row["directory"]:
         return f"the disk of the server's data directory, {row['directory']},"
-    return "the disk of the server's data directory (for a superuser, SHOW data_directory names it)"
+    return "the disk of the server's data directory (a superuser can find it with SHOW data_directory)"
 
 
 _tablespace = sa.bindparam("tablespace", type_=sa.BigInteger, required=True)

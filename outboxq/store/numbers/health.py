@@ -193,7 +193,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         return
     number, within = sum(row["number"] for row in rows), _period(STORM_WITHIN)
     named = listed(_storm(row) for row in rows)
-    sentence = f"{_number(number, 'attempt')} failed in the last {within} and will be repeated: {named}"
+    sentence = f"{_number(number, 'attempt')} failed in the last {within} and will be retried: {named}"
     queue = rows[0]["name"]
     see = Cure("see them", ("task", "list", "--status", "retrying", "-q", queue))
     stop = Cure("stop the retries until the cause is fixed", ("queue", "pause", queue))
@@ -366,7 +366,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             f"the schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({listed(map(repr, names))})"
         )
         sentence = (
-            f"a clock that was running fast has planted ticks of {which} for the next "
+            f"because a clock was running fast, ticks of {which} were planted for the next "
             f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again by the current clock; "
             "if that does not happen, the current clock is slow"
         )
@@ -381,10 +381,10 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         age = facts.age(one.oldest_at)
         if one.oldest_at is None or age <= limits.relay_late:
             continue
-        waits = f"{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} not published"
+        waits = f"{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} waiting to be published"
         look = Cure("see its shards", ("relay", "list"))
         if one.paused_at is not None:
-            why = f"it has been paused for {span_of(facts.age(one.paused_at))}"
+            why = f"the relay has been paused for {span_of(facts.age(one.paused_at))}"
             why += f": {one.pause_reason}" if one.pause_reason else ""
             look = Cure("resume it", ("relay", "resume", one.name))
         elif one.failing_since is not None:
@@ -393,10 +393,10 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
-            why = "their keys wait for events that the broker refused, or they are sent too slowly"
+            why = "their keys are waiting for events that the broker refused, or the events are sent too slowly"
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
-            why = "they are sent too slowly, or a producer has an old transaction open"
+            why = "the events are sent too slowly, or a producer's transaction has been open for a long time"
         yield Problem(
             rule=Rule.RELAY_LATE,
             subjects=(one.name,),
@@ -421,8 +421,8 @@ def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         number, first = sum(row["number"] for row in rows), rows[0]
         ends = "ends the chain" if first["detail"] == BatchKind.CHAIN else "lets the batch continue without it"
         sentence = (
-            f"{_batch(rows)} has been held up only by dead letters for {span_of(facts.age(first['at']))}{_others(rows)}: "
-            f"{_number(number, 'dead letter')} in all; redrive or discard them; discarding {ends}"
+            f"{_batch(rows)} has been blocked only by dead letters for {span_of(facts.age(first['at']))}{_others(rows)}: "
+            f"{_number(number, 'dead letter')} in all; redrive or discard {plural(number, 'it', 'them')}; discarding a dead letter {ends}"
         )
         show = Cure("see its dead letters", ("batch", "show", str(first["task_id"])))
         yield _of_batches(Rule.BATCH_WAITS, rows, sentence, show, tasks=number, age=facts.age(first["at"]))
@@ -455,7 +455,7 @@ def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         who = f"; these processes are reading it: {pids}" if pids else ""
         sentence = (
             f"the log of the SQLite file (-wal) has grown to {size(found.log.size)}, because a long read transaction keeps it from "
-            f"being shortened{who}; end it; the log shrinks at the next write after that"
+            f"being shortened{who}; end that transaction; the log then shrinks at the next write"
         )
         yield Problem(rule=Rule.OLD_SNAPSHOT, subjects=("-wal",), sentence=sentence)
 
@@ -501,7 +501,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     if all(one.autovacuum for one in full):
         last = full[0].last_vacuumed_at
         when = f"{span_of(facts.age(last))} ago" if last else "never"
-        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give it more workers or less delay"
+        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give autovacuum more workers or less delay"
     else:
         why = f"autovacuum is off; turn it on (autovacuum, track_counts, or autovacuum_enabled of the table), and run VACUUM {names}"
     yield Problem(
@@ -520,7 +520,7 @@ def _no_retention(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         yield Problem(
             rule=Rule.NO_RETENTION,
             subjects=(PRUNE,),
-            sentence=f"nothing deletes old tasks: the history reaches back {span_of(reaches)} and grows",
+            sentence=f"nothing deletes old tasks: the history reaches back {span_of(reaches)} and keeps growing",
             cures=(ADD_RETENTION,),
         )
 
@@ -538,7 +538,7 @@ def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         if one.failing_since is None or (age := facts.age(one.failing_since)) <= limits.receiver_failing:
             continue
         several = "" if one.workers == 1 else f" in {one.failing} of {one.workers} workers"
-        sentence = f"the receiver of {one.source}{several} has failed for {span_of(age)}: {one.last_error}"
+        sentence = f"the receiver of {one.source}{several} has been failing for {span_of(age)}: {one.last_error}"
         look = Cure("see its workers", ("workers", "list"))
         yield Problem(rule=Rule.RECEIVER_FAILING, subjects=(one.source,), sentence=sentence, cures=(look,), age=age)
 

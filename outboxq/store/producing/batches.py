@@ -333,7 +333,7 @@ def already_ended(batch: Batch) -> InvalidTransition:
     how = "completed" if is_whole else "ended as Cancelled"
     at = "" if batch.completed_at is None else f" at {batch.completed_at:%Y-%m-%d %H:%M:%S} UTC"
     last = batch.then_ids[batch.stage - 1 : batch.stage] if is_whole and batch.stage else ()
-    follows = "".join(f"; cancel the task after it by its own id: {task_id}" for task_id in last)
+    follows = "".join(f"; to cancel the task that follows, use its own id: {task_id}" for task_id in last)
     return InvalidTransition(f"the {batch.kind} {batch.id} {how}{at}, so nothing was cancelled{follows}")
 
 
@@ -370,8 +370,8 @@ def _check(batch: NewBatch) -> None:
     for number, task in enumerate(batch.then, start=1):
         if task.id != (needed := BatchLink(batch_id=batch.id, number=number).task_id):
             raise InvalidArgument(
-                f"the task at place {number} of the batch's `then` must have the id {needed}, not {task.id}: retention finds it by this "
-                "id; BatchLink(batch_id=…, number=…).task_id returns it"
+                f"the task at place {number} of the batch's `then` must have the id {needed}, not {task.id}, because retention "
+                "finds the task by this id; BatchLink(batch_id=…, number=…).task_id returns the id"
             )
     if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")

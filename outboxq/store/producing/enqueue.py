@@ -244,7 +244,7 @@ def _check_own(task: NewTask, what: str = "") -> None:
         raise InvalidArgument(f"the id of {_named(task, what)} must be a uuid.UUID")
     if not is_uuid7(task.id):
         raise InvalidArgument(
-            f"the id of {_named(task, what)} must be made by uuid7(): old tasks are found by the time that it contains"
+            f"the id of {_named(task, what)} must come from uuid7(), because old tasks are found by the time in their ids"
         )
 
 

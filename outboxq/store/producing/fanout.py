@@ -190,7 +190,7 @@ def check_event(event: NewEvent) -> None:
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
         raise InvalidArgument(
-            f"the id of {name} must come from uuid7.family(), because the ids of its tasks count up from it"
+            f"the id of {name} must come from uuid7.family(), because the ids of its tasks are derived from it"
         )
     check(NewTask(id=event.id, task_name="event", args=event.payload, **_shared(event)), name)
 

@@ -112,7 +112,7 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
     changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
-        "the schedule %r was planted until %s by a clock that was running fast; it is planted again from %s, by the current clock",
+        "because a clock was running fast, the schedule %r was planted until %s; it is planted again from %s, by the current clock",
         schedule.name,
         iso(schedule.planted_until),
         iso(now),
@@ -149,7 +149,9 @@ def plant_page(
         try:
             plantings.append(prepare(restarted(schedule, now) if is_wrong else schedule, now, horizon))
         except Exception as error:  # noqa: BLE001 - a row from another release, or an unknown time zone
-            failing.failed(f"the schedule {schedule.name!r} cannot be planted; the others are planted anyway", error)
+            failing.failed(
+                f"the schedule {schedule.name!r} cannot be planted; the other schedules are planted anyway", error
+            )
         else:
             if is_wrong:
                 restart(store, target, schedule, now)

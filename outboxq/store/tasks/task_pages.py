@@ -163,7 +163,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
     since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
     exception = storable(wanted.get("exception"), "exception")
     if (key := storable(wanted.get("idempotency_key"), "idempotency_key")) is not None and wanted.get("task") is None:
-        raise InvalidArgument("idempotency_key needs the name of the task, because each task has keys of its own")
+        raise InvalidArgument("idempotency_key needs the name of the task, because each task has its own keys")
     return {
         "exception": exception,
         "exception_end": exception and exception.rpartition(".")[2],
@@ -186,11 +186,11 @@ def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
-        raise InvalidArgument("argument needs a queue, whose tasks are then searched")
+        raise InvalidArgument("argument needs a queue, because it searches the tasks of one queue")
     try:
         name, value = (json.dumps(one, ensure_ascii=False, allow_nan=False) for one in argument)
     except (TypeError, ValueError):
-        raise InvalidArgument(f"argument takes a name and a value that JSON can contain, not {argument!r}") from None
+        raise InvalidArgument(f"argument must be a name and a value that JSON can contain, not {argument!r}") from None
     text = f"{name}:{value}".replace(" ", "")
     return {"argument_first": storable(f"{text},", "argument"), "argument_last": storable(f"{text}}}", "argument")}
 

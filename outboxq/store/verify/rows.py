@@ -186,7 +186,7 @@ def value_checks() -> Mapping[str, Check]:
                 "was written without their CHECKs; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
                 "status_contradicts_row": "a task's status contradicts its worker or its completion time: only a Running task has a worker, "
-                "and only a task that has ended has a completion time; so it was written without the CHECK",
+                "and only a task that has ended has a completion time; so the row was written without the CHECK",
             },
         ),
     }
@@ -410,7 +410,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=_differs,
         ),
         "task_without_tick": Check(
-            meaning="a task is for a tick of a schedule that is not recorded for this task, so the tick may run twice",
+            meaning="the tick of a schedule to which a task belongs is not recorded for that task, so the tick may run twice",
             broken=_unrecorded,
         ),
         "planted_beyond_planted_until": Check(
@@ -420,7 +420,7 @@ def tick_checks() -> Mapping[str, Check]:
         "planted_by_a_clock_ahead": Check(
             meaning=(
                 "a schedule is planted further ahead than the current clock can have planted it; within 15 seconds, a worker "
-                "plants it by the current clock; if that does not happen, the current clock is slow"
+                "plants it again by the current clock; if that does not happen, the current clock is slow"
             ),
             broken=_planted_ahead,
         ),

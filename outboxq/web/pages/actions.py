@@ -134,7 +134,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         if not outcome.changes:
             notice = f"Nothing was changed: {outcome.sentence}"
     except DuplicateTask as error:
-        notice = f"Nothing was changed: {error}. You can take the key back on its page."
+        notice = f"Nothing was changed: {error}. You can take the key back on this page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
     except (BatchNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
@@ -315,7 +315,7 @@ def page(request: PageRequest) -> View:
     try:
         last = None if before is None else UUID(before)
     except ValueError:
-        raise InvalidArgument(f"before takes a complete id, not {before!r}") from None
+        raise InvalidArgument(f"before must be a complete id, not {before!r}") from None
     found = request.store.actions.list(limit=_ROWS + 1, before=last, **given)
     shown = found[:_ROWS]
     values = {

@@ -161,7 +161,12 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     of = f" of {number(asked)}" if changed < asked else ""
     sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
     if left > 0:
-        why = "other tasks now have their idempotency keys" if action is BulkAction.REDRIVE else "they have moved on"
+        if action is BulkAction.REDRIVE:
+            why = plural(
+                left, "another task now has its idempotency key", "other tasks now have their idempotency keys"
+            )
+        else:
+            why = plural(left, "its status has changed", "their statuses have changed")
         sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")
     if (gone := asked - changed - max(0, left)) > 0:
         sentences.append(f"{number(gone)} had {_GONE[action]} in the meantime.")

@@ -84,7 +84,7 @@ def edit(request: PageRequest) -> View | Redirect:
             raise Forbidden(f"You are not allowed to use {EDIT.recorded_as!r} here: {schedule.name!r} was not changed.")
         if form.get("seen", digest_of(schedule)) != digest_of(schedule):
             raise InvalidArgument(
-                "it has been changed since you opened this form; compare your input with its current values"
+                "the schedule has been changed since you opened this form; compare your input with the current values"
             )
         values = EDIT.of_form(form)
         if values["args"] is not ... and _is_same(values["args"], schedule.args):

@@ -383,7 +383,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.RESCHEDULED if data.get("priority") is not None:
             return f"Given the priority {data['priority']}"
         case EventType.REWOUND if step:
-            return f"Rewound: its steps from {step} on run again"
+            return f"Rewound: it runs again from step {step}"
         case EventType.SNOOZED if step:
             return f"Postponed by sleep {step}"
         case EventType.STEP_COMPLETED if step:

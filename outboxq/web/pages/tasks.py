@@ -201,7 +201,7 @@ def _listed(
             try:
                 wanted[name] = UUID(text)
             except ValueError:
-                raise InvalidArgument(f"{name} takes a complete id, not {text!r}") from None
+                raise InvalidArgument(f"{name} must be a complete id, not {text!r}") from None
     look: dict[str, Any] = {**wanted, "status": status, "waiting": waiting, "limit": _ROWS}
     if not sort:
         return request.store.task_page(**look), {}

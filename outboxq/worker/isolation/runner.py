@@ -250,8 +250,8 @@ class IsolatedRunner:
         self.children.discard(child)
         active.context.ended = time.monotonic()
         error = TaskTimeout(
-            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not stop within the grace period "
-            f"of {self.grace.total_seconds():g} s either, and was killed with its child process"
+            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not stop within the grace "
+            f"period of {self.grace.total_seconds():g} s, and was killed with its child process"
         )
         self._fail(active, task, error)
 

@@ -179,7 +179,7 @@ class Recovery:
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
-            log.warning("the database's clock jumped by %+.0f s; leases are extended at once", by)
+            log.warning("the database's clock jumped by %+.0f s; leases are extended immediately", by)
             self._restart_watch()
             self.leases.beat_at_once()
             if by < 0:
@@ -216,5 +216,5 @@ def _log_recovered(task: Recovered, worker_id: UUID) -> None:
         "pipeline_id": str(task.pipeline_execution_id),
         "outcome": LOST,
     }
-    text = "task %s lost its worker: now %s, recovery %d"
+    text = "task %s lost its worker and is now %s (recovery %d)"
     log.log(level, text, task.id, task.status, task.recovery_attempts, extra=fields)

@@ -121,7 +121,7 @@ class UnknownTasks:
                 continue
             count = self._unlogged.pop(name)
             log.warning(
-                "this worker does not know the task %r and released it (%d since the last such warning); import its "
+                "this worker does not know the task %r and released it (releases since the last such warning: %d); import its "
                 "module where the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task",
                 name,
                 count,

@@ -60,7 +60,7 @@ def test_a_batch_that_has_ended_is_not_cancelled(reader: Reader, database: Datab
         database.store.complete(claim)
     notice = reader.press(f"/batches/{batch.id}/cancel")
     assert notice.startswith(f"The batch {batch.id} completed at ")
-    assert "UTC, so nothing was cancelled; cancel the task after it by its own id: " in notice
+    assert "UTC, so nothing was cancelled; to cancel the task that follows, use its own id: " in notice
 
 
 def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatch) -> None:
@@ -93,7 +93,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
     found = reader.get(f"/api/tasks.json?batch={batch.id}").get_json()
     assert {one["pipeline_execution_id"] for one in found["tasks"]} == {str(batch.id)}
     assert len(found["tasks"]) == 3
-    assert "Batch takes a complete id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
+    assert "Batch must be a complete id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
 
 
 def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
@@ -119,7 +119,7 @@ def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: D
     database.store.fail(claim, "line 7 has no price")
     words = reader.words(f"/batches/{batch.id}")
     assert (
-        "It is waiting for 1 dead letter: redrive or discard it. Discarding a dead letter lets the batch go on without it."
+        "It is waiting for 1 dead letter: redrive or discard it. Discarding a dead letter lets the batch continue without it."
         in words
     )
     assert f"the batch {batch.id} is waiting for it" in reader.words(f"/tasks/{claim.id}")

@@ -185,9 +185,9 @@ def test_a_key_that_a_dead_letter_holds_is_freed_by_giving_that_up(stage):
 def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
     first, second = stage.add(1, partition_key="k"), stage.add(2, partition_key="k")
     stage.claim()
-    assert f"Task {first} of its partition key 'k' is running" in stage.page(second).text
+    assert f"Task {first} shares its partition key 'k' and is running" in stage.page(second).text
     other = stage.visitor.follow("Go to that task")
-    assert "has run it since" in other.text
+    assert "has been running it since" in other.text
     other.press("Cancel at once")
     stage.is_done(second)
     assert stage.ran == [2]
@@ -195,7 +195,7 @@ def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
 
 def test_the_earlier_task_of_the_key_is_found_and_run(stage):
     first, second = stage.add(1, partition_key="k", delay=HOUR), stage.add(2, partition_key="k")
-    assert f"Task {first} of its partition key 'k' comes first" in stage.page(second).text
+    assert f"Task {first} shares its partition key 'k' and comes first" in stage.page(second).text
     stage.visitor.follow("Go to that task").press("Run it now")
     stage.is_done(second, first)
     assert stage.ran == [1, 2]
@@ -205,7 +205,7 @@ def test_a_limit_of_tasks_at_once_is_lifted(stage):
     stage.store.queues.limit("mail", concurrency=1, create=True)
     stage.add(1, queue="mail")
     running, task = stage.claim(), stage.add(2, queue="mail")
-    assert "Its queue may run at most 1 at a time; running now: 1" in stage.page(task).text
+    assert "Its queue may run at most 1 task at a time; running now: 1" in stage.page(task).text
     stage.visitor.follow("Lift the limit").press("Set the limits", concurrency="")
     stage.is_done(task)
     assert stage.status(running.id) is TaskStatus.RUNNING
@@ -216,7 +216,7 @@ def test_a_limit_of_starts_is_lifted(stage):
     stage.add(1, queue="mail")
     stage.end(stage.claim(), EventType.COMPLETED)
     task = stage.add(2, queue="mail")
-    assert "Its queue may start 1 in 1 h" in stage.page(task).text
+    assert "Its queue may start at most 1 task in 1 h" in stage.page(task).text
     stage.visitor.follow("Lift the limit").press("Set the limits", starts="", seconds="")
     stage.is_done(task)
 
@@ -239,7 +239,8 @@ def test_a_task_that_no_worker_knows_says_what_to_import(stage):
     task = stage.add()
     text = stage.page(task).text
     assert (
-        f"No live worker that would take it knows the task '{WORK}'; import its module where the worker starts" in text
+        f"No live worker for its queue and topic knows the task '{WORK}'; import its module where the worker starts"
+        in text
     )
     stage.is_done(task)
 
@@ -273,7 +274,7 @@ def test_what_was_asked_to_stop_is_not_waited_for(stage):
     stage.page(task).press("Ask it to stop", reason="not wanted")
     assert "It was asked to stop at" in stage.visitor.text
     assert "Reason: not wanted (in the dashboard)" in stage.visitor.text
-    stage.visitor.press("Cancel it at once")
+    stage.visitor.press("Cancel it immediately")
     assert "It was cancelled at" in stage.visitor.text
     assert stage.status(task) is TaskStatus.CANCELLED
 
@@ -282,7 +283,7 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
     task = stage.add(queue="mail")
     stage.claim(lease=timedelta(microseconds=1))
     page = stage.page(task)
-    assert "there is no other live worker to recover it; start one" in page.text
+    assert "there is no other live worker to recover the task; start one" in page.text
     assert page.page.commands == ["outboxq worker APP -q mail"]
     stage.store.recover()  # as the worker does, once it has watched the lease for two seconds
     stage.is_done(task)
@@ -295,7 +296,7 @@ def test_a_worker_that_is_silent_is_named(stage):
         connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(minutes=10)))
     text = stage.page(task).text
     assert "Its worker web-1:7 has not extended its lease for" in text
-    assert "then it is recovered" in text
+    assert "and it is then recovered" in text
     stage.end(claim, EventType.RELEASED)
     stage.is_done(task)
 

@@ -138,7 +138,7 @@ def test_a_form_that_is_older_than_the_last_change_is_refused(stage):
     stage.database.store.schedules.put(replace(NIGHTLY, rule="0 5 * * *"))
     stage.visitor.send(form, {**form.fields, "queue": "mail"})
     assert stage.visitor.status == 400
-    assert "it has been changed since you opened this form" in stage.visitor.text
+    assert "the schedule has been changed since you opened this form" in stage.visitor.text
     assert (stage.stored.rule, stage.stored.queue) == ("0 5 * * *", "reports")
 
 

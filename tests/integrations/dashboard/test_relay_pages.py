@@ -78,7 +78,7 @@ def test_the_id_of_an_event_says_why_it_is_not_published(database: Database, out
     event = outbox.emit("order.paid", 2, using=outbox).pipeline_execution_id
     page = Local(application(outbox)).get(f"/tasks/{event}")
     assert page.status_code == 404
-    assert "o worker sends shard 0 of the relay" in text_of(page.text)
+    assert "o worker publishes shard 0 of the relay" in text_of(page.text)
     assert "relay run --name orders" in text_of(page.text)
     del database
 

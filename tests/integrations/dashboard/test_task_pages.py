@@ -76,8 +76,8 @@ def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
     ("query", "sentence"),
     [
         ("since=soon", "Since is not a time"),
-        ("worker=7", "Worker takes a complete id"),
-        ("before=7", "Before takes a complete id"),
+        ("worker=7", "Worker must be a complete id"),
+        ("before=7", "Before must be a complete id"),
         ("state=lost", "There is no state 'lost'"),
         ("id=zz", "'zz' is not a task id"),
     ],

@@ -106,7 +106,7 @@ class TestOutsideTheTransaction:
     def test_a_session_on_another_connection_gets_one_warning(self, postgresql, harness):
         with Session(postgresql.host_engine()) as other:
             with pytest.warns(
-                UserWarning, match="through another connection than the harness's.* let the test commit"
+                UserWarning, match="through a connection other than the harness's.* let the test commit"
             ) as found:
                 self.work(harness).using(other).enqueue()
             assert [one.filename for one in found] == [__file__]
