@@ -160,9 +160,9 @@ class Store(Answering, Claiming):
     ``dead_letters.list()``.
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
-    error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start, for up
-    to 5 seconds (``Outbox(outage_timeout=…)``), or 30 in a handler. With ``using=``, a method runs in that connection's
-    transaction instead. It then neither commits nor retries.
+    error, such as a deadlock, a lost connection or a busy database, the transaction is retried from the start for up to
+    5 seconds (``Outbox(outage_timeout=…)``), or for up to 30 seconds in a handler. With ``using=``, a method runs in
+    that connection's transaction instead. It then neither commits nor retries.
     """
 
     _noun = "the store"

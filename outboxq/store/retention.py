@@ -50,7 +50,7 @@ compared with 1,991 in batches of 50 with pauses, and the p99 claim time was 1.1
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""The ratio of a batch's time per task to that of the fastest batch, above which a pause follows."""
+"""If a batch's time per task exceeds that of the fastest batch by more than this factor, a pause follows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -154,8 +154,8 @@ class Pace:
             self.batch = max(self.batch // 2, _FEWEST)
         if self._pause is not None:
             return self._pause
-        # On SQLite, a waiting writer tries again only now and then. On PostgreSQL, other sessions are held up only if
-        # the server is overloaded.
+        # On SQLite, a waiting writer retries only occasionally. On PostgreSQL, other sessions are held up only if the
+        # server is overloaded.
         share = _SHARE if self._one_writer else min(each / self._shortest - _USUAL, _SHARE)
         return max(0.0, share * seconds)
 
@@ -236,7 +236,7 @@ class TimePartitions:
         """Create the missing partitions for the current period and the next `ahead` periods, and return the number of
         pairs created.
 
-        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one
+        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs one
         query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If a table
         is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
         """

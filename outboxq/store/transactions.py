@@ -43,7 +43,7 @@ see the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""The wait between attempts: short, so that a database is used again as soon as it is back."""
+"""The wait between attempts: short, so that a database is used again as soon as it is available."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which a transaction is no longer retried."""
@@ -248,8 +248,8 @@ class Transactions:
             limit = self.outage_timeout.total_seconds()
             error.add_note(f"the transaction was retried for {limit:g} s, the outage_timeout of Outbox(…)")
             if self.dialect.is_locked_out(error):
-                # A new connection: threads that wait for the same lock may hold all connections of the pool. The database
-                # may have gone away since.
+                # A new connection is used, because threads that wait for the same lock may hold all connections of the
+                # pool. The database may have become unavailable in the meantime.
                 with suppress(Exception), closing(detached(self.bound_engine)) as connection:
                     found = table_locks.holders(self.dialect, DriverTarget(connection, self.dialect).execute)
                     error.add_note(table_locks.explained(found))

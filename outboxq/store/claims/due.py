@@ -1,6 +1,6 @@
 """Tell a worker that finds no task whether a claim could take one, and when the next one becomes due.
 
-A wrong "yes" costs a claim that finds nothing. A "no" must be right.
+A wrong "yes" costs a claim that finds nothing, but a "no" must never be wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import limits_sql, partition_keys
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """The answer to a worker that asks before going to sleep."""
+    """The answer to a worker that checks for due tasks before it goes to sleep."""
 
     settled: bool = True
     """True if no open transaction can hide a task from this answer (`sleeping_workers.py`)."""

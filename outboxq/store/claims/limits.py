@@ -1,4 +1,5 @@
-"""Claim from a queue that limits its keys, holding the lock on its settings (`limits_sql.py` gives the reasons)."""
+"""Claim from a queue that limits its keys, while holding the lock on its settings. `limits_sql.py` gives the reasons.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Bucket:
         return self.seconds / self.starts
 
     def free(self, full_at: datetime | None, now: datetime) -> int:
-        """Return the number of starts that are free now, if the bucket is full again at `full_at`."""
+        """Return the number of starts that are available now, if the bucket is full again at `full_at`."""
         left = self.seconds - (self._from(full_at, now) - now).total_seconds()
         return int(left / self.interval + _SLACK)
 
@@ -158,8 +159,8 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The entries that have been due longest may all belong to keys that are not allowed to start a task. Beyond
-        # them, the search goes from key to key.
+        # The entries that have been due longest may all belong to keys that are not allowed to start a task. After
+        # these entries, the search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
                 break

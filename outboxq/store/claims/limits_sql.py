@@ -10,7 +10,8 @@ crash. The used part of a key's rate is stored in a row of `key_rates`, a token 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
 * `oldest` reads the entries that have been due longest. If there are fewer than its budget, it has found everything.
-* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
+* `hop` goes from key to key with one probe for each key, however many entries the key has. `entries` then reads the due
+  entries of some keys.
 
 A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
 """
@@ -34,7 +35,9 @@ from .claim_sql import claim
 HORIZON = 1000
 """Maximum number of entries or keys that one search reads."""
 _NEAR = sa.literal_column("1000", sa.Integer)
-"""Number of entries at the front of each key that are searched for due ones. `oldest` finds due ones further back."""
+"""Number of entries at the front of each key that are searched for due entries. `oldest` finds due entries further
+back.
+"""
 _HORIZON = sa.literal_column(str(HORIZON), sa.Integer)
 _one: Any = sa.literal_column("1", sa.Integer)
 _queue, _after, _upto = parameters(sa.Text, "queue", "after", "upto")
@@ -44,10 +47,10 @@ _mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
-    """For each of these keys, select its queue's limits, the number of its running tasks, and the used part of its
+    """Select, for each of these keys, its queue's limits, the number of its running tasks, and the used part of its
     rate.
 
-    A key of a queue without limits per key has no row. An empty key asks only for the limits.
+    A key of a queue without limits per key has no row. For an empty key, only the limits are of interest.
     """
 
     def found(r: Relations) -> Statement:

@@ -140,9 +140,9 @@ def recover_all_lost(
     """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task,
     and return the number of recovered tasks by new status.
 
-    Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's). If a batch recovers
-    tasks, `on_change` is called in its transaction with their number. Tasks that another session has locked are left
-    out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
+    Each batch of 500 tasks is a separate transaction (with `using`, all batches are part of the caller's transaction).
+    If a batch recovers tasks, `on_change` is called in its transaction with their number. Tasks that another session
+    has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 

@@ -1,6 +1,6 @@
 """Claim tasks with a partition key: one task per key runs at a time, in the key's order, and the keys take turns.
 
-A claim is two statements in one transaction:
+A claim consists of two statements in one transaction:
 
 1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. It
    acquires each key whose head is due by inserting a row into `partition_claims`. The primary key of that table gives
@@ -216,7 +216,7 @@ def other_queues_given(g: Grammar) -> sa.Select[Any]:
     queues, entry = given_queues(g), task_outbox.alias("plain_entry")
     plain = sa.select(entry.c.id).where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None)).limit(1)
     has_plain: sa.ColumnElement[bool] = plain.correlate(queues).scalar_subquery().is_not(None)
-    if g.floors is not None:  # many entries of a queue in the floors are dead, so none is read
+    if g.floors is not None:  # many entries of a queue in the floors are dead, so none are read
         has_floor = sa.select(g.floors.c.queue).where(g.floors.c.queue == queues.c.queue).exists()
         has_plain = sa.case((has_floor, sa.true()), else_=has_plain)
     keyed, limited = _due_entry(g, queues, 1).is_not(None), queue_order.limited(queues.c.queue)
@@ -498,9 +498,9 @@ def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
 
 
 def claim_of(key: Any) -> sa.ScalarSelect[str]:
-    """Select the queue of the key if a task has claimed it."""
+    """Select the key's queue if a task has claimed the key."""
     claims = partition_claims.alias("claims")
-    # A scalar subquery remains a lookup by key. NOT EXISTS could be planned as a join with every held key.
+    # A scalar subquery is always a lookup by key, whereas NOT EXISTS could be planned as a join with every held key.
     return (
         sa.select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)

@@ -123,8 +123,8 @@ def recover(
 
     Every worker calls this function. It skips rows that another session has locked, and tasks that would end while
     their batch's row is locked. It reads only leases, never the registry of workers. `leases` restricts the call to
-    these leases, if they are unchanged. If the transaction could not begin within `patience`, the call recovers
-    nothing: other sessions had to wait as well, and their heartbeats come first.
+    these leases, if they are unchanged. If the transaction cannot begin within `patience`, the call recovers nothing,
+    because other sessions also had to wait, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -199,10 +199,10 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make due the entries that were delayed because the clock was running fast, and return their number.
+    """Make entries due if they were delayed because the clock was running fast, and return their number.
 
-    These are the entries written while the clock was ahead, and those that were due by `until`, the time before the
-    database's clock was set back. Each batch of 500 is a separate transaction.
+    These are the entries that were written while the clock was ahead, and the entries that were due by `until`, the
+    database's time just before its clock was set back. Each batch of 500 is a separate transaction.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0
@@ -273,7 +273,7 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
-    # If the CHECK constraints should have refused a lease length, a database may be unable to add it to a time.
+    # A database may be unable to add a lease length to a time if the CHECK constraints should have refused that length.
     of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
     of_claim = (
         sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
@@ -336,8 +336,8 @@ def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
     """Return the condition that an entry was written while the clock was running fast, and that its due time follows
     from that clock.
 
-    The due time follows from the clock if the entry was due at once, or if an attempt wrote it. The due time of a task
-    that was enqueued for later may be a date from a user, so it is kept.
+    The due time follows from the clock if the entry was due immediately, or if an attempt wrote the entry. The due time
+    of a task that was enqueued for later may be a date from a user, so it is kept.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = sa.select(execution.id).where(

@@ -25,8 +25,8 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """If `begun`, the transaction was begun for this unit, which may mark the transaction. Otherwise, the unit is
-        part of another transaction.
+        """If `begun` is True, the transaction was begun for this unit, so the unit may mark the transaction. Otherwise,
+        the unit is part of another transaction.
         """
         self.target = self.connection = target.connection
         self.database = target.database()

@@ -71,7 +71,7 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make due the tasks that are waiting because a worker did not know their names, so that a worker that knows these
+    """Make tasks due if they are waiting because a worker did not know their names, so that a worker that knows these
     names can run them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;

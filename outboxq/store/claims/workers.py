@@ -73,7 +73,7 @@ class LiveWorker:
     isolation: str | None = None
     """The isolation of handlers: ``thread`` or ``process``."""
     receivers: tuple[ReceiverState, ...] = ()
-    """The states of its receivers. A change is reported at once."""
+    """The states of its receivers. A change is reported immediately."""
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
     asked_to: WorkerOrder | None = None
@@ -81,9 +81,11 @@ class LiveWorker:
     state: WorkerState | None = None
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
-    """The error that keeps it from working: ``cannot claim tasks: DiskFull …``; None if it can work, or cannot tell."""
+    """The error that keeps it from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or does
+    not know.
+    """
     failing_since: datetime | None = None
-    """The time of the first of these failures in a row, by the worker's clock."""
+    """The time of the first failure in this series, by the worker's clock."""
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
     stacks_at: datetime | None = None
@@ -227,7 +229,7 @@ class Workers(Answering):
         """Record that the worker has ended, and forget the workers that ended or were last seen more than a week ago.
 
         With `met_unknown`, the unknown tasks that it came across are kept for a day, so that a worker that knows them
-        finds them. The worker itself is listed only as one that has ended.
+        finds them. The worker itself is listed only among the workers that have ended.
         """
         values = {"worker_id": identifier(worker_id), "met_unknown": met_unknown}
 
@@ -447,8 +449,8 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     were written.
 
     The query reads up to :most events, from the number :first on, by the primary key. No index contains the worker,
-    because such an index would slow down the insertion of every event. Others recover a dead worker's tasks soon after
-    it was last seen, when its leases have expired.
+    because such an index would slow down the insertion of every event. Other workers recover a dead worker's tasks when
+    its leases have expired, which is soon after it was last seen.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)
@@ -479,7 +481,7 @@ def beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def describe(_: Grammar) -> sa.Update:
-    """Record what a worker says about its process and its receivers."""
+    """Record what a worker reports about its process and its receivers."""
     described = {name: _given[name] for name in _DESCRIBED}
     return sa.update(workers).where(workers.c.id == worker_id).values(described).returning(workers.c.id)
 

@@ -32,8 +32,8 @@ from .reasons import (
 )
 
 _OVERDUE = 0.6
-"""The fraction of a lease after which a live worker has extended it. A worker extends a lease after a third of it, or
-after half of it at the latest.
+"""The fraction of a lease by which a live worker has extended the lease. A worker extends a lease after a third of its
+length, and no later than after half of its length.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""

@@ -6,18 +6,18 @@ below which no open transaction can still add a message. It finds this id as rea
 (`store/tasks/event_log.py`): a mark consists of the highest id seen and the id that the next transaction will get, and
 it has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
 transactions have their own ids (`Grammar.identified`). So the messages up to a mark that has passed are all visible, or
-their transactions were rolled back. A sender never remembers up to which id it has published, because published
+their transactions were rolled back. A sender does not need to remember how far it has published, because published
 messages are deleted.
 
 **One sender.** A shard has one lease. Messages with the same partition key are always in one slot, and shard S of N
-sends the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker
-gets one until the last of the old ones would have expired. A worker settles messages only under its lease. A worker
+sends the slots whose number modulo N is S. If the number of shards changes, the leases are revoked, and no worker gets
+a new one until the last of the old leases would have expired. A worker settles messages only under its lease. A worker
 that was frozen can still publish messages that its successor publishes too, but cannot settle them.
 
 **Wake-ups.** A sender without work announces that it is going to sleep, and the trigger notifies it of messages. A
-transaction whose trigger ran before the announcement was committed does not notify the sender, but it had its id by
-then. So the sender makes a mark after the announcement, and sleeps only if it finds no message once that mark has
-passed, not even one above the mark. On SQLite, senders watch the file.
+transaction whose trigger ran before the announcement was committed does not notify the sender, but that transaction
+already had its id. So the sender makes a mark after the announcement, and sleeps only if it finds no message once that
+mark has passed, not even one above the mark. On SQLite, senders watch the file.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Relays(Answering):
         return self._store.run(work, using=using)
 
     def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
-        """Lease a shard without a sender, and return the lease; None if there is no such shard."""
+        """Lease a shard that has no sender, and return the lease; None if there is no such shard."""
         values = {"relay": relay, "worker_id": worker_id, "lease_seconds": LEASE.total_seconds()}
         for found in self._store.run_one(sql.take_shard, begin=Begin.SINGLE, **values):
             return ShardLease(relay=relay, shard=found["shard"], token=found["lease_token"], worker_id=worker_id)
@@ -227,7 +227,7 @@ class Relays(Answering):
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
-        """Return the next messages in the shard. See the top of this file for which messages are complete."""
+        """Return the next messages in the shard. The top of this file explains when messages are complete."""
 
         def work(target: Target) -> RelayLook:
             values = self._store.values(target, **_of(lease))

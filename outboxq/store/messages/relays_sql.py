@@ -80,7 +80,7 @@ def declare(g: Grammar) -> Transition:
             "failures": sa.literal_column("0", sa.Integer),
             "created_at": g.now,
         }
-        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
         rows = sa.select(*values.values()).where(given.name.is_not(None)).order_by(given.name)
         new = g.insert(relays).from_select(list(values), rows)
         changes = {name: new.excluded[name] for name in ("shards", "on_refused")}
@@ -140,7 +140,7 @@ def renew(g: Grammar) -> Transition:
 
 
 def give_up(_: Grammar) -> Transition:
-    """End the given leases of this worker, so that another worker can take the shards at once."""
+    """End the given leases of this worker, so that another worker can take the shards immediately."""
 
     def freed(r: Relations) -> Statement:
         given = r["given"].c

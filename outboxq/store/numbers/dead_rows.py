@@ -1,5 +1,5 @@
 """Find what keeps the database from reusing the space of dead rows: old snapshots, and tables that are not vacuumed. On
-SQLite, a reader likewise keeps the log next to the file from shrinking.
+SQLite, a reader similarly keeps the log next to the database file from shrinking.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HeldSnapshot:
     age: timedelta | None
     """Age of the transaction; None for a slot and for a standby, because the server does not know it."""
     transactions: int
-    """Number of transactions that have begun since then."""
+    """Age of the snapshot, as a number of transactions."""
 
     def __str__(self) -> str:
         """Return a description with the name, the state and the statement."""
@@ -77,8 +77,8 @@ class HeldSnapshot:
 
     @property
     def session(self) -> str | None:
-        """The session in a form that `end_session` takes, such as 4711@2026-11-23T02:30:00.123456Z; None if it cannot be
-        ended here.
+        """The session in a form that `end_session` accepts, such as 4711@2026-11-23T02:30:00.123456Z; None if it cannot
+        be ended here.
         """
         if self.kind is not SnapshotKind.SESSION or self.began_at is None:
             return None

@@ -374,7 +374,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each relay whose oldest event has waited too long, because each has its own broker."""
+    """Yield a problem for each relay whose oldest event has waited too long, because each relay has its own broker."""
     if limits.relay_late is None:
         return
     for one in facts.relays:
@@ -531,7 +531,7 @@ def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
 
 
 def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each source whose receivers are failing, because each has its own broker."""
+    """Yield a problem for each source whose receivers are failing, because each source has its own broker."""
     if limits.receiver_failing is None:
         return
     for one in sources_of(state for worker in facts.seen.workers for state in worker.receivers):
@@ -571,7 +571,9 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks times the age of the oldest, then by number and name."""
+    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number and
+    name.
+    """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 
 

@@ -89,8 +89,8 @@ class Queues(Answering):
         on_change: OnChange | None = None,
         using: object = None,
     ) -> QueueSettings:
-        """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and new tasks can be
-        enqueued.
+        """Pause a queue: after the commit, its tasks are no longer claimed. Running tasks continue, and new tasks can
+        be enqueued.
 
         Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this returns the
         settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise

@@ -213,7 +213,7 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Call `live.count` with these arguments, and read the rest. This takes four statements, and a fifth if the
+        """Call `live.count` with these arguments, and read the rest. This runs four statements, and a fifth if the
         samples are needed.
         """
         live = count(store, target, *arguments, **options)

@@ -62,7 +62,7 @@ def create(g: Grammar) -> Transition:
 
 def change(g: Grammar) -> sa.Insert:
     """Add :added tasks to a batch, and close it if :closes. The change is counted when the transaction commits; on
-    SQLite, at once.
+    SQLite, immediately.
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
@@ -97,7 +97,7 @@ def known(_: Grammar) -> sa.Select[Any]:
 def unclosed(_: Grammar) -> sa.Select[Any]:
     """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
 
-    An unclosed batch never ends by itself, so it is eventually among the first ones.
+    An unclosed batch never ends on its own, so it is eventually among the first ones.
     """
     first = _first_unfinished()
     return sa.select(first.c.id, first.c.name, first.c.kind).where(sa.not_(first.c.closed)).order_by(first.c.id)

@@ -101,8 +101,8 @@ class Subscriptions(Answering):
                     target.run(unsubscribe, values, sorted(gone))
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
-                    # Without this, until the server counts the rows by itself, an emit to 1,000 subscribers takes
-                    # 280 ms instead of 46 ms.
+                    # Without this statement, an emit to 1,000 subscribers takes 280 ms instead of 46 ms until the
+                    # server counts the rows on its own.
                     if count := target.dialect.count_rows(task_subscriptions.name):
                         target.execute(count, {})
 
@@ -290,7 +290,7 @@ def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
         subscriber = r["subscriber"].c
         keys = sa.select(subscriber.task_name, _idempotency_key, subscriber.id, sa.false(), g.now).where(
             _is_task(r),
-            _fits_family(r),  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
+            _fits_family(r),  # after a query without WHERE, SQLite reads ON CONFLICT as the ON of a join
         )
         new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
         return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
@@ -346,7 +346,7 @@ def unrouted(_: Grammar) -> sa.Select[Any]:
 
 
 def matching_relays(_: Grammar) -> sa.Select[Any]:
-    """Select the tasks of the relays to brokers that take an event's topic."""
+    """Select the tasks of the relays to brokers that subscribe to an event's topic."""
     subscription = task_subscriptions.c
     relay = (matches(_topic, subscription.topic), subscription.parameter.is_(None))
     return sa.select(subscription.task_name).where(*relay).distinct()
@@ -375,7 +375,7 @@ def subscribe(g: Grammar) -> Transition:
 
     def written(r: Relations) -> Statement:
         given = r["given"].c
-        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
         rows = sa.select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
         query = g.insert(task_subscriptions).from_select(
             list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))

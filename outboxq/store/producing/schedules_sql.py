@@ -109,7 +109,7 @@ def create(g: Grammar) -> Transition:
 
     def created(r: Relations) -> Statement:
         given = r["given"].c
-        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
         rows = sa.select(*(given[name] for name in SCHEDULE)).where(given.name.is_not(None))
         new = g.insert(task_schedules).from_select(list(SCHEDULE), rows)
         return new.on_conflict_do_nothing().returning(_schedule.name.label("id"))  # type: ignore[no-any-return]

@@ -3,21 +3,21 @@
 A reader follows the log in order of sequence number, and does not miss transactions that commit late.
 
 On PostgreSQL, a number is drawn before its transaction commits, so a higher number may become visible first. The log up
-to a reader's position is complete if one of these holds:
+to a reader's position is complete if one of these conditions is met:
 
 * The numbers up to that position have no gaps.
 * The position is at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the
   next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
-  mark was drawn before the mark was made. Every number is drawn after its transaction has got its id, because the
+  mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has written an entry, lease, task or key before the event, or has requested its id. So the ids of all
   those transactions are below the mark. When no open transaction has a smaller id, each of them has ended. Either its
   events are visible, or it was rolled back and its gaps remain.
 
-A reader keeps a mark until it has passed, and then makes the next one. So it can continue as soon as the transactions
-that were open at the mark have ended, and it never reads more than its limit from its position. A gap delays it only
-while an open transaction might fill the gap. A long transaction without events delays it only at gaps of rolled-back
-transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not: a
-transaction that began before the task was committed may cancel it.
+A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
+transactions that were open at the mark have ended, and it never reads more than its limit from its position. A gap
+delays it only while an open transaction might fill the gap. A long transaction without events delays it only at gaps of
+rolled-back transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not:
+a transaction that began before the task was committed may cancel the task.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
 the answer until that transaction ends. So a reader uses its own transactions.

@@ -110,7 +110,7 @@ def _round(
             replacing.setdefault(_key(task), []).append(task)
         else:
             handles[task.id] = _refused(task, owner.id)
-    # A key is locked before it or its task is changed, so that two replacements of one task follow each other.
+    # A key is locked before it or its task is changed, so that two replacements of one task happen one after the other.
     wanted = [(owners[key].id,) for key in (*taking, *replacing)]
     kept = _ids(target.run(lock_keys, values, wanted)) if wanted else set()
     if rows := [
@@ -281,8 +281,8 @@ _held, _dead_letter = idempotency_keys.c, dead_letters.c
 def insert_keyed(g: Grammar) -> Transition:
     """Write new tasks, some with idempotency keys. Returns the ids of the written tasks, whose keys were free.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ
-    COMMITTED.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises an error at
+    READ COMMITTED.
     """
 
     def key(r: Relations) -> Statement:

@@ -99,10 +99,10 @@ def cancel(
 ) -> TaskStatus:
     """Cancel the task, and return its new status.
 
-    A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request at its next
-    heartbeat, and the task stays Running until the worker responds. With `force` it is Cancelled at once, and its
-    worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop. Raises
-    TaskNotFound; InvalidTransition for a task that has ended.
+    A waiting task is Cancelled immediately. A running task is asked to stop: its worker reads the request at its next
+    heartbeat, and the task stays Running until the worker responds. With `force`, the task is Cancelled immediately,
+    and its worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop.
+    Raises TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force, on_change=on_change)
 

@@ -324,8 +324,8 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select a batch's first task, in id order, with one of two statuses.
 
-    All of them are found through the index on batches. With a LIMIT in that query, a planner might scan all ids in the
-    table instead.
+    All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in that query, a
+    planner might scan all ids in the table instead.
     """
     those = (
         sa.select(_execution.id, _execution.task_name, _execution.status)

@@ -68,7 +68,7 @@ class Steps:
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
         """Write a step of this claim with its event. Returns None, and writes nothing, if the claim is lost.
 
-        The step is on disk when the call returns. If the answer to a COMMIT was lost, the row shows whether it
+        The step is on disk when the call returns. If the answer to a COMMIT was lost, the row shows whether the COMMIT
         succeeded.
         """
         delay = None if step.delay is None else step.delay.total_seconds()

@@ -98,10 +98,10 @@ class PageFilters(TaskFilters, total=False):
     exception: str | None
     """Class of the exception of the last error: its full dotted name, or the last part of it."""
     idempotency_key: str | None
-    """Idempotency key that the task holds; needs `task`."""
+    """Idempotency key that the task holds; requires `task`."""
     argument: tuple[str, object] | None
-    """Name and value of an argument, or of a member of one, at any depth; needs `queue`. Only the next 1,000 tasks are
-    searched.
+    """Name and value of an argument, or of a member of one, at any depth; requires `queue`. Only the next 1,000 tasks
+    are searched.
     """
 
 

@@ -1,7 +1,7 @@
 """Check the invariants of the tables, and make the repairs that do not require guessing.
 
-Each invariant is a query for the ids that violate it, and some have a repair. Invariants hold at any time, so they are
-read from one snapshot.
+Each invariant is a query for the ids that violate it, and some have a repair. Every snapshot must satisfy all
+invariants, so they are checked in one snapshot.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def _request_not_recorded(_: Grammar) -> sa.Select[Any]:
 
 
 def _number(*conditions: sa.ColumnElement[bool]) -> Any:
-    """Count the events of EXECUTION's task for which all conditions hold."""
+    """Count the events of EXECUTION's task that meet all conditions."""
     return sa.select(sa.func.count()).where(EVENT_OF_TASK, *conditions).scalar_subquery()
 
 

@@ -177,8 +177,8 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
     """Select the unfinished tasks that requested a key if no task that requested the key holds it. `birth` is joined.
 
-    An expired key may belong to another task. So may a key that was requested only until its task finishes, once that
-    task has ended, because it may have been redriven.
+    An expired key may belong to another task. The same applies to a key that was requested only until its task
+    finishes, if the task has ended and was then redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

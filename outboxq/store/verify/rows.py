@@ -455,7 +455,9 @@ def _differs(g: Grammar) -> sa.Select[Any]:
 
 
 def _unrecorded(g: Grammar) -> sa.Select[Any]:
-    """Select tasks that are not Cancelled, because the tick of a planted task that was cancelled is free again."""
+    """Select the tasks whose ticks have no row. Cancelled tasks are left out, because the tick of a planted task that
+    was cancelled is free again.
+    """
     is_cancelled = EXECUTION.status == sql_literal(TaskStatus.CANCELLED)
     _, tick = _headers(g)
     return sa.select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())
@@ -476,7 +478,9 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules that are not paused. A paused one is planted by the current clock when it is resumed."""
+    """Select the schedules that are planted too far ahead. Paused schedules are left out, because they are planted by
+    the current clock when they are resumed.
+    """
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
