@@ -274,7 +274,7 @@ class Store(Answering, Claiming):
 
     @property
     def upgrade_command(self) -> str:
-        """The command that creates and upgrades the tables, and stores the subscriptions, as a user would type it."""
+        """The command that a user types to create and upgrade the tables and to store the subscriptions."""
         return "outboxq upgrade APP"
 
     def __dir__(self) -> list[str]:
@@ -286,8 +286,8 @@ class Store(Answering, Claiming):
 
 
 def in_the_store(name: str) -> str:
-    """Return the correct way to write a store attribute that was looked up on the outbox; "" if the store does not have
-    it.
+    """Return the correct expression for a store attribute that was looked up on the outbox; "" if the store has no such
+    attribute.
     """
     if name not in FOR_APPLICATIONS:
         return ""

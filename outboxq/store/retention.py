@@ -74,16 +74,17 @@ def prune(
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
     transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each, and
     `pause` the time between two of them. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
-    took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks that takes
-    about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
-    the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
-    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a chain is
-    deleted only if the batch also ended before that time and the tasks after it have completed or been cancelled; a
-    Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers,
-    skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those from
-    the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is.
-    With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the
-    number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
+    took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks (50 to 2,000)
+    that can be deleted in about 50 ms, and a pause only after a batch whose tasks took more than 1.5 times as long as
+    those in the fastest batch. In that case, the server is busy. Locked tasks, and tasks whose idempotency key is
+    locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a
+    chain is deleted only if the batch also ended before that time and the tasks after it have completed or been
+    cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without
+    subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`),
+    except those from the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever
+    `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after
+    each with the number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it
+    deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables

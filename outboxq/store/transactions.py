@@ -38,8 +38,8 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""The kinds of transaction that further attempts use instead. These are full transactions, so that `done` and the work
-see the same state.
+"""Maps a kind of transaction to the kind that further attempts use. These are full transactions, so that `done` and the
+work see the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
@@ -48,7 +48,7 @@ _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which a transaction is no longer retried."""
 _patience: ContextVar[float | None] = ContextVar("patience", default=None)
-"""The value for this thread; None means `_PATIENCE`."""
+"""The time limit for this thread, in seconds; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 

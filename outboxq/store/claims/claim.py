@@ -56,7 +56,7 @@ class ClaimCursor:
     """
 
     def __init__(self, likely: Iterable[Pair] = ()) -> None:
-        """`likely` are the (queue, priority) pairs of the tasks that the claimer knows."""
+        """`likely` contains the (queue, priority) pairs of the tasks that the claimer knows."""
         self.others_first = False
         """True if tasks without a key filled the last claim, and other tasks may be due."""
         self.others_are_many = False
@@ -179,7 +179,9 @@ class _Call:
         return self.store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
 
     def _parts(self, target: Target | None) -> list[Row]:
-        """Run the parts in this transaction (None: each in its own). The part that had to wait last time goes first."""
+        """Run the parts in this transaction; if `target` is None, each in its own. The part that had to wait last time
+        goes first.
+        """
         cursor = self.cursor
         found: list[Row] = []
         others_first = cursor.others_first or not cursor.plain_turns.is_due
@@ -446,8 +448,8 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim_of(row: Row, worker_id: UUID) -> Claim:
-    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which takes
-    as long as reading the row does.
+    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which would
+    take as long as reading the row.
     """
     del row["entry_id"], row["expires_at"], row["besides"], row["crowded"], row["many"]
     row["worker_id"] = worker_id

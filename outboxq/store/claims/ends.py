@@ -105,7 +105,7 @@ def finish(
     commit is on disk: a crash of the server, but not of this process, may undo the most recent ends, and these tasks
     will run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits` is
     False and another session keeps a row locked for more than two seconds, the call raises an error that
-    `is_locked_out` recognizes, and is not retried.
+    `is_locked_out` recognizes, and the transaction is not retried.
     """
     if not outcomes:
         return frozenset()

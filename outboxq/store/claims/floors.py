@@ -47,7 +47,7 @@ class Floors:
     """The floors of one claimer, and the times of its claims and checks from the front."""
 
     def __init__(self, likely: Iterable[tuple[str, int]] = ()) -> None:
-        """`likely` are the pairs of the tasks that the claimer knows."""
+        """`likely` contains the pairs of the tasks that the claimer knows."""
         self._likely = list(islice(likely, _MOST))
         self._since: dict[tuple[str, int], datetime] = {}
         """The floors, the least recently used first. Empty unless there are many dead entries."""
@@ -78,8 +78,9 @@ class Floors:
     def parameters(
         self, target: Target, queues: Collection[str] | None, *, at_front: bool, least: int | None = None
     ) -> dict[str, Any]:
-        """Return the parameters of a statement on these queues (None: all). With `at_front`, it also reads the dead entries of the
-        pairs. With `least`, it reads only this priority and higher ones, in the given queues.
+        """Return the parameters of a statement on these queues; None means all queues. With `at_front`, the statement
+        also reads the dead entries of the pairs. With `least`, it reads only this priority and higher ones, in the
+        given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:

@@ -39,7 +39,9 @@ class Bucket:
 
     @property
     def interval(self) -> float:
-        """Seconds between starts once the bucket is empty. A float, because it may be less than a microsecond."""
+        """Seconds between starts once the bucket is empty. The value is a float, because it may be less than a
+        microsecond.
+        """
         return self.seconds / self.starts
 
     def free(self, full_at: datetime | None, now: datetime) -> int:
@@ -52,7 +54,7 @@ class Bucket:
         return self._from(full_at, now) + timedelta(seconds=starts * self.interval)
 
     def next_start(self, full_at: datetime) -> datetime:
-        """Return the time at which the bucket holds a start again, if it is full again at `full_at`."""
+        """Return the time at which the bucket allows another start, if it is full again at `full_at`."""
         return full_at - timedelta(seconds=self.seconds - self.interval)
 
     @staticmethod

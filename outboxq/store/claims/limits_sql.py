@@ -176,8 +176,8 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that one of these `open_queues` may start a task, or might start one whose key lies beyond
-    `HORIZON` keys that may not.
+    """Return the condition that one of these `open_queues` may start a task, or that the search stopped after `HORIZON`
+    keys, so that a later key might allow a start.
     """
     due = _due_entries(g, queues, _HORIZON)
     of_due = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")

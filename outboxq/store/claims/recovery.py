@@ -191,7 +191,7 @@ def _take_back(
     values = store.values(target, **options)
     with target.atomic():
         rows = target.run(take_back if given is None else recover_seen, values, given)
-    # In these queues, a key or a slot became free. Inserting an entry notifies workers anyway.
+    # Wake workers for the queues in which a key or a slot became free. Inserting an entry notifies workers anyway.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
     names = [one.name for one in fields(Recovered)]

@@ -106,7 +106,7 @@ class Unit:
             session.close()
 
     def _remember(self, _connection: Any, _name: str, _context: None) -> None:
-        """Note the error before the savepoint is rolled back, while the transaction still shows its state."""
+        """Record the error before the savepoint is rolled back, while the transaction still shows its state."""
         if (error := sys.exception()) is not None and self._target.dialect.is_spoilt(self._raw):
             self._failures.append(error)
 

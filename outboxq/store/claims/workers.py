@@ -89,7 +89,7 @@ class LiveWorker:
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
     stacks_at: datetime | None = None
-    """Time of the stacks that it answered with; see `Store.worker_orders.stacks`."""
+    """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -98,7 +98,9 @@ class LiveWorker:
         return takes(self.topics, topic)
 
     def is_blamed(self, versions: Mapping[str, Collection[str]]) -> bool:
-        """Return whether its version failed in one of its queues, according to `dead_letters.blamed_versions`."""
+        """Return whether the worker's version failed in one of the worker's queues, according to
+        `dead_letters.blamed_versions`.
+        """
         return self.version is not None and any(map(self.works_on, versions.get(self.version, ())))
 
 

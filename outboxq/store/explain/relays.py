@@ -113,7 +113,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
         sentence = f"{relay} does not exist, so no worker publishes the event; declare it again, or delete the event"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all such events", "verify"))
     if (since := message["paused_at"]) is not None:
-        why = f": {reason}" if (reason := message["pause_reason"]) else ""  # the reason names the person who paused the relay, if any
+        why = f": {reason}" if (reason := message["pause_reason"]) else ""  # it names the person who paused the relay
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:

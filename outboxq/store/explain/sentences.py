@@ -57,7 +57,7 @@ class Facts:
     keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
     """The states of the keys that have limits."""
     given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
-    """The number of consecutive releases of the task as unknown, and the time of the first one."""
+    """For each task, the number of consecutive releases as unknown, and the time of the first of these releases."""
 
     def key_of(self, task: TaskExecution) -> KeyState | None:
         """Return the state of the task's key; None if the task has no key, or its queue does not limit keys."""

@@ -144,7 +144,7 @@ def present_by_task(g: Grammar) -> sa.Select[Any]:
 def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     """Return the parts of `present`."""
     dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    # A worker's role may read only the queue.
+    # A worker's role may read only the column `queue` of the dead letters.
     names = (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
     listed = sa.select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)
@@ -283,7 +283,7 @@ WAITING: Mapping[bool, Mapping[bool, Builder]] = {
     by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
     for by_task in (False, True)
 }
-"""The statements. The key says whether a statement counts by task, and whether it counts only the given queues."""
+"""The statements, keyed by whether they count by task and by whether they count only the given queues."""
 
 
 def _retry_at(task_id: sa.ColumnElement[Any]) -> sa.Select[Any]:

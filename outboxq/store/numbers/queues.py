@@ -273,8 +273,8 @@ class Queues(Answering):
         """Change the settings, and return the row and whether a setting differs from before. If the rate per key
         changes, all buckets are full again.
         """
-        # The row is locked before it is compared, so that no other change comes in between, and no claim uses a start
-        # under the old rate in the meantime.
+        # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
+        # start under the old rate.
         old = self._write(target, queue, {})
         row = self._write(target, queue, settings)
         different = {name for name in row if name != "updated_at" and old[name] != row[name]}

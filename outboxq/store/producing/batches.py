@@ -223,8 +223,8 @@ class Batches(Answering):
         return self._cancel_members(found[0], reason, force=force, limit=most, **given)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this at
-        intervals. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
+        """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this
+        periodically. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
         the batches. A batch that another worker is cancelling is left to that worker, and a locked batch to a later
         call.
         """

@@ -95,7 +95,7 @@ def known(_: Grammar) -> sa.Select[Any]:
 
 
 def unclosed(_: Grammar) -> sa.Select[Any]:
-    """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
+    """Select the unclosed batches among the first :most unfinished ones, using the index of unfinished batches.
 
     An unclosed batch never ends on its own, so it is eventually among the first ones.
     """
@@ -142,7 +142,9 @@ def newest(_: Grammar) -> sa.Select[Any]:
 
 
 def newest_open(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit unfinished batches with ids before :before, newest first, by the index of unfinished batches."""
+    """Select up to :limit unfinished batches with ids before :before, newest first, using the index of unfinished
+    batches.
+    """
     return (
         sa.select(task_batches)
         .where(_batch.id < _before, _batch.completed_at.is_(None))

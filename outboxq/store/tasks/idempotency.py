@@ -517,7 +517,7 @@ def _has_key(r: Relations) -> sa.ColumnElement[bool]:
 
 
 def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
-    """Return the members of a Created event that name the idempotency key."""
+    """Return the members of a `task_created` event that name the idempotency key."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,

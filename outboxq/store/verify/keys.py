@@ -142,7 +142,7 @@ def idempotency_key_checks() -> Mapping[str, Check]:
 
 
 class Birth:
-    """The idempotency key in the Created event of a task."""
+    """The idempotency key in a task's `task_created` event."""
 
     def __init__(self, g: Grammar, name: str) -> None:
         event = execution_events.alias(name)
