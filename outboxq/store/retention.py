@@ -72,8 +72,8 @@ def prune(
     idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each, and
-    `pause` the time between two of them. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
+    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
+    `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
     took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks (50 to 2,000)
     that can be deleted in about 50 ms, and a pause only after a batch whose tasks took more than 1.5 times as long as
     those in the fastest batch. In that case, the server is busy. Locked tasks, and tasks whose idempotency key is
@@ -90,7 +90,7 @@ def prune(
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
     during a drop, which takes about as long as reading the partition's tasks once. Therefore, partitions are not
     dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With `whole_partitions`,
-    these rows are left to later drops, so tasks may be kept longer, by up to one partition's period.
+    these rows are left to later drops, so tasks may be kept for up to one partition's period longer.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
@@ -146,7 +146,9 @@ class Pace:
         self.batch = _FEWEST if batch is None else positive(batch, "batch")
 
     def after(self, seconds: float) -> float:
-        """Return the seconds to pause after a full batch that took this long, and choose the size of the next batch."""
+        """Return the number of seconds to pause after a full batch that took this long, and choose the size of the next
+        batch.
+        """
         each = seconds / self.batch
         self._shortest = min(self._shortest, each)
         if self._adapts and seconds < _BATCH_SECONDS / 2:

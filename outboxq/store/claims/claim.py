@@ -305,7 +305,7 @@ class _Call:
                 besides = bool(taken[0]["besides"]) if taken else besides
                 number *= 2
                 if found and len(rows) < len(taken):
-                    break  # the leases have begun, and there may be any number of expired tasks
+                    break  # the leases are running, and any number of tasks may have expired
             elif not are_new:
                 self._read_heads(target)
                 number, are_new = 1 + limit, True
@@ -387,7 +387,9 @@ class _Call:
         return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """Claim tasks from one queue within its limits. Their use is counted while the queue's settings are locked."""
+        """Claim tasks from one queue within its limits. The use of the limits is counted while the queue's settings are
+        locked.
+        """
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits_sql.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:

@@ -32,7 +32,9 @@ from ...database.queue_order import BOTTOM, FLOORS, TOP
 from ...database.target import Target
 
 _MARGIN = timedelta(seconds=1)
-"""A floor is at least this far in the past, so that typical transactions are committed before it passes their tasks' due times."""
+"""A floor is at least this far in the past, so that typical transactions are committed before the floor passes their
+tasks' due times.
+"""
 _LEAST, _LONGEST = 1.0, 10.0
 """The shortest and the longest time, in seconds, between two claims from the front, or between two checks from the
 front.

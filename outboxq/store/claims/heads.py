@@ -30,7 +30,9 @@ Pair = tuple[str, int]
 
 
 class Heads:
-    """The heads of one claimer. Threads may share them, as they share a store's cursor: only the order of claims then suffers."""
+    """The heads of one claimer. Threads may share them, as they share a store's cursor. Sharing affects only the order
+    of claims.
+    """
 
     def __init__(self) -> None:
         self._scope: object = None
@@ -77,13 +79,15 @@ class Heads:
 
     @property
     def least(self) -> int:
-        """The priority of the best head that is left. A claim that uses the removed heads must not go below it."""
+        """The priority of the best head that is left. A claim that uses the removed heads must not go below this
+        priority.
+        """
         with suppress(IndexError):
             return -self._heap[0][0]
         return BOTTOM + 1
 
     def claimed(self, asked: dict[Pair, datetime], rows: Sequence[Row]) -> None:
-        """Keep the heads that `best` returned, after a claim that took its full number of tasks from these queues.
+        """Put back the heads that `best` returned, after a claim that took its full number of tasks from these queues.
 
         The claim took the best tasks. So pairs with a higher priority than the last of these tasks have no tasks left,
         and pairs with the same priority have none that became due before it.

@@ -182,8 +182,8 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Read the entries that have been due longest. Returns those of their keys that may start a task, and whether
-        no other entries are due.
+        """Read the entries that have been due longest. Returns the keys of these entries that may start a task, and
+        whether no other entries are due.
         """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
@@ -268,7 +268,7 @@ class _Claim:
         if (rate := self.key_limits.key_rate) is None:
             return
         # The rate is counted from the recorded start, which is a little later than the search, so that the recorded
-        # starts keep to the rate.
+        # starts comply with the rate.
         starts: dict[str, list[datetime]] = {}
         for row in found:
             starts.setdefault(row["partition_key"], []).append(row["started_at"])

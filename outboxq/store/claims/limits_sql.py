@@ -9,7 +9,8 @@ crash. The used part of a key's rate is stored in a row of `key_rates`, a token 
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
-* `oldest` reads the entries that have been due longest. If there are fewer than its budget, it has found everything.
+* `oldest` reads the entries that have been due longest. If it reads fewer entries than its budget, it has found all of
+  them.
 * `hop` goes from key to key with one probe for each key, however many entries the key has. `entries` then reads the due
   entries of some keys.
 
@@ -116,7 +117,7 @@ def hop(g: Grammar) -> sa.Select[Any]:
     """Select, from the first :budget keys of :queue after :after and up to :upto, those that may start a task, and the
     last key.
 
-    `free` does not yet mean that a concurrency key has a due entry.
+    `free` does not imply that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
     ranges = sa.select(
@@ -150,7 +151,7 @@ def take(g: Grammar) -> Transition:
 def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
     """Return the queues that limit their keys and whose other limits allow a start.
 
-    `asked` are the queues in question; None means all.
+    `asked` contains the queues in question; None means all queues.
     """
     headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
@@ -212,7 +213,7 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
-    """Select for each of these `open_queues` the next time at which a waiting key may start a task again.
+    """Select, for each of these `open_queues`, the next time at which a waiting key may start a task again.
 
     The query reads the `HORIZON` keys that may start a task soonest. If none of them is waiting, it selects the time of
     the last of them as the time of the next search.
@@ -375,7 +376,9 @@ _FULL_AGAIN = sa.literal_column("100", sa.Integer)
 
 
 def lock(g: Grammar) -> sa.Select[Any]:
-    """Lock and select the settings of one queue; no row if another claim has locked them, or if the queue has none."""
+    """Lock and select the settings of one queue. Returns no row if another claim has locked them, or if the queue has
+    no settings.
+    """
     mine = queue_settings.c
     settings = (
         mine.queue,

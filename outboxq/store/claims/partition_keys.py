@@ -384,7 +384,7 @@ def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClaus
 
 
 def _recent_keys(g: Grammar, ranges: sa.FromClause) -> sa.FromClause:
-    """Return the keys of the entries that became due last, and of the tasks with the latest events.
+    """Return the keys of the entries that became due most recently, and of the tasks with the latest events.
 
     A key becomes claimable in one of two ways: its head becomes due, or one of its tasks has an event, such as the end of the
     task that held the key.

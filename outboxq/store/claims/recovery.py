@@ -155,8 +155,8 @@ def recover(
 
 
 def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, reason: str = "") -> list[Recovered]:
-    """Recover, in this transaction, the tasks of these leases, expired or not, if the leases are unchanged. `reason` is
-    kept in the events.
+    """Recover the tasks of these leases in this transaction if the leases are unchanged, whether or not they have
+    expired. `reason` is kept in the events.
     """
     options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
     return _take_back(store, target, options, [astuple(lease) for lease in leases])
@@ -237,8 +237,8 @@ _reason = sa.bindparam("reason", None, type_=sa.Text)
 _until = sa.bindparam("until", type_=Instant, required=True)
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _lately = sa.bindparam("lately", -30.0, type_=sa.Double)
-"""Longest time, in negative seconds, until a worker notices that the clock was set back. Entries written within this
-time keep their due times.
+"""Longest time until a worker notices that the clock was set back, as a negative number of seconds. Entries written
+within this time keep their due times.
 """
 
 
@@ -251,7 +251,8 @@ def take_back(g: Grammar) -> Transition:
 def recover_seen(g: Grammar) -> Transition:
     """Recover the tasks of exactly these leases if the leases are unchanged. Skips locked leases.
 
-    The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
+    The expiry is not checked again, because the caller has watched these leases, whereas the clock may have been set
+    back.
     """
     return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 

@@ -122,8 +122,8 @@ class Place:
         """Return the fraction of a given time for which this worker waits before it checks for due tasks, in case
         another worker's check makes its own unnecessary.
 
-        The first turns are far apart in time. So the answer of one of these workers reaches most of the others in time,
-        even if it is late.
+        The first turns are far apart. So even a late answer from one of these workers reaches most of the others in
+        time.
         """
         return math.log1p(self.turn(occasion)) / math.log1p(self.others) if self.others else 0.0
 
@@ -149,7 +149,7 @@ class SleepingWorkers:
         session: int | None = None,
     ) -> Place:
         """Ask for notifications during the time `longest`. Returns the worker's place among the sleepers of the queue
-        that has the fewest.
+        that has the fewest sleepers.
 
         `session` is the number that the worker's listening session has locked. If it is None, the worker cannot be
         called by name.

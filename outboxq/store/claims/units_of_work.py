@@ -53,8 +53,8 @@ class Unit:
     def flush(self) -> None:
         """Write the session's pending changes.
 
-        Raises InvalidTarget if the handler has ended the unit's transaction. Its earlier writes were then committed or
-        lost.
+        Raises InvalidTarget if the handler has ended the unit's transaction. In that case, the unit's earlier writes
+        were committed or lost.
         """
         with self.releasing():
             for session in self._sessions:

@@ -108,8 +108,8 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how many times in a row each task was released as unknown, and since when, up to its claim under this
-    token.
+    """Return, for each task, the number of consecutive releases as unknown up to its claim under this token, and the
+    time of the first of these releases.
 
     A task whose claim under this token ended in another way is left out.
     """

@@ -1,4 +1,4 @@
-"""Keep the registry of live workers, which people read.
+"""Maintain the registry of live workers, which is for people to read.
 
 Recovery does not use this registry.
 """
@@ -57,7 +57,7 @@ class LiveWorker:
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
-    """Queue and name of each task that the worker has recently come across and does not know."""
+    """Queue and name of each task that the worker has recently come across but does not know."""
     started_at: datetime
     last_seen_at: datetime
     host: str | None = None
@@ -450,9 +450,9 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
     were written.
 
-    The query reads up to :most events, from the number :first on, by the primary key. No index contains the worker,
-    because such an index would slow down the insertion of every event. Other workers recover a dead worker's tasks when
-    its leases have expired, which is soon after it was last seen.
+    The query reads up to :most events, beginning with the number :first, using the primary key. No index contains the
+    worker, because such an index would slow down the insertion of every event. Other workers recover a dead worker's
+    tasks when its leases have expired, which is soon after it was last seen.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)

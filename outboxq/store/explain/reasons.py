@@ -52,7 +52,7 @@ class Reason(StrEnum):
     RATE_LIMIT = "rate_limit", "rate limit"
     NO_WORKER = "no_worker", "no worker on its queue"
     WORKERS_QUIET = "workers_quiet", "its workers are quiet"
-    """A person has told the workers that could run the task to claim nothing."""
+    """A person has told the workers that could run the task not to claim any tasks."""
     TOPIC_UNWANTED = "topic_unwanted", "no worker handles its topic"
     TASK_UNKNOWN = "task_unknown", "no worker knows it"
     RELAY_MISSING = "relay_missing", "no relay"

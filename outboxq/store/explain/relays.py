@@ -106,7 +106,7 @@ _ORDER = (
 
 
 def _of_message(store: Transactions, target: Target, message: Row) -> Explanation:
-    """Return why the relay has not published this message, by the first rule that applies."""
+    """Return why the relay has not published this message, according to the first rule that applies."""
     name, now = message["relay"], message["now"]
     relay = f"the relay {name!r}"
     if message["shards"] is None:

@@ -38,7 +38,7 @@ length, and no later than after half of its length.
 _NAMED = 3
 """The maximum number of workers that a sentence names."""
 _PRESENCE_DUE = timedelta(seconds=45)
-"""Time within which a live worker reports again. Workers report every five seconds, and a report may be slow."""
+"""Time within which a live worker reports again. Workers report every five seconds, but a report may be slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +194,7 @@ def _name_of_key(task: TaskExecution) -> str:
 
 
 def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if the limits of its key do not allow a start now."""
+    """Return the reason if the limits of the task's key do not allow a start now."""
     state, now = facts.key_of(task), facts.now
     if state is None or task.partition_key is None:
         return None
@@ -212,7 +212,7 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
 
 
 def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if the limits of its queue do not allow a start now."""
+    """Return the reason if the limits of the task's queue do not allow a start now."""
     lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
         sentence = f"its queue may run at most {most} at a time; running now: {number}"

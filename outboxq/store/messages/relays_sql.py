@@ -128,7 +128,7 @@ def take_shard(g: Grammar) -> sa.Update:
 
 
 def renew(g: Grammar) -> Transition:
-    """Extend the given leases of this worker by :lease_seconds. Returns those that it still has."""
+    """Extend the given leases of this worker by :lease_seconds. Returns the leases that it still holds."""
 
     def renewed(r: Relations) -> Statement:
         given = r["given"].c
@@ -204,7 +204,7 @@ FOLLOWING: dict[bool, Builder] = {holds: partial(_following, holds=holds) for ho
 def settle(g: Grammar) -> Transition:
     """Delete the given messages, which the broker has confirmed, if this worker still has the lease.
 
-    Returns one row with the lease, which stays locked until the transaction ends; no row if it is lost.
+    Returns one row with the lease, which stays locked until the transaction ends, or no row if the lease is lost.
     """
     return Transition(given=IDS, steps={"held": _held, "gone": lambda r: _gone(g, r)}, returns="held")
 

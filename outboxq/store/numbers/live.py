@@ -1,8 +1,8 @@
 """Count the tasks that are currently waiting, running or failed, up to a bound, so that the cost does not grow with the
 backlog.
 
-Each count reads a bounded number of index entries for a queue and priority. If a count reaches the bound, it is a lower
-bound. `samples` has the full counts, which are taken at intervals.
+Each count reads a bounded number of index entries for a queue and priority. If a count reaches the bound, the actual
+number may be higher. `samples` has the full counts, which are taken at intervals.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Live:
     signs: Mapping[str, list[Row]]
     """Other rows from the statement, by kind."""
     failed_at_least: bool
-    """True if all queues together have more dead letters than the bound. The uncounted ones may belong to any queue.
+    """True if all queues together have more dead letters than the bound. The uncounted dead letters may belong to any
+    queue.
     """
 
 

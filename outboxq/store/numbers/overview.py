@@ -47,13 +47,13 @@ from .statistics import Present, Statistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """Current numbers for all queues, in total and one by one, and the problems."""
+    """Current numbers for all queues, both in total and for each queue, and the problems."""
 
     at: datetime
     due: Count
     """Number of tasks that are due."""
     delayed: Count
-    """Number of tasks that are due later. It includes the retries that are not in `retrying`."""
+    """Number of tasks that are due later. This includes the retries that are not in `retrying`."""
     retrying: Count
     """Number of tasks that are waiting for a retry; 0 unless `retries` was given."""
     running: int
@@ -306,10 +306,10 @@ _GROUPED, _GROUPS = 2_000, 3
 _EXPLAINED = 3
 """Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
-"""Number of the newest events that are searched for the exceptions of retries."""
+"""Number of newest events that are searched for the exceptions of retries."""
 NEWEST = 200
-"""Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower
-number is committed later.
+"""Number of newest events that the change mark covers. The mark changes with each of these events, even if an event
+with a lower number is committed later.
 """
 _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_before = parameters(

@@ -1,4 +1,4 @@
-"""Keep queue settings: pause, limits and key order."""
+"""Manage queue settings: pause, limits and key order."""
 
 from __future__ import annotations
 

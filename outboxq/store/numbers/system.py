@@ -36,7 +36,7 @@ class TableSize:
     dead_rows: int
     """Number of dead rows that have not been vacuumed yet, as estimated by PostgreSQL."""
     index_size: int = 0
-    """Bytes used by the indexes, which are part of `size`."""
+    """Size of the indexes in bytes, which is included in `size`."""
     rows: int = 0
     """Number of rows, as PostgreSQL estimates it."""
     last_vacuumed_at: datetime | None = None

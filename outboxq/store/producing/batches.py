@@ -167,11 +167,11 @@ class Batches(Answering):
         return self._store.run_one(found, using=using, **values)
 
     def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of the given tasks that are stored, in id order."""
+        """Return the given tasks that are stored, in id order."""
         return self._read(ids, frozenset(TaskStatus), using) if ids else []
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of the given tasks that are Completed."""
+        """Return the given tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:

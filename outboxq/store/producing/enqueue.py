@@ -62,7 +62,7 @@ class EnqueuesMany(Protocol):
 def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Handle:
     """Write one task, which consists of an execution, a `task_created` event and an outbox entry.
 
-    `using` takes a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then
+    `using` accepts a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then
     committed or rolled back with that transaction. On PostgreSQL, this is one statement. Raises InvalidArgument,
     InvalidTarget and SchemaOutOfDate before anything is written.
     """

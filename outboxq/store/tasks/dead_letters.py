@@ -123,8 +123,8 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[DeadLetter]:
-        """Return up to `limit` matching dead letters (see Wanted), newest first. `after` is the `place` of the last one
-        seen.
+        """Return up to `limit` matching dead letters (see Wanted), newest first. `after` is the `place` of the last
+        dead letter on the previous page.
 
         Raises InvalidArgument.
         """

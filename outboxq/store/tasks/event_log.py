@@ -25,10 +25,11 @@ the answer until that transaction ends. So a reader uses its own transactions.
 On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
 A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if the event's number
-is not higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids,
-so the transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open
-transactions below the highest id that has ended. All ids above that, up to the next one, belong to open transactions
-too. An id beyond these comes from another server: the events in a restored dump belong to every snapshot.
+is not higher than that number and the event's transaction was not open. Numbers are drawn one by one, after their
+transactions have their ids, so the transaction of a smaller number already had its id: it was open or had ended.
+PostgreSQL lists the open transactions below the highest id that has ended. All ids above that id, up to the next id to
+be assigned, belong to open transactions too. An id beyond these comes from another server: the events in a restored
+dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and once these are committed, their tasks count as seen.

@@ -110,7 +110,7 @@ def cancel(
 def redrive(
     store: Transactions, task_id: AnyId, *, take_key_back: bool = False, reason: str = "", using: object = None
 ) -> None:
-    """Redrive a dead letter: run it again, from its first attempt, due now.
+    """Redrive a dead letter: make it due now, and run it again from its first attempt.
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
@@ -472,7 +472,7 @@ def _rescheduling(
 
 
 def waiting(g: Grammar) -> sa.Select[Any]:
-    """Select the priority of a waiting task, and whether it is due; no row unless the task is Ready."""
+    """Select the priority of a waiting task, and whether it is due. Returns no row unless the task is Ready."""
     asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
     return sa.select(*asked).where(_entry.task_execution_id == _task_id)
 

@@ -28,8 +28,8 @@ from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""The number of newest events that are read to find the event that ended a task. It is among them unless the task has
-been redriven since.
+"""The number of newest events that are read to find the event that ended a task. That event is among them unless the
+task has been redriven since.
 """
 _READS = frozenset({Feature.RESULTS})
 
@@ -281,7 +281,7 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 
 
 def ended(g: Grammar) -> sa.Select[Any]:
-    """Select those of the given tasks that have ended or, with :everything, all of them.
+    """Select the given tasks that have ended or, with :everything, all given tasks.
 
     Each task is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly
     reading a thousand of them would cause most of the traffic.

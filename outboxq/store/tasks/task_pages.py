@@ -43,9 +43,9 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The lower maximum for a search for an argument, because arguments can be long."""
+"""The maximum for a search for an argument. It is lower, because arguments can be long."""
 LATER = "later"
-"""A value of :waiting: not due, whether delayed or waiting for a retry."""
+"""The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
 """The table that holds the tasks with each status. Tasks with other statuses are only in `task_executions`."""
@@ -122,7 +122,7 @@ def tasks(
     The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
     entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
-    it reads a tenth of that. `task_page` says where the call stopped. Raises InvalidArgument.
+    it reads a tenth of these numbers. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))

@@ -160,7 +160,7 @@ def _recorded_values_differ(g: Grammar) -> sa.Select[Any]:
 
 
 def _last_recorded(g: Grammar, member: str) -> sa.Select[Any]:
-    """Select the member with this name from each task's last event that has it."""
+    """Select the member with this name from each task's last event that contains it."""
     value = g.text_in(EVENT.event_data, member)
     nth = sa.func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
     recorded = (
