@@ -161,7 +161,7 @@ class Transactions:
 
     def unusable(self, error: BaseException) -> FileUnusable | None:
         """Return the error that a process should stop with if `error` means that the SQLite file is no longer usable;
-        otherwise None.
+        None for any other error.
         """
         if isinstance(error, FileUnusable):
             return error

@@ -39,8 +39,8 @@ of another kind.
 """
 _OTHERS, _OF_MANY = 16, 3
 """Number of queues with keys or limits that a claim reads at once. A claim reads all of them if there are at most
-`_OTHERS`, so that they share the claims exactly. Otherwise, it reads `_OF_MANY`, or as many queues as it claims tasks
-if that is more. The queues take turns in order of name.
+`_OTHERS`, so that they share the claims exactly. Otherwise, it first reads `_OF_MANY` queues, or one for each task that
+it may claim, whichever is more. The queues take turns in order of name.
 """
 _BRIEF = 60.0
 """The period, in seconds, during which claims wait only briefly for a lock. Expired tasks of a locked batch are likely

@@ -123,7 +123,8 @@ def asked_queues(g: Grammar, *, given: bool, beyond_floors: bool = True) -> tupl
 
 
 def outlook(g: Grammar, *, given: bool, by_key: bool) -> tuple[sa.ColumnElement[bool], sa.Select[Any]]:
-    """Return the condition that a claim may find a task, and the query for the next time at which a task may start.
+    """Return a condition that tests whether a claim may find a task, and the query for the next time at which a task
+    may start.
 
     Without `by_key`, queues that limit their keys are left out.
     """

@@ -456,7 +456,7 @@ def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that the task, one of `ids`, is Running under this claim of this worker."""
+    """Return a condition that tests whether the task, one of `ids`, is Running under this claim of this worker."""
     execution = task_executions.c
     return sa.and_(
         g.among(execution.id, ids),

@@ -9,8 +9,8 @@ crash. The used part of a key's rate is stored in a row of `key_rates`, a token 
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
-* `oldest` reads the entries that have been due longest. If it reads fewer entries than its budget, it has found all of
-  them.
+* `oldest` reads the entries that have been due longest. If it reads fewer entries than its budget, no other entries are
+  due.
 * `hop` goes from key to key with one probe for each key, however many entries the key has. `entries` then reads the due
   entries of some keys.
 
@@ -177,8 +177,8 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that one of these `open_queues` may start a task, or that the search stopped after `HORIZON`
-    keys, so that a later key might allow a start.
+    """Return a condition that tests whether one of these `open_queues` may start a task, or whether the search stopped
+    after `HORIZON` keys, so that a later key might allow a start.
     """
     due = _due_entries(g, queues, _HORIZON)
     of_due = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
@@ -330,8 +330,8 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a key whose bucket is full again at `full_at` may not start a task now; NULL if there
-    is no rate limit.
+    """Return a condition that tests whether a key whose bucket is full again at `full_at` has to wait before it starts
+    a task; NULL if there is no rate limit.
 
     A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
     """

@@ -10,7 +10,7 @@ A claim consists of two statements in one transaction:
    workers could see different heads of a key, lock different rows, and run both tasks.
 
 The scan reads a limited number of keys. Beyond these, `acquire_due` finds the keys whose entries have been due the
-longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both miss.
+longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
 worker runs. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
@@ -298,8 +298,8 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a key of these queues can be acquired, or that such a key might lie beyond `_HORIZON`
-    keys that cannot be acquired.
+    """Return a condition that tests whether a key of these queues can be acquired, or might lie beyond `_HORIZON` keys
+    that cannot be acquired.
 
     A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
@@ -308,8 +308,8 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition of `any_due`, but only for the keys that `acquire_due` and `acquire_recent` read. The query
-    reads few rows.
+    """Return the same condition as `any_due`, but only for the keys that `acquire_due` and `acquire_recent` read. The
+    query reads few rows.
     """
     return sa.or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
@@ -419,7 +419,7 @@ def _any_oldest(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return the condition that at least one of these keys can be acquired or meets one of `others`."""
+    """Return a condition that tests whether at least one of these keys can be acquired or meets one of `others`."""
     return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 
@@ -491,7 +491,9 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
-    """Return the condition that the key's head is due, this worker runs its topic, and no task holds the key."""
+    """Return a condition that tests whether the key's head is due, this worker runs the head's topic, and no task holds
+    the key.
+    """
     return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), claim_of(key).is_(None))
 
 

@@ -334,8 +334,8 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that an entry was written while the clock was running fast, and that its due time follows
-    from that clock.
+    """Return a condition that tests whether an entry was written while the clock was running fast, and whether its due
+    time follows from that clock.
 
     The due time follows from the clock if the entry was due immediately, or if an attempt wrote the entry. The due time
     of a task that was enqueued for later may be a date from a user, so it is kept.

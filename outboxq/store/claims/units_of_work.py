@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Unit:
-    """One open transaction, for a handler to write in."""
+    """One open transaction in which a handler writes."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
         """If `begun` is True, the transaction was begun for this unit, so the unit may mark the transaction. Otherwise,

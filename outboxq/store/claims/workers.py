@@ -442,7 +442,7 @@ def forget(g: Grammar) -> Statement:
 
 
 def is_registered() -> sa.ColumnElement[bool]:
-    """Return the condition that a row belongs to a worker that has not ended."""
+    """Return a condition that tests whether a row belongs to a worker that has not ended."""
     return workers.c.ended_at.is_(None)
 
 

@@ -61,7 +61,7 @@ TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
 """The exception that the dead letter of a refused event names."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
-"""The condition that a shard is still leased to this worker under this token."""
+"""A condition that tests whether a shard is still leased to this worker under this token."""
 
 
 def lock_relays(g: Grammar) -> sa.Select[Any]:

@@ -27,7 +27,7 @@ _MOST = 20
 HOT = tuple(
     sorted(table.name for table in (tables.task_outbox, tables.task_leases, tables.partition_claims, tables.key_rates))
 )
-"""The tables whose rows live only briefly, and whose indexes every claim reads."""
+"""The tables whose rows are short-lived, and whose indexes every claim reads."""
 
 
 class SnapshotKind(StrEnum):
@@ -164,8 +164,7 @@ def held_snapshots(_: Grammar) -> sa.Select[Any]:
 
 
 def hot_tables(g: Grammar) -> sa.Select[Any]:
-    """Select, for each table whose rows live only briefly, the row counts, the last vacuum, and whether autovacuum is
-    on.
+    """Select, for each table whose rows are short-lived, the row counts, the last vacuum, and whether autovacuum is on.
     """
     oids = [g.oid(name) for name in HOT]
     return (

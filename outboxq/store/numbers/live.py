@@ -266,7 +266,9 @@ def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) ->
 
 
 def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.ColumnElement[bool]:
-    """Return the condition that the entry belongs to this queue and, if it does not have a key, to this priority."""
+    """Return a condition that tests whether the entry belongs to this queue and, if it does not have a key, to this
+    priority.
+    """
     if with_key:
         return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
     same = entry.c.priority == queues.c.priority

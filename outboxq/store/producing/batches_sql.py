@@ -195,8 +195,8 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `cancelling`, with the counts of the remaining tasks: waiting tasks, and running tasks that
     were not asked to stop.
 
-    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task
-    that is neither finished nor running is waiting.
+    The query reads the counts of each batch and the running tasks, but no other tasks. Both come from one snapshot, so
+    a task that is neither finished nor running is waiting.
     """
     leased = _leased(g)
     unasked = sa.func.sum(

@@ -55,9 +55,9 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
     With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with it. If
     two emits use the same key, the second waits for the first to commit or roll back, and writes tasks only for new
-    subscribers. The documentation of `enqueue_many` says when a key is free again, and what happens above READ
-    COMMITTED. `using` works as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers),
-    InvalidTarget and SchemaOutOfDate before anything is written.
+    subscribers. `enqueue_many` describes when a key is free again, and what happens above READ COMMITTED. `using` works
+    as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers), InvalidTarget and SchemaOutOfDate
+    before anything is written.
     """
     check_event(event)
     return store.run(
@@ -436,7 +436,7 @@ def _subscribers(g: Grammar) -> Statement:
 
 
 def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
-    """Return the condition that the event's family of ids has an id for each subscriber."""
+    """Return a condition that tests whether the event's family of ids has an id for each subscriber."""
     subscribers = sa.select(sa.func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 

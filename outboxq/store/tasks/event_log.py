@@ -236,7 +236,8 @@ def _highest() -> sa.ScalarSelect[Any]:
 
 
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
+    """Return a condition that tests whether a waiting or running task existed and had not ended at the snapshot :head,
+    :open.
 
     With :only_ready or :only_running, the task must also have had that status. This is inferred from later events.
     """
@@ -254,7 +255,9 @@ def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) 
 
 
 def had_failed(g: Grammar, dead_letter: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a task was a dead letter at the snapshot :head, :open, and has not been redriven since."""
+    """Return a condition that tests whether a task was a dead letter at the snapshot :head, :open, and has not been
+    redriven since.
+    """
     ends = (EventType.FAILED, EventType.ABANDONED)
     parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
     return sa.or_(_head.is_(None), sa.and_(*parts))

@@ -512,7 +512,7 @@ def _new_task(g: Grammar, is_free: Callable[[Relations], sa.ColumnElement[bool]]
 
 
 def _has_key(r: Relations) -> sa.ColumnElement[bool]:
-    """Return the condition that the step `key` has given the task its key."""
+    """Return a condition that tests whether the step `key` has given the task its key."""
     return r["given"].c.id.in_(sa.select(r["key"].c.id))  # type: ignore[no-any-return]
 
 

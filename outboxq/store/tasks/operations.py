@@ -110,7 +110,7 @@ def cancel(
 def redrive(
     store: Transactions, task_id: AnyId, *, take_key_back: bool = False, reason: str = "", using: object = None
 ) -> None:
-    """Redrive a dead letter: make it due now, and run it again from its first attempt.
+    """Redrive a dead letter: make it due now, so that it runs again from its first attempt.
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with

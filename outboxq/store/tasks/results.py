@@ -167,7 +167,7 @@ class BatchStanding:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the wait is over: the batch has ended, or a task blocks it.
+        """Return whether the wait is over because the batch has ended or a task blocks it.
 
         A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
         """

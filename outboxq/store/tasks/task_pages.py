@@ -392,8 +392,8 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
 
 
 def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that an error begins with the class of the exception; NULL matches any error. A class may be
-    given with its module, which an error does not contain.
+    """Return a condition that tests whether an error begins with the class of the exception; NULL matches any error. A
+    class may be given with its module, which an error does not contain.
     """
 
     def begins_with(name: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
@@ -404,8 +404,8 @@ def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def _has_argument(args: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a task's arguments contain the wanted argument; NULL matches any arguments. This
-    compares strings, because a JSON function would raise an error for arguments that are not valid JSON.
+    """Return a condition that tests whether a task's arguments contain the wanted argument; NULL matches any arguments.
+    This compares strings, because a JSON function would raise an error for arguments that are not valid JSON.
     """
     text = sa.func.replace(args, text_literal(" "), text_literal(""), type_=sa.Text)
     without: Any = text
@@ -441,8 +441,8 @@ def page_of_ids(g: Grammar, *, source: str, up: bool) -> Any:
 
 
 def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a Ready task is in the state :waiting; NULL matches any state, and LATER matches all
-    tasks that are not due. Only the executions of entries that are not due are looked up.
+    """Return a condition that tests whether a Ready task is in the state :waiting; NULL matches any state, and LATER
+    matches all tasks that are not due. Only the executions of entries that are not due are looked up.
     """
     if source not in {"entries", "queue", "batch"}:
         return sa.true()
@@ -564,7 +564,7 @@ def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> 
 
 
 def _counted(g: Grammar, looked: sa.FromClause) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that a task matches the filters and existed at the snapshot."""
+    """Return the conditions that test whether a task matches the filters and existed at the snapshot."""
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
     return [*same, was_unfinished(g, looked, looked.c.id)]
 

@@ -33,13 +33,13 @@ _claim = partition_claims.c
 _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
-"""The condition that the task is running, so it must have its key."""
+"""A condition that tests whether the task is running, in which case it must have its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
-"""The condition that only one task with the key runs at a time. Several tasks with the same concurrency key may run;
-their leases are counted.
+"""A condition that tests whether only one task with the key runs at a time. Several tasks with the same concurrency key
+may run; their leases are counted.
 """
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
-"""The condition that the task is Failed with `on_dead_letter=hold`, so it keeps its key."""
+"""A condition that tests whether the task is Failed with `on_dead_letter=hold`, in which case it keeps its key."""
 CLAIM_OF_TASK = sa.select(_claim.task_execution_id).where(
     _claim.task_execution_id == EXECUTION.id,
     _claim.queue == EXECUTION.queue,
@@ -160,8 +160,8 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that the task named by a row of `idempotency_keys` was enqueued with another key, or has
-    another name.
+    """Return a condition that tests whether the task named by a row of `idempotency_keys` was enqueued with another
+    key, or has another name.
     """
     birth = Birth(g, "birth")
     other = sa.or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
