@@ -1,5 +1,4 @@
-"""Claim from a queue that limits its keys, while holding the lock on its settings. `limits_sql.py` gives the reasons.
-"""
+"""Claim from a queue that limits its keys, with the lock on its settings held. `limits_sql.py` gives the reasons."""
 
 from __future__ import annotations
 

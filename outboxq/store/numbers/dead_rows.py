@@ -107,7 +107,7 @@ class HeldSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HotTable:
-    """A table whose rows live only briefly."""
+    """A table whose rows are short-lived."""
 
     name: str
     rows: int
@@ -164,8 +164,7 @@ def held_snapshots(_: Grammar) -> sa.Select[Any]:
 
 
 def hot_tables(g: Grammar) -> sa.Select[Any]:
-    """Select, for each table whose rows are short-lived, the row counts, the last vacuum, and whether autovacuum is on.
-    """
+    """Select, for each table with short-lived rows, the row counts, the last vacuum, and whether autovacuum is on."""
     oids = [g.oid(name) for name in HOT]
     return (
         sa.select(
