@@ -298,8 +298,8 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether a key of these queues can be acquired, or might lie beyond `_HORIZON` keys
-    that cannot be acquired.
+    """Return a condition that tests whether a key of these queues can be acquired, or whether such a key might lie
+    beyond `_HORIZON` keys that cannot be acquired.
 
     A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
