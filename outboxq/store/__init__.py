@@ -160,9 +160,9 @@ class Store(Answering, Claiming):
     ``dead_letters.list()``.
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
-    error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start, for up
-    to 5 seconds (``Outbox(outage_timeout=…)``), or 30 in a handler. With ``using=``, a method runs in that connection's
-    transaction instead. It then neither commits nor retries.
+    error, such as a deadlock, a lost connection or a busy database, the transaction is retried from the start for up to
+    5 seconds (``Outbox(outage_timeout=…)``), or for up to 30 seconds in a handler. With ``using=``, a method runs in
+    that connection's transaction instead. It then neither commits nor retries.
     """
 
     _noun = "the store"
@@ -274,7 +274,7 @@ class Store(Answering, Claiming):
 
     @property
     def upgrade_command(self) -> str:
-        """The command that creates and upgrades the tables, and stores the subscriptions, as a user would type it."""
+        """The command that a user types to create and upgrade the tables and to store the subscriptions."""
         return "outboxq upgrade APP"
 
     def __dir__(self) -> list[str]:
@@ -286,8 +286,8 @@ class Store(Answering, Claiming):
 
 
 def in_the_store(name: str) -> str:
-    """Return the correct way to write a store attribute that was looked up on the outbox; "" if the store does not have
-    it.
+    """Return the correct expression for a store attribute that was looked up on the outbox; "" if the store has no such
+    attribute.
     """
     if name not in FOR_APPLICATIONS:
         return ""

@@ -1,4 +1,4 @@
-"""Record what people change: each record is written in the same transaction as the change."""
+"""Record the changes that people make. Each record is written in the same transaction as its change."""
 
 from __future__ import annotations
 

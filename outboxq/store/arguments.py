@@ -1,5 +1,5 @@
-"""Check the arguments to the store's methods before a transaction begins, and declare the statement parameters that
-take them.
+"""Check the arguments to the store's methods before a transaction begins, and declare the matching statement
+parameters.
 
 Each check returns the argument, or raises InvalidArgument.
 """
@@ -42,14 +42,14 @@ def aware(moment: datetime, name: str) -> datetime:
 
 
 def positive(limit: int, name: str = "limit") -> int:
-    """Raise InvalidArgument for anything but a whole number of at least 1."""
+    """Raise InvalidArgument unless the value is a whole number of at least 1."""
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
     return limit
 
 
 def identifier(given: object) -> UUID:
-    """Return an id that was given as a UUID or as its text. Raises InvalidArgument for anything else."""
+    """Return the UUID for an id that was given as a UUID or as text. Raises InvalidArgument for anything else."""
     if isinstance(given, UUID):
         return given
     try:
@@ -59,7 +59,9 @@ def identifier(given: object) -> UUID:
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
-    """Return a status that was given as a TaskStatus or as its text. Raises InvalidArgument for anything else."""
+    """Return the TaskStatus for a status that was given as a TaskStatus or as text. Raises InvalidArgument for anything
+    else.
+    """
     if given in tuple(Waiting):
         raise InvalidArgument(
             f"{str(given)!r} is a state of Ready tasks; write status={TaskStatus.READY.value!r}, waiting={str(given)!r}"
@@ -68,7 +70,9 @@ def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
 
 
 def state_of(given: Waiting | str | None) -> Waiting | None:
-    """Return a Ready task's state that was given as a Waiting or as its text. Raises InvalidArgument for anything else."""
+    """Return the Waiting for a Ready task's state that was given as a Waiting or as text. Raises InvalidArgument for
+    anything else.
+    """
     return None if given is None else choice(Waiting, given, "waiting")
 
 

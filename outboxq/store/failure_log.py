@@ -20,7 +20,9 @@ _DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
 
 class FailureLog:
-    """Logs each kind of error at once and then once a minute, even if the error comes and goes. Any thread may use it."""
+    """Logs each kind of error immediately and then once a minute, even if the error comes and goes. Any thread may use
+    it.
+    """
 
     def __init__(
         self, log: logging.Logger, *, level: int = logging.ERROR, clock: Callable[[], float] = time.monotonic

@@ -50,7 +50,7 @@ compared with 1,991 in batches of 50 with pauses, and the p99 claim time was 1.1
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""The ratio of a batch's time per task to that of the fastest batch, above which a pause follows."""
+"""If a batch's time per task exceeds that of the fastest batch by more than this factor, a pause follows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -72,24 +72,25 @@ def prune(
     idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each, and
-    `pause` the time between two of them. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
-    took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks that takes
-    about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
-    the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
-    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a chain is
-    deleted only if the batch also ended before that time and the tasks after it have completed or been cancelled; a
-    Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers,
-    skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`), except those from
-    the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is.
-    With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the
-    number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
+    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
+    `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
+    took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks (50 to 2,000)
+    that can be deleted in about 50 ms, and a pause only after a batch whose tasks took more than 1.5 times as long as
+    those in the fastest batch. In that case, the server is busy. Locked tasks, and tasks whose idempotency key is
+    locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a
+    chain is deleted only if the batch also ended before that time and the tasks after it have completed or been
+    cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without
+    subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`),
+    except those from the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever
+    `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after
+    each with the number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it
+    deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
     during a drop, which takes about as long as reading the partition's tasks once. Therefore, partitions are not
     dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With `whole_partitions`,
-    these rows are left to later drops, so tasks may be kept longer, by up to one partition's period.
+    these rows are left to later drops, so tasks may be kept for up to one partition's period longer.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
@@ -145,7 +146,9 @@ class Pace:
         self.batch = _FEWEST if batch is None else positive(batch, "batch")
 
     def after(self, seconds: float) -> float:
-        """Return the seconds to pause after a full batch that took this long, and choose the size of the next batch."""
+        """Return the number of seconds to pause after a full batch that took this long, and choose the size of the next
+        batch.
+        """
         each = seconds / self.batch
         self._shortest = min(self._shortest, each)
         if self._adapts and seconds < _BATCH_SECONDS / 2:
@@ -154,8 +157,8 @@ class Pace:
             self.batch = max(self.batch // 2, _FEWEST)
         if self._pause is not None:
             return self._pause
-        # On SQLite, a waiting writer tries again only now and then. On PostgreSQL, other sessions are held up only if
-        # the server is overloaded.
+        # On SQLite, a waiting writer retries only occasionally. On PostgreSQL, other sessions are held up only if the
+        # server is overloaded.
         share = _SHARE if self._one_writer else min(each / self._shortest - _USUAL, _SHARE)
         return max(0.0, share * seconds)
 
@@ -236,7 +239,7 @@ class TimePartitions:
         """Create the missing partitions for the current period and the next `ahead` periods, and return the number of
         pairs created.
 
-        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one
+        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs one
         query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If a table
         is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
         """

@@ -135,7 +135,7 @@ def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, An
     """
     row = {**columns, **values, "id": task.id, "args": task.args, "headers": task.headers}
     if (now := values["now"]) is not None and task.available_at is None:
-        row["available_at"] = now + task.delay  # the clock is Python's
+        row["available_at"] = now + task.delay  # Python supplies the time
     return row
 
 
@@ -167,7 +167,7 @@ def new_entry(
 def new_execution(
     g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause | None
 ) -> Statement:
-    """Insert a Ready execution for each of `rows` (None: only one), with the `given` values and the values of its
+    """Insert a Ready execution for each of `rows` (None means only one), with the `given` values and the values of its
     entry.
     """
     values = {
@@ -193,12 +193,12 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
 
 
 def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
-    """Insert the Created events for the tasks that have an entry. Each contains the due time, the position, and
-    `asked`.
+    """Insert the `task_created` events for the tasks that have an entry. Each event contains the due time, the
+    position, and `asked`.
 
     `asked` contains the members that name an idempotency key; they are NULL for a task without a key. `verify` reads
-    the position and the key to check that they are not lost. Most tasks have neither, and so do not cost anything
-    extra.
+    the position and the key to check that they are not lost. Most tasks have neither, so this costs nothing extra for
+    them.
     """
     entry = entries.c
     plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
@@ -227,8 +227,8 @@ def event(
     worker_id: sa.ColumnElement[Any] = _NO_WORKER,
     lease_token: sa.ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
-    """Insert one event for each of `rows` (None: only one). `task` has the columns that identify the task; the last two
-    arguments identify a claim.
+    """Insert one event for each of `rows` (None means only one). `task` has the columns that identify the task; the
+    last two arguments identify a claim.
     """
     values = {
         "pipeline_execution_id": task.pipeline_execution_id,

@@ -38,17 +38,17 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""The kinds of transaction that further attempts use instead. These are full transactions, so that `done` and the work
-see the same state.
+"""Maps a kind of transaction to the kind that further attempts use. These are full transactions, so that `done` and the
+work see the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""The wait between attempts: short, so that a database is used again as soon as it is back."""
+"""The wait between attempts: short, so that a database is used again as soon as it is available."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which a transaction is no longer retried."""
 _patience: ContextVar[float | None] = ContextVar("patience", default=None)
-"""The value for this thread; None means `_PATIENCE`."""
+"""The time limit for this thread, in seconds; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 
@@ -161,7 +161,7 @@ class Transactions:
 
     def unusable(self, error: BaseException) -> FileUnusable | None:
         """Return the error that a process should stop with if `error` means that the SQLite file is no longer usable;
-        otherwise None.
+        None for any other error.
         """
         if isinstance(error, FileUnusable):
             return error
@@ -248,8 +248,8 @@ class Transactions:
             limit = self.outage_timeout.total_seconds()
             error.add_note(f"the transaction was retried for {limit:g} s, the outage_timeout of Outbox(…)")
             if self.dialect.is_locked_out(error):
-                # A new connection: threads that wait for the same lock may hold all connections of the pool. The database
-                # may have gone away since.
+                # A new connection is used, because threads that wait for the same lock may hold all connections of the
+                # pool. The database may have become unavailable in the meantime.
                 with suppress(Exception), closing(detached(self.bound_engine)) as connection:
                     found = table_locks.holders(self.dialect, DriverTarget(connection, self.dialect).execute)
                     error.add_note(table_locks.explained(found))

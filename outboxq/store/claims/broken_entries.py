@@ -85,10 +85,10 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
 
 
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
-    """Fail the tasks of due entries that no claim can take, and return the number of these tasks.
+    """Fail the tasks of due entries that cannot be claimed, and return the number of these tasks.
 
-    Entries are claimed together, and the claim is rolled back. After an error, each half is tried in the same way. An
-    error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's) counts only if the
+    The entries are claimed together, and the claim is rolled back. After an error, each half is tried in the same way.
+    An error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's) counts only if the
     claim of another entry succeeds. Otherwise, every task would fail because of a fault that an administrator has to
     repair.
     """
@@ -147,7 +147,7 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
-    """Return the entries that cannot be claimed, and whether any other entry can be claimed. A skipped entry proves
+    """Return the entries that cannot be claimed, and whether any other entry can be claimed. A skipped entry counts as
     neither. An error that the entries did not cause is raised.
     """
     try:
@@ -290,7 +290,7 @@ def fail_entry(g: Grammar) -> Transition:
 def expired_in_batches(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit due entries of expired batch tasks, with their batch ids, without locking the entries."""
     entry, execution = task_outbox.c, task_executions.c
-    # A scalar subquery remains a lookup by key. A join could read all tasks.
+    # A scalar subquery is always a lookup by key, whereas a join could read all tasks.
     pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
     batch = pipeline.correlate(task_outbox).scalar_subquery()
     late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)

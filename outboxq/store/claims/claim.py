@@ -1,4 +1,4 @@
-"""Claim tasks: first tasks without a key; then, taking turns, tasks with a key and tasks in limited queues."""
+"""Claim tasks: first tasks without a key, and then tasks with a key and tasks in limited queues, which take turns."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ from .partition_keys import KeyTurns
 log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
-"""A function that claims up to this number of tasks of one kind. It returns them, and whether there may be tasks of another kind.
+"""A function that claims up to this number of tasks of one kind. It returns these tasks, and whether there may be tasks
+of another kind.
 """
 _OTHERS, _OF_MANY = 16, 3
-"""Number of queues with keys or limits that a claim reads at once, unless it claims more tasks: all if there are up to `_OTHERS`, so
-that they share the claims exactly, or else `_OF_MANY`. They take turns in order of name.
+"""Number of queues with keys or limits that a claim reads at once. A claim reads all of them if there are at most
+`_OTHERS`, so that they share the claims exactly. Otherwise, it first reads `_OF_MANY` queues, or one for each task that
+it may claim, whichever is more. The queues take turns in order of name.
 """
 _BRIEF = 60.0
 """The period, in seconds, during which claims wait only briefly for a lock. Expired tasks of a locked batch are likely
@@ -54,21 +56,22 @@ class ClaimCursor:
     """
 
     def __init__(self, likely: Iterable[Pair] = ()) -> None:
-        """`likely` are the (queue, priority) pairs of the tasks that the claimer knows."""
+        """`likely` contains the (queue, priority) pairs of the tasks that the claimer knows."""
         self.others_first = False
         """True if tasks without a key filled the last claim, and other tasks may be due."""
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
-        """Tasks without a key come last until their turn is due. If there are none, a claim among many other queues takes a long
-        time to find that out.
+        """Tasks without a key come last until their turn is due, because a claim among many other queues takes a long
+        time to find out that there are no such tasks.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
         self.may_be_more = False
-        """True if the last claim was full. Then the next claim writes without looking first."""
+        """True if the last claim was full. The next claim then writes without first checking for due tasks."""
         self.turn = 0
-        """Number of claims of other kinds so far, used to let each kind come first in turn."""
+        """Number of claims of tasks with keys or limits so far. It is used to let each kind of task come first in turn.
+        """
         self.brief_until = -math.inf
         """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a batch
         blocked it.
@@ -105,11 +108,12 @@ class Claiming(Transactions):
         tasks without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task
         is Cancelled instead. The call never waits for another worker's claim. Raises InvalidArgument.
 
-        If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as one
-        that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to read. On
-        PostgreSQL, if more than 64 queues have tasks without a key, a new task may be skipped for the same time while claims are
-        full. If a claim finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may come last
-        for up to ten seconds.
+        If a long transaction keeps many dead rows from being vacuumed, a claim may skip a task that becomes claimable
+        more than a second after its due time, such as one that is committed late. The task is skipped for a second, or
+        for up to ten seconds if these rows take a long time to read. On PostgreSQL, if more than 64 queues have tasks
+        without a key, a new task may be skipped for the same time while claims are full. If a claim finds no task
+        without a key, and more than 16 queues have keys or limits, tasks without a key may come last for up to ten
+        seconds.
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
         patterns (``order.*``); None means all tasks. `lease` replaces the tasks' own leases. `cursor` holds the hints
@@ -160,10 +164,11 @@ class _Call:
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
 
-        So most claims are one statement. (If it finds nothing behind the floors, a second one may follow.) The commit is not
-        flushed, because a task must not wait for that. A server crash may undo the claim; the task is then claimed again, and the
-        next holder of the same token has another worker id, which fences this worker. A later flushed commit, such as the task's
-        completion, is never kept without the claim.
+        So most claims are one statement. (If the statement finds nothing behind the floors, a second one may follow.)
+        The commit is not flushed to disk, because a task must not wait for the flush. A server crash may undo the
+        claim; the task is then claimed again, and the next holder of the same token has another worker id, which fences
+        this worker. A later commit that is flushed, such as the task's completion, never survives a crash without the
+        claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -174,7 +179,9 @@ class _Call:
         return self.store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
 
     def _parts(self, target: Target | None) -> list[Row]:
-        """Run the parts in this transaction (None: each in its own). The part that had to wait last time goes first."""
+        """Run the parts in this transaction; if `target` is None, each in its own. The part that had to wait last time
+        goes first.
+        """
         cursor = self.cursor
         found: list[Row] = []
         others_first = cursor.others_first or not cursor.plain_turns.is_due
@@ -259,7 +266,8 @@ class _Call:
     def _beyond_floors(
         self, target: Target, take: Builder, values: dict[str, Any], limit: int, *, limited: str | None = None
     ) -> tuple[list[Row], list[Row]]:
-        """Claim from all queues of this call, or from this limited queue. Reads the entries before the floors only if that is due.
+        """Claim from all queues of this call, or from this limited queue. Reads the entries before the floors only if a
+        claim from the front is due.
 
         Returns the tasks that were started, and the entries that the last statement took.
         """
@@ -281,10 +289,10 @@ class _Call:
                 return found, taken
 
     def _best_queues(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim from the queues with the best heads, and from further queues as long as these have too few tasks.
+        """Claim from the queues with the best heads, and from further queues while these have too few tasks.
 
-        When no head is left, the heads are read again. So a claim returns fewer than `limit` tasks only if it has taken all due
-        tasks, or has met expired ones.
+        When no head is left, the heads are read again. So a claim returns fewer than `limit` tasks only if it has taken
+        all due tasks, or has found expired ones.
         """
         heads = self.cursor.heads
         found: list[Row] = []
@@ -297,7 +305,7 @@ class _Call:
                 besides = bool(taken[0]["besides"]) if taken else besides
                 number *= 2
                 if found and len(rows) < len(taken):
-                    break  # the leases have begun, and there may be any number of expired tasks
+                    break  # the leases are running, and any number of tasks may have expired
             elif not are_new:
                 self._read_heads(target)
                 number, are_new = 1 + limit, True
@@ -332,7 +340,9 @@ class _Call:
         self.cursor.floors.read(rows, seconds)
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks from limited queues. Few queues are read at once; more if these have too few tasks."""
+        """Claim tasks with a key and tasks from limited queues. Reads a few queues at once, and more queues if these
+        have too few tasks.
+        """
         cursor = self.cursor
         values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=False)
         if self.queues is not None:
@@ -377,7 +387,9 @@ class _Call:
         return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """Claim tasks from one queue within its limits. Their use is counted while the queue's settings are locked."""
+        """Claim tasks from one queue within its limits. The use of the limits is counted while the queue's settings are
+        locked.
+        """
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits_sql.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
@@ -438,8 +450,8 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim_of(row: Row, worker_id: UUID) -> Claim:
-    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which takes
-    as long as reading the row does.
+    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which would
+    take as long as reading the row.
     """
     del row["entry_id"], row["expires_at"], row["besides"], row["crowded"], row["many"]
     row["worker_id"] = worker_id

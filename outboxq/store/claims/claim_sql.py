@@ -39,7 +39,7 @@ says_begin = sa.bindparam("says_begin", False, type_=sa.Boolean)
 
 _OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
 _CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executions.c and one.name not in _OF_THE_LEASE]
-"""The columns of an execution that a Claim takes over unchanged."""
+"""The columns of an execution that are copied unchanged into a Claim."""
 
 
 def from_one(g: Grammar) -> Transition:

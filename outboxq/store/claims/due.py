@@ -1,6 +1,6 @@
 """Tell a worker that finds no task whether a claim could take one, and when the next one becomes due.
 
-A wrong "yes" costs a claim that finds nothing. A "no" must be right.
+A wrong "yes" costs a claim that finds nothing, but a "no" must never be wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import limits_sql, partition_keys
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """The answer to a worker that asks before going to sleep."""
+    """The answer to a worker that checks for due tasks before it goes to sleep."""
 
     settled: bool = True
     """True if no open transaction can hide a task from this answer (`sleeping_workers.py`)."""
@@ -123,7 +123,8 @@ def asked_queues(g: Grammar, *, given: bool, beyond_floors: bool = True) -> tupl
 
 
 def outlook(g: Grammar, *, given: bool, by_key: bool) -> tuple[sa.ColumnElement[bool], sa.Select[Any]]:
-    """Return the condition that a claim may find a task, and the query for the next time at which a task may start.
+    """Return a condition that tests whether a claim may find a task, and the query for the next time at which a task
+    may start.
 
     Without `by_key`, queues that limit their keys are left out.
     """

@@ -45,7 +45,7 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""The kind of transaction, by whether it is durable and whether it is a single statement."""
+"""Maps whether a transaction is durable, and whether it is a single statement, to its kind."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """A lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
@@ -105,7 +105,7 @@ def finish(
     commit is on disk: a crash of the server, but not of this process, may undo the most recent ends, and these tasks
     will run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits` is
     False and another session keeps a row locked for more than two seconds, the call raises an error that
-    `is_locked_out` recognizes, and is not retried.
+    `is_locked_out` recognizes, and the transaction is not retried.
     """
     if not outcomes:
         return frozenset()
@@ -456,7 +456,7 @@ def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that the task, one of `ids`, is Running under this claim of this worker."""
+    """Return a condition that tests whether the task, one of `ids`, is Running under this claim of this worker."""
     execution = task_executions.c
     return sa.and_(
         g.among(execution.id, ids),
@@ -486,8 +486,9 @@ def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any
 
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
-    """Delete the leases of the tasks with these ids that the worker still holds, through the index and therefore in id
-    order. They are not locked first, because a lock and a deletion would each add a record to the database's log.
+    """Delete the leases of the tasks with these ids that the worker still holds. The deletion uses the index, so it
+    runs in id order. They are not locked first, because a lock and a deletion would each add a record to the database's
+    log.
     """
     lease, given = task_leases.c, r["given"].c
     # IS TRUE makes the database test this for each lease that it finds. A join might not run in id order.

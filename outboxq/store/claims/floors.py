@@ -1,17 +1,20 @@
-"""The due times up to which a claimer has taken all tasks. Its next claims and looks begin there, and do not read the
-dead entries before them.
+"""The due times up to which a claimer has taken all tasks. Its next claims and checks begin at these times, and do not
+read the dead entries before them.
 
-Deleted entries stay in the index while a long transaction elsewhere keeps them from being vacuumed. With 100,000 of them, a
-claim that reads them takes 500 times as long.
+Deleted entries stay in the index while a long transaction elsewhere keeps them from being vacuumed. A claim that reads
+100,000 of them takes 500 times as long as a claim that reads none.
 
-A floor belongs to a (queue, priority) pair. Pairs without a floor are found at once: the index is probed between the known pairs
-(`queue_order.pairs_beyond`). A claimer that has taken no task yet has floors for the pairs of the tasks that it knows, once a look has
-found nothing due. Only a task that becomes claimable behind a floor is missed. This happens if its transaction was
-committed more than `_MARGIN` after its due time, its claim was rolled back, its queue was paused, or the clock was set back. So
-claims and looks from the front follow at a bounded rate, and such a task waits for at most `_LONGEST`.
+A *check* is a query that tells a worker whether a task is due, without claiming the task (`due.py`).
 
-A claim from a limited queue says nothing about the others, and other claims leave it out. So each limited queue has its own claims
-from the front.
+A floor belongs to a (queue, priority) pair. Pairs without a floor are found immediately, because the index is probed
+between the known pairs (`queue_order.pairs_beyond`). A claimer that has not taken a task yet gets floors for the pairs
+of the tasks that it knows as soon as a check has found nothing due. Only a task that becomes claimable behind a floor
+is missed. This happens if its transaction was committed more than `_MARGIN` after its due time, its claim was rolled
+back, its queue was paused, or the clock was set back. So claims and checks from the front are made at a bounded rate,
+and such a task waits for at most `_LONGEST`.
+
+A claim from a limited queue says nothing about other queues, and claims from all queues leave limited ones out. So each
+limited queue has its own claims from the front.
 """
 
 from __future__ import annotations
@@ -29,20 +32,24 @@ from ...database.queue_order import BOTTOM, FLOORS, TOP
 from ...database.target import Target
 
 _MARGIN = timedelta(seconds=1)
-"""A floor is at least this far in the past, so that typical transactions are committed before it passes their tasks' due times."""
+"""A floor is at least this far in the past, so that typical transactions are committed before the floor passes their
+tasks' due times.
+"""
 _LEAST, _LONGEST = 1.0, 10.0
-"""The shortest and the longest time in seconds between two claims, or two looks, from the front."""
+"""The shortest and the longest time, in seconds, between two claims from the front, or between two checks from the
+front.
+"""
 _REST = 20
-"""The time between them, as a multiple of the time that the last one took."""
+"""The time between two of them, as a multiple of the time that the last one took."""
 _MOST = 64
-"""Number of pairs whose floors are kept. Each costs the claim two index probes."""
+"""Maximum number of pairs whose floors are kept. Each pair costs a claim two index probes."""
 
 
 class Floors:
-    """The floors of one claimer, and the times of its claims and looks from the front."""
+    """The floors of one claimer, and the times of its claims and checks from the front."""
 
     def __init__(self, likely: Iterable[tuple[str, int]] = ()) -> None:
-        """`likely` are the pairs of the tasks that the claimer knows."""
+        """`likely` contains the pairs of the tasks that the claimer knows."""
         self._likely = list(islice(likely, _MOST))
         self._since: dict[tuple[str, int], datetime] = {}
         """The floors, the least recently used first. Empty unless there are many dead entries."""
@@ -67,14 +74,15 @@ class Floors:
         return (again or claims.were_full) and claims.turns.is_due
 
     def looks_from_front(self) -> bool:
-        """Return whether the next look reads the entries before the floors."""
+        """Return whether the next check reads the entries before the floors."""
         return not self._since or self._looks.is_due
 
     def parameters(
         self, target: Target, queues: Collection[str] | None, *, at_front: bool, least: int | None = None
     ) -> dict[str, Any]:
-        """Return the parameters of a statement on these queues (None: all). With `at_front`, it also reads the dead entries of the
-        pairs. With `least`, it reads only this priority and higher ones, in the given queues.
+        """Return the parameters of a statement on these queues; None means all queues. With `at_front`, the statement
+        also reads the dead entries of the pairs. With `least`, it reads only this priority and higher ones, in the
+        given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:
@@ -94,13 +102,16 @@ class Floors:
     def claimed(
         self, taken: Sequence[Row], limited: str | None = None, *, at_front: bool, is_full: bool, seconds: float
     ) -> None:
-        """Note the tasks that a claim took, from this limited queue if one is given, and how many seconds it needed."""
+        """Record the tasks that a claim took (from this limited queue, if one is given), and the number of seconds that
+        it took.
+        """
         claims = self._claims if limited is None else self._limited.get(limited, _Claims())
         if at_front:
             claims.are_expected = False
             claims.turns.took(seconds)
         elif taken and not is_full and claims.turns.is_due:
-            # Unless a look from the front comes first. The tasks that were found must not wait for either.
+            # The next claim begins at the front, unless a check from the front comes first. The tasks that were found
+            # must not wait for either.
             claims.are_expected = True
         claims.were_full = is_full
         if taken and not taken[0]["crowded"]:
@@ -110,7 +121,7 @@ class Floors:
         if limited is not None and limited not in self._limited:
             if not taken:
                 return
-            # The other claims have moved its floors, without taking its tasks.
+            # The claims from all queues have moved this queue's floors without taking its tasks.
             self._forget(limited)
             self._limited[limited] = claims
             if len(self._limited) > _MOST:
@@ -119,7 +130,7 @@ class Floors:
             self._move([row for row in taken if row["lease_token"] is not None], limited, is_full=is_full)
 
     def read(self, heads: Sequence[Row], seconds: float) -> None:
-        """Note that the heads of all pairs were read from the front, and move the floors down to them."""
+        """Record that the heads of all pairs were read from the front, and move the floors down to these heads."""
         self._claims.are_expected = False
         self._claims.turns.took(seconds)
         for row in heads:
@@ -128,9 +139,9 @@ class Floors:
                 self._since[pair] = min(since, row["available_at"])
 
     def looked(self, *, found: bool, at_front: bool, seconds: float, crowded_at: float | None = None) -> float:
-        """Note a look, and return the number of seconds until a look from the front is due; infinity if this one was
-        from the front. `crowded_at` is the database's time since 1970 in seconds, or None if few entries are dead, or if
-        some queue has a limit: its tasks may have to wait, and a look does not find them.
+        """Record a check, and return the number of seconds until a check from the front is due; infinity if this check
+        was from the front. `crowded_at` is the database's time since 1970 in seconds, or None if few entries are dead,
+        or if some queue has a limit: its tasks may have to wait, and a check does not find them.
         """
         if not at_front:
             return self._looks.left
@@ -141,7 +152,7 @@ class Floors:
             self._claims.are_expected = False
             self._claims.turns.took(seconds)
             if crowded_at is not None:
-                # A claimer that has taken no task does not know which pairs have dead entries.
+                # A claimer that has not taken a task does not know which pairs have dead entries.
                 self._ahead = timedelta(seconds=crowded_at - time.monotonic())
                 latest = _EPOCH + timedelta(seconds=crowded_at) - _MARGIN
                 self._since = dict.fromkeys(self._since or self._likely, latest)
@@ -153,8 +164,8 @@ class Floors:
             self._since.pop(pair, None)  # threads may share a cursor
 
     def _move(self, rows: Sequence[Row], limited: str | None, *, is_full: bool) -> None:
-        """Move the floors up to the tasks that were taken, or, if no due task was left, up to now. If the clock was set back,
-        they move down.
+        """Move the floors up to the tasks that were taken, or, if no due task was left, up to now. If the clock was set
+        back, the floors move down.
         """
         moment = time.monotonic()
         if rows:
@@ -183,7 +194,7 @@ class _Claims:
 
 
 class Turns:
-    """Spreads out statements from the front, so that they take at most a twentieth of the time."""
+    """Spaces out statements that read from the front, so that they take at most a twentieth of the total time."""
 
     def __init__(self) -> None:
         self._due_at = -math.inf
@@ -198,7 +209,9 @@ class Turns:
         return self._due_at - time.monotonic()
 
     def took(self, seconds: float, *, least: float | None = None) -> None:
-        """Note that a statement has ended, and how many seconds it took. `least` replaces the shortest time until the next one."""
+        """Record that a statement has ended, and the number of seconds that it took. `least` replaces the shortest time
+        until the next statement.
+        """
         self._due_at = time.monotonic() + min(max(_LEAST if least is None else least, _REST * seconds), _LONGEST)
 
 

@@ -1,13 +1,14 @@
 """The heads of many queues, which let a claim read a few of these queues instead of all.
 
-A claim that takes the best tasks of all queues reads 13 pages per queue: 65,000 pages for 5,000 queues. A claimer that serves more
-than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time of the first task of a (queue,
-priority) pair. In between, claims read only the queues with the best heads. The last task that a claim took from a pair becomes the
-pair's head.
+A claim that takes the best tasks of all queues reads 13 pages for each queue, which is 65,000 pages for 5,000 queues. A
+claimer that serves more than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time
+of the first task of a (queue, priority) pair. Between these readings, claims read only the queues with the best heads.
+The last task that a claim took from a pair becomes the pair's head.
 
-Only the order depends on the heads. No statement takes a task below the priority of a head that it leaves, and a claim that finds
-too few tasks reads the heads again. So it misses no due task. While claims are full, a new task waits for the next reading if its
-pair has no head or a later one: for at most one second, or ten seconds if a reading takes a long time.
+The heads affect only the order in which tasks are claimed. No statement takes a task below the priority of a head that
+it leaves, and a claim that finds too few tasks reads the heads again. So no due task is missed. While claims are full,
+a new task waits for the next reading if its pair has no head or a later one. It waits for at most one second, or ten
+seconds if a reading takes a long time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Pair = tuple[str, int]
 
 
 class Heads:
-    """The heads of one claimer. Threads may share them, as they share a store's cursor: only the order of claims then suffers."""
+    """The heads of one claimer. Threads may share them, as they share a store's cursor. Sharing affects only the order
+    of claims.
+    """
 
     def __init__(self) -> None:
         self._scope: object = None
@@ -76,16 +79,18 @@ class Heads:
 
     @property
     def least(self) -> int:
-        """The priority of the best head that is left. A claim that uses the removed heads must not go below it."""
+        """The priority of the best head that is left. A claim that uses the removed heads must not go below this
+        priority.
+        """
         with suppress(IndexError):
             return -self._heap[0][0]
         return BOTTOM + 1
 
     def claimed(self, asked: dict[Pair, datetime], rows: Sequence[Row]) -> None:
-        """Keep the heads that `best` returned, after a claim that took its full number of tasks from these queues.
+        """Put back the heads that `best` returned, after a claim that took its full number of tasks from these queues.
 
-        It took the best tasks. So pairs with a higher priority than the last of them have none left, and pairs with the same
-        priority have none that became due before it.
+        The claim took the best tasks. So pairs with a higher priority than the last of these tasks have no tasks left,
+        and pairs with the same priority have none that became due before it.
         """
         last = max(((-row["priority"], row["available_at"]) for row in rows), default=(-TOP, None))
         pairs = {(row["queue"], row["priority"]): row["available_at"] for row in rows} | asked

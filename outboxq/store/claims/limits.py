@@ -1,4 +1,4 @@
-"""Claim from a queue that limits its keys, holding the lock on its settings (`limits_sql.py` gives the reasons)."""
+"""Claim from a queue that limits its keys, with the lock on its settings held. `limits_sql.py` gives the reasons."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ class Bucket:
 
     @property
     def interval(self) -> float:
-        """Seconds between starts once the bucket is empty. A float, because it may be less than a microsecond."""
+        """Seconds between starts once the bucket is empty. The value is a float, because it may be less than a
+        microsecond.
+        """
         return self.seconds / self.starts
 
     def free(self, full_at: datetime | None, now: datetime) -> int:
-        """Return the number of starts that are free now, if the bucket is full again at `full_at`."""
+        """Return the number of starts that are available now, if the bucket is full again at `full_at`."""
         left = self.seconds - (self._from(full_at, now) - now).total_seconds()
         return int(left / self.interval + _SLACK)
 
@@ -51,7 +53,7 @@ class Bucket:
         return self._from(full_at, now) + timedelta(seconds=starts * self.interval)
 
     def next_start(self, full_at: datetime) -> datetime:
-        """Return the time at which the bucket holds a start again, if it is full again at `full_at`."""
+        """Return the time at which the bucket allows another start, if it is full again at `full_at`."""
         return full_at - timedelta(seconds=self.seconds - self.interval)
 
     @staticmethod
@@ -158,8 +160,8 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The entries that have been due longest may all belong to keys that are not allowed to start a task. Beyond
-        # them, the search goes from key to key.
+        # The entries that have been due longest may all belong to keys that are not allowed to start a task. After
+        # these entries, the search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
                 break
@@ -179,8 +181,8 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Read the entries that have been due longest. Returns those of their keys that may start a task, and whether
-        no other entries are due.
+        """Read the entries that have been due longest. Returns the keys of these entries that may start a task, and
+        whether no other entries are due.
         """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
@@ -265,7 +267,7 @@ class _Claim:
         if (rate := self.key_limits.key_rate) is None:
             return
         # The rate is counted from the recorded start, which is a little later than the search, so that the recorded
-        # starts keep to the rate.
+        # starts comply with the rate.
         starts: dict[str, list[datetime]] = {}
         for row in found:
             starts.setdefault(row["partition_key"], []).append(row["started_at"])

@@ -9,8 +9,10 @@ crash. The used part of a key's rate is stored in a row of `key_rates`, a token 
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
-* `oldest` reads the entries that have been due longest. If there are fewer than its budget, it has found everything.
-* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
+* `oldest` reads the entries that have been due longest. If it reads fewer entries than its budget, no other entries are
+  due.
+* `hop` goes from key to key with one probe for each key, however many entries the key has. `entries` then reads the due
+  entries of some keys.
 
 A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
 """
@@ -34,7 +36,9 @@ from .claim_sql import claim
 HORIZON = 1000
 """Maximum number of entries or keys that one search reads."""
 _NEAR = sa.literal_column("1000", sa.Integer)
-"""Number of entries at the front of each key that are searched for due ones. `oldest` finds due ones further back."""
+"""Number of entries at the front of each key that are searched for due entries. `oldest` finds due entries further
+back.
+"""
 _HORIZON = sa.literal_column(str(HORIZON), sa.Integer)
 _one: Any = sa.literal_column("1", sa.Integer)
 _queue, _after, _upto = parameters(sa.Text, "queue", "after", "upto")
@@ -44,10 +48,10 @@ _mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
-    """For each of these keys, select its queue's limits, the number of its running tasks, and the used part of its
+    """Select, for each of these keys, its queue's limits, the number of its running tasks, and the used part of its
     rate.
 
-    A key of a queue without limits per key has no row. An empty key asks only for the limits.
+    A key of a queue without limits per key has no row. For an empty key, only the limits are of interest.
     """
 
     def found(r: Relations) -> Statement:
@@ -113,7 +117,7 @@ def hop(g: Grammar) -> sa.Select[Any]:
     """Select, from the first :budget keys of :queue after :after and up to :upto, those that may start a task, and the
     last key.
 
-    `free` does not yet mean that a concurrency key has a due entry.
+    `free` does not imply that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
     ranges = sa.select(
@@ -147,7 +151,7 @@ def take(g: Grammar) -> Transition:
 def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
     """Return the queues that limit their keys and whose other limits allow a start.
 
-    `asked` are the queues in question; None means all.
+    `asked` contains the queues in question; None means all queues.
     """
     headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
@@ -173,8 +177,8 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that one of these `open_queues` may start a task, or might start one whose key lies beyond
-    `HORIZON` keys that may not.
+    """Return a condition that tests whether one of these `open_queues` may start a task, or whether the search stopped
+    after `HORIZON` keys, so that a later key might allow a start.
     """
     due = _due_entries(g, queues, _HORIZON)
     of_due = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
@@ -209,7 +213,7 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
-    """Select for each of these `open_queues` the next time at which a waiting key may start a task again.
+    """Select, for each of these `open_queues`, the next time at which a waiting key may start a task again.
 
     The query reads the `HORIZON` keys that may start a task soonest. If none of them is waiting, it selects the time of
     the last of them as the time of the next search.
@@ -326,8 +330,8 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a key whose bucket is full again at `full_at` may not start a task now; NULL if there
-    is no rate limit.
+    """Return a condition that tests whether a key whose bucket is full again at `full_at` has to wait before it starts
+    a task; NULL if there is no rate limit.
 
     A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
     """
@@ -372,7 +376,9 @@ _FULL_AGAIN = sa.literal_column("100", sa.Integer)
 
 
 def lock(g: Grammar) -> sa.Select[Any]:
-    """Lock and select the settings of one queue; no row if another claim has locked them, or if the queue has none."""
+    """Lock and select the settings of one queue. Returns no row if another claim has locked them, or if the queue has
+    no settings.
+    """
     mine = queue_settings.c
     settings = (
         mine.queue,

@@ -1,5 +1,5 @@
-"""Recover, at a person's request and before the leases expire, one task or all tasks from a worker that has not been
-seen lately.
+"""Recover one task or all tasks from a worker that has not been seen recently, at a person's request and before the
+leases expire.
 
 Recovery itself does not use the registry of workers, so that a mistake in the registry never costs a live worker its
 task. A person may know that a worker is dead. The registry then protects against that person's mistakes.
@@ -76,7 +76,8 @@ def is_lost(seen_at: datetime, now: datetime) -> bool:
 
 
 def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> Recovered:
-    """Recover a running task from a worker that has not been seen for 90 seconds, although its lease has not expired.
+    """Recover a running task from a worker that has not been seen for 90 seconds, even though the task's lease has not
+    expired.
 
     The worker is fenced: if it was only frozen, it cannot write the task's outcome. The recovery counts in the same way
     as a recovery after an expired lease, so the task may become a dead letter. Raises TaskNotFound; InvalidTransition
@@ -140,9 +141,9 @@ def recover_all_lost(
     """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task,
     and return the number of recovered tasks by new status.
 
-    Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's). If a batch recovers
-    tasks, `on_change` is called in its transaction with their number. Tasks that another session has locked are left
-    out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
+    Each batch of 500 tasks is a separate transaction (with `using`, all batches are part of the caller's transaction).
+    If a batch recovers tasks, `on_change` is called in its transaction with their number. Tasks that another session
+    has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 
@@ -167,7 +168,7 @@ def recover_all_lost(
 
 def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:
     """Raise InvalidTransition if the worker was seen in the last 90 seconds, and WorkerNotFound for an unknown worker.
-    The InvalidTransition says when the worker's tasks can be recovered.
+    The message of the InvalidTransition says when the worker's tasks can be recovered.
     """
     worker_id = identifier(worker_id)
 

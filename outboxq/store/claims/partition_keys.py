@@ -1,6 +1,6 @@
 """Claim tasks with a partition key: one task per key runs at a time, in the key's order, and the keys take turns.
 
-A claim is two statements in one transaction:
+A claim consists of two statements in one transaction:
 
 1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. It
    acquires each key whose head is due by inserting a row into `partition_claims`. The primary key of that table gives
@@ -10,7 +10,7 @@ A claim is two statements in one transaction:
    workers could see different heads of a key, lock different rows, and run both tasks.
 
 The scan reads a limited number of keys. Beyond these, `acquire_due` finds the keys whose entries have been due the
-longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both miss.
+longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
 worker runs. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
@@ -195,9 +195,7 @@ _HORIZON = sa.literal_column("1000", sa.Integer)
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _RECENT = sa.literal_column("64", sa.Integer)
-"""`acquire_recent` looks at the keys of this many of the latest due entries in a queue, and of as many of the latest
-events.
-"""
+"""Number of the latest due entries in a queue, and of the latest events, whose keys `acquire_recent` reads."""
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
@@ -216,7 +214,7 @@ def other_queues_given(g: Grammar) -> sa.Select[Any]:
     queues, entry = given_queues(g), task_outbox.alias("plain_entry")
     plain = sa.select(entry.c.id).where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None)).limit(1)
     has_plain: sa.ColumnElement[bool] = plain.correlate(queues).scalar_subquery().is_not(None)
-    if g.floors is not None:  # many entries of a queue in the floors are dead, so none is read
+    if g.floors is not None:  # many entries of a queue in the floors are dead, so none are read
         has_floor = sa.select(g.floors.c.queue).where(g.floors.c.queue == queues.c.queue).exists()
         has_plain = sa.case((has_floor, sa.true()), else_=has_plain)
     keyed, limited = _due_entry(g, queues, 1).is_not(None), queue_order.limited(queues.c.queue)
@@ -300,8 +298,8 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a key of these queues can be acquired, or that such a key might lie beyond `_HORIZON`
-    keys that cannot be acquired.
+    """Return a condition that tests whether a key of these queues can be acquired, or whether such a key might lie
+    beyond `_HORIZON` keys that cannot be acquired.
 
     A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
@@ -310,8 +308,8 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition of `any_due`, but only for the keys that `acquire_due` and `acquire_recent` read. The query
-    reads few rows.
+    """Return the same condition as `any_due`, but only for the keys that `acquire_due` and `acquire_recent` read. The
+    query reads few rows.
     """
     return sa.or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
@@ -386,7 +384,7 @@ def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClaus
 
 
 def _recent_keys(g: Grammar, ranges: sa.FromClause) -> sa.FromClause:
-    """Return the keys of the entries that became due last, and of the tasks with the latest events.
+    """Return the keys of the entries that became due most recently, and of the tasks with the latest events.
 
     A key becomes claimable in one of two ways: its head becomes due, or one of its tasks has an event, such as the end of the
     task that held the key.
@@ -421,7 +419,7 @@ def _any_oldest(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return the condition that at least one of these keys can be acquired or meets one of `others`."""
+    """Return a condition that tests whether at least one of these keys can be acquired or meets one of `others`."""
     return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 
@@ -493,14 +491,16 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
-    """Return the condition that the key's head is due, this worker runs its topic, and no task holds the key."""
+    """Return a condition that tests whether the key's head is due, this worker runs the head's topic, and no task holds
+    the key.
+    """
     return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), claim_of(key).is_(None))
 
 
 def claim_of(key: Any) -> sa.ScalarSelect[str]:
-    """Select the queue of the key if a task has claimed it."""
+    """Select the key's queue if a task has claimed the key."""
     claims = partition_claims.alias("claims")
-    # A scalar subquery remains a lookup by key. NOT EXISTS could be planned as a join with every held key.
+    # A scalar subquery is always a lookup by key, whereas NOT EXISTS could be planned as a join with every held key.
     return (
         sa.select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)

@@ -124,8 +124,8 @@ def recover(
 
     Every worker calls this function. It skips rows that another session has locked, and tasks that would end while
     their batch's row is locked. It reads only leases, never the registry of workers. `leases` restricts the call to
-    these leases, if they are unchanged. If the transaction could not begin within `patience`, the call recovers
-    nothing: other sessions had to wait as well, and their heartbeats come first.
+    these leases, if they are unchanged. If the transaction cannot begin within `patience`, the call recovers nothing,
+    because other sessions also had to wait, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -156,8 +156,8 @@ def recover(
 
 
 def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, reason: str = "") -> list[Recovered]:
-    """Recover, in this transaction, the tasks of these leases, expired or not, if the leases are unchanged. `reason` is
-    kept in the events.
+    """Recover the tasks of these leases in this transaction if the leases are unchanged, whether or not they have
+    expired. `reason` is kept in the events.
     """
     options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
     return _take_back(store, target, options, [astuple(lease) for lease in leases])
@@ -194,7 +194,7 @@ def _take_back(
     values = store.values(target, **options)
     with target.atomic():
         rows = target.run(take_back if given is None else recover_seen, values, given)
-    # In these queues, a key or a slot became free. Inserting an entry notifies workers anyway.
+    # Wake workers for the queues in which a key or a slot became free. Inserting an entry notifies workers anyway.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
     names = [one.name for one in fields(Recovered)]
@@ -202,10 +202,10 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make due the entries that were delayed because the clock was running fast, and return their number.
+    """Make entries due if they were delayed because the clock was running fast, and return their number.
 
-    These are the entries written while the clock was ahead, and those that were due by `until`, the time before the
-    database's clock was set back. Each batch of 500 is a separate transaction.
+    These are the entries that were written while the clock was ahead, and the entries that were due by `until`, the
+    database's time just before its clock was set back. Each batch of 500 is a separate transaction.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0
@@ -240,8 +240,8 @@ _reason = sa.bindparam("reason", None, type_=sa.Text)
 _until = sa.bindparam("until", type_=Instant, required=True)
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _lately = sa.bindparam("lately", -30.0, type_=sa.Double)
-"""Longest time, in negative seconds, until a worker notices that the clock was set back. Entries written within this
-time keep their due times.
+"""Longest time until a worker notices that the clock was set back, as a negative number of seconds. Entries written
+within this time keep their due times.
 """
 
 
@@ -254,7 +254,8 @@ def take_back(g: Grammar) -> Transition:
 def recover_seen(g: Grammar) -> Transition:
     """Recover the tasks of exactly these leases if the leases are unchanged. Skips locked leases.
 
-    The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
+    The expiry is not checked again, because the caller has watched these leases, whereas the clock may have been set
+    back.
     """
     return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
@@ -276,7 +277,7 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
-    # If the CHECK constraints should have refused a lease length, a database may be unable to add it to a time.
+    # A database may be unable to add a lease length to a time if the CHECK constraints should have refused that length.
     of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
     of_claim = (
         sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
@@ -336,11 +337,11 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that an entry was written while the clock was running fast, and that its due time follows
-    from that clock.
+    """Return a condition that tests whether an entry was written while the clock was running fast, and whether its due
+    time follows from that clock.
 
-    The due time follows from the clock if the entry was due at once, or if an attempt wrote it. The due time of a task
-    that was enqueued for later may be a date from a user, so it is kept.
+    The due time follows from the clock if the entry was due immediately, or if an attempt wrote the entry. The due time
+    of a task that was enqueued for later may be a date from a user, so it is kept.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = sa.select(execution.id).where(

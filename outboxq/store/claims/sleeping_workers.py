@@ -1,61 +1,66 @@
 """Let a worker sleep without losing a wake-up, although producers notify only sleeping workers.
 
-At commit, NOTIFY takes a lock that all notifying transactions share: with eight producers, unconditional notifications
-would cost two thirds of the commits per second. So the trigger notifies only if a row of `sleeping_workers` asks for
-it. A worker that found no task
+At commit, NOTIFY takes a lock for which all notifying transactions compete. With eight producers, unconditional
+notifications would cost two thirds of the commits per second. So the trigger notifies only if a row of
+`sleeping_workers` asks for it. A worker that found no task
 
 1. commits its row (`announce`);
 2. draws an id in a transaction that begins after that (`horizon`);
-3. looks until a single snapshot shows that all transactions before the horizon have ended and that no task is due
-   (`look`).
+3. repeats a check (`look`) until a single snapshot shows that all transactions before the horizon have ended and that
+   no task is due.
 
-Then it may sleep until a notification, until the next task is due, or until its row expires. No notification is lost. A
-producer whose trigger did not see the row had read the table before the row was committed, and its insert had given it
-an id before that. So its id is below the horizon, even in savepoints and prepared transactions. While that transaction
-runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that reads the
-table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one, `pg_snapshot_xmax`, may
-belong to a producer's transaction that is still open.)
+Then it may sleep until a notification, until the next task is due, or until its row expires. No notification is lost.
+If a producer's trigger did not see the row, the trigger read the table before the row was committed, and the producer's
+insert had given the transaction an id before that. So the id is below the horizon, even in savepoints and prepared
+transactions. While that transaction runs, the worker keeps checking. Once the transaction has ended, the snapshot of
+step 3 shows its tasks. A producer that reads the table later sees the row, and notifies. (The id must be drawn: the
+latest completed id plus one, `pg_snapshot_xmax`, may belong to a producer's transaction that is still open.)
 
-If there are many dead entries, a look may read only the entries after the worker's floors (`floors.py`). Such a look
-proves nothing about the others, so the worker sleeps only until its next look from the front, ten seconds at most.
+If there are many dead entries, a check may read only the entries after the worker's floors (`floors.py`). Such a check
+proves nothing about the other entries, so the worker sleeps only until its next check from the front, which is at most
+ten seconds later.
 
-The row says when its worker wakes by itself. Tasks that become due after that time do not need a notification, and the
-row of a dead worker expires. The row must be written only while LISTEN is in force, and again after each reconnect. If
-the server's clock is set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
+The row contains the time at which its worker wakes without a notification. Tasks that become due after that time do not
+need a notification. The row of a dead worker expires at that time. The row must be written only while LISTEN is in
+effect, and again after each reconnect. If the server's clock is set forward, the row expires early, and its worker
+finds new tasks when it wakes without a notification.
 
-All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number. It names
-the listening sessions of the workers that it calls (one for each task) and of a deputy. The trigger only reads, so enqueues never
-wait for each other, and a rollback has nothing to undo. A session holds an advisory lock on its number until it ends, so a worker
-that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, unless every worker is
-busy:
+All sleepers receive each notification, but a task needs only one of them. So each notification is a numbered call. It
+names the listening sessions of the workers that it calls (one for each task) and of a deputy. The trigger only reads,
+so enqueues never wait for each other, and a rollback has nothing to undo. A session holds an advisory lock on its
+number until it ends, so a worker that was killed is not called. If a transaction commits a due task, a worker takes the
+task within a bounded time, unless every worker is busy:
 
 * A called worker claims tasks. If its claim returns fewer tasks than it asked for, there is nothing left that it could
-  take. If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two
-  other sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or
-  when all workers are awake. A worker that has no free handler calls others within 50 ms, or within one second if its
-  own call came later.
-* The deputy looks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays a task by
-  only 0.1 s.
-* From one second after the call, all other sleepers look, one after the other within another second, unless the call
-  has been answered. So the task waits for at most two seconds if at least one sleeper reacts, however many are frozen.
+  take. If the claim is full, or no handler is free, the worker checks for due tasks. If a task is due, the worker ends
+  its own requests and calls two other sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the
+  calls end at an idle worker or when all workers are awake. A worker that has no free handler calls others within 50
+  ms, or within one second if its own call came later.
+* The deputy checks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays
+  a task by only 0.1 s.
+* One second after the call, all other sleepers begin to check, one after the other within another second, unless the
+  call has been answered. So the task waits for at most two seconds if at least one sleeper reacts, however many are
+  frozen.
 
-The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
-look (`answer`). Each worker that hears the answer forgets that call and the earlier calls for the same queue. If a limit holds back
-tasks of these calls, the answer also contains the time at which the next task may start, and the workers look at that time. This
-never loses a task. The server delivers notifications in commit order, which is the same for all sessions, and only when the
-transaction is visible. So each task of a forgotten call was committed before the look, which began after the last of these calls
-had been heard. The look did not find the task due, and a look by the other worker would not have found it due either. Calls that
-the answering worker did not hear before its look come after the last one, and are not forgotten. A look that began at the worker's
-floors does not answer for others, and neither does a worker that takes only some topics. A worker's own look answers all calls that
-it heard before.
+The first worker that checks answers for the others. If nothing is due, it sends the number of the last call that it
+received before the check (`answer`). Each worker that receives the answer forgets that call and the earlier calls for
+the same queue. If a limit holds back tasks of these calls, the answer also contains the time at which the next task may
+start, and the workers check at that time.
 
-A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification. A
-queue that is resumed, a freed key and a transaction that cannot see the sleepers call every worker, and so does the
-trigger if the tables have been moved.
+This never loses a task. The server delivers notifications in commit order, which is the same for all sessions, and only
+when the transaction is visible. So each task of a forgotten call was committed before the check, which began after the
+last of these calls had been received. The check did not find the task due, and a check by the other worker would not
+have found it due either. Calls that the answering worker did not receive before its check come after the last one, and
+are not forgotten. A check that began at the worker's floors does not answer for others. A worker that takes only some
+topics does not answer for others either. A worker's own check answers all calls that it received before.
 
-Every sleeper receives the due time of a delayed task, so it needs no statement to learn that time. When the task is due, the
-sleepers look one after the other, 10 ms apart, and claim it if it is still there. They look in id order, beginning with a different
-worker each time (`Place`).
+A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification.
+Every worker is called when a queue is resumed, when a key is freed, and by a transaction that cannot see the sleepers.
+The trigger also calls every worker if the tables have been moved.
+
+Every sleeper receives the due time of a delayed task, so it does not need a statement to learn that time. When the task
+is due, the sleepers check one after the other, 10 ms apart, and claim the task if it is still there. They check in id
+order, beginning with a different worker each time (`Place`).
 """
 
 from __future__ import annotations
@@ -95,7 +100,7 @@ class Seen(Look):
     now: float
     """The server's time as seconds since 1970."""
     complete: bool
-    """False if the look did not read the entries before the worker's floors."""
+    """False if the check did not read the entries before the worker's floors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +111,7 @@ class Place:
     others: int = 0
 
     def turn(self, occasion: int) -> int:
-        """Return the number of workers that look before this one.
+        """Return the number of workers that check for due tasks before this one.
 
         On each occasion, a different worker is first. Otherwise, a worker that is frozen or does not know the task
         might always be first.
@@ -114,11 +119,11 @@ class Place:
         return (self.before + occasion) % (self.others + 1)
 
     def share(self, occasion: int) -> float:
-        """Return the share of a given time for which this worker waits before it looks, in case an earlier look makes
-        its own unnecessary.
+        """Return the fraction of a given time for which this worker waits before it checks for due tasks, in case
+        another worker's check makes its own unnecessary.
 
-        The first turns are far apart in time. So the answer of one of these workers reaches most of the others in time,
-        even if it is late.
+        The first turns are far apart. So even a late answer from one of these workers reaches most of the others in
+        time.
         """
         return math.log1p(self.turn(occasion)) / math.log1p(self.others) if self.others else 0.0
 
@@ -144,7 +149,7 @@ class SleepingWorkers:
         session: int | None = None,
     ) -> Place:
         """Ask for notifications during the time `longest`. Returns the worker's place among the sleepers of the queue
-        that has the fewest.
+        that has the fewest sleepers.
 
         `session` is the number that the worker's listening session has locked. If it is None, the worker cannot be
         called by name.
@@ -174,8 +179,8 @@ class SleepingWorkers:
     ) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
-        A look that does not read the entries before the worker's `floors` does not prove that none of them is due. Its
-        `seconds` last no longer than until the next look that reads them, at most `floors._LONGEST` later.
+        A check that does not read the entries before the worker's `floors` does not prove that none of them is due. Its
+        `seconds` end no later than the next check that reads these entries, which is at most `floors._LONGEST` later.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()
@@ -185,7 +190,8 @@ class SleepingWorkers:
             values |= floors.parameters(target, queues, at_front=at_front)
             return answer(target, LOOK[queues is not None], values)
 
-        # Not READ: on a worker's own connection a single statement is a transaction by itself, without BEGIN and COMMIT.
+        # The kind is not READ, because a single statement on a worker's own connection is a transaction without BEGIN
+        # and COMMIT.
         found = self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
         seconds, crowded_at = time.monotonic() - began, found["now"] if found["crowded"] else None
         proven_for = floors.looked(found=found["due"], at_front=at_front, seconds=seconds, crowded_at=crowded_at)
@@ -215,9 +221,10 @@ class SleepingWorkers:
         self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def answer(self, calls: Mapping[str, int], moment: float | None) -> None:
-        """Tell the other sleepers that a complete look found nothing due in these queues, after these calls had been heard.
+        """Tell the other sleepers that a complete check, made after these calls were received, found nothing due in
+        these queues.
 
-        `moment` is the server's time at which the look expects the next task, in seconds since 1970.
+        `moment` is the server's time at which the next task is expected according to the check, in seconds since 1970.
         """
 
         def work(target: Target) -> None:
@@ -255,8 +262,8 @@ _horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
     """Ask for notifications about these queues until :longest_seconds have passed.
 
-    Returns for each queue the number of other workers that serve all topics and sleep on it, and how many of them have
-    lower ids.
+    Returns, for each queue, the number of other workers that serve all topics and are waiting for its tasks, and how
+    many of these workers have lower ids.
     """
     mine = sleeping_workers.c
     queue = given_queues(g).c.queue if given else ALL

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Unit:
-    """One open transaction, for a handler to write in."""
+    """One open transaction in which a handler writes."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """If `begun`, the transaction was begun for this unit, which may mark the transaction. Otherwise, the unit is
-        part of another transaction.
+        """If `begun` is True, the transaction was begun for this unit, so the unit may mark the transaction. Otherwise,
+        the unit is part of another transaction.
         """
         self.target = self.connection = target.connection
         self.database = target.database()
@@ -53,8 +53,8 @@ class Unit:
     def flush(self) -> None:
         """Write the session's pending changes.
 
-        Raises InvalidTarget if the handler has ended the unit's transaction. Its earlier writes were then committed or
-        lost.
+        Raises InvalidTarget if the handler has ended the unit's transaction. In that case, the unit's earlier writes
+        were committed or lost.
         """
         with self.releasing():
             for session in self._sessions:
@@ -106,7 +106,7 @@ class Unit:
             session.close()
 
     def _remember(self, _connection: Any, _name: str, _context: None) -> None:
-        """Note the error before the savepoint is rolled back, while the transaction still shows its state."""
+        """Record the error before the savepoint is rolled back, while the transaction still shows its state."""
         if (error := sys.exception()) is not None and self._target.dialect.is_spoilt(self._raw):
             self._failures.append(error)
 

@@ -71,7 +71,7 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make due the tasks that are waiting because a worker did not know their names, so that a worker that knows these
+    """Make tasks due if they are waiting because a worker did not know their names, so that a worker that knows these
     names can run them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
@@ -108,8 +108,8 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how many times in a row each task was released as unknown, and since when, up to its claim under this
-    token.
+    """Return, for each task, the number of consecutive releases as unknown up to its claim under this token, and the
+    time of the first of these releases.
 
     A task whose claim under this token ended in another way is left out.
     """
@@ -177,8 +177,8 @@ def delayed(g: Grammar) -> sa.Select[Any]:
 
 
 def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return the condition that the event released a claim of one of these tasks as unknown, and no event without a
-    lease token followed.
+    """Return a condition that tests whether the event released a claim of one of these tasks as unknown, and no event
+    without a lease token followed.
     """
     event, other = execution_events.c, execution_events.alias("other").c
     later = sa.exists().where(

@@ -1,7 +1,7 @@
 """Give an order to a single worker, and keep the stacks of its threads.
 
 A worker reads its orders in the answer to its own report (`workers.seen`). They are columns of its row, so they
-disappear with the row, and the next worker in the same process does not find them.
+disappear with the row, and the next worker in the same process does not see them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .workers import is_registered, worker
 LONGEST_STACKS = 64_000
 """Maximum size, in bytes, of the stacks that are kept for a worker."""
 _FEWEST_DIGITS = 8
-"""Minimum number of digits from the beginning of a worker's id that can stand for the id."""
+"""Minimum number of leading digits of a worker's id that can be given instead of the whole id."""
 _NAMED = 5
 """Maximum number of workers that a message lists."""
 
@@ -50,7 +50,7 @@ class WorkerOrders:
         self._store = store
 
     def give(self, worker_id: UUID, order: WorkerOrder | None, *, using: object = None) -> bool:
-        """Order a worker to be quiet or to stop, or (None) to claim tasks again. Returns False if it already had this
+        """Order a worker to go quiet, to stop or, with None, to claim tasks again. Returns False if it already had this
         order.
 
         Raises WorkerNotFound, and InvalidTransition for a worker that has ended, or that was told to stop.

@@ -1,4 +1,4 @@
-"""Keep the registry of live workers, which people read.
+"""Maintain the registry of live workers, which is for people to read.
 
 Recovery does not use this registry.
 """
@@ -57,7 +57,7 @@ class LiveWorker:
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
-    """Queue and name of each task that the worker has recently come across and does not know."""
+    """Queue and name of each task that the worker has recently come across but does not know."""
     started_at: datetime
     last_seen_at: datetime
     host: str | None = None
@@ -73,7 +73,7 @@ class LiveWorker:
     isolation: str | None = None
     """The isolation of handlers: ``thread`` or ``process``."""
     receivers: tuple[ReceiverState, ...] = ()
-    """The states of its receivers. A change is reported at once."""
+    """The states of its receivers. A change is reported immediately."""
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
     asked_to: WorkerOrder | None = None
@@ -81,13 +81,15 @@ class LiveWorker:
     state: WorkerState | None = None
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
-    """The error that keeps it from working: ``cannot claim tasks: DiskFull …``; None if it can work, or cannot tell."""
+    """The error that keeps it from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or does
+    not know.
+    """
     failing_since: datetime | None = None
-    """The time of the first of these failures in a row, by the worker's clock."""
+    """The time of the first failure in this series, by the worker's clock."""
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
     stacks_at: datetime | None = None
-    """Time of the stacks that it answered with; see `Store.worker_orders.stacks`."""
+    """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -96,7 +98,9 @@ class LiveWorker:
         return takes(self.topics, topic)
 
     def is_blamed(self, versions: Mapping[str, Collection[str]]) -> bool:
-        """Return whether its version failed in one of its queues, according to `dead_letters.blamed_versions`."""
+        """Return whether the worker's version failed in one of the worker's queues, according to
+        `dead_letters.blamed_versions`.
+        """
         return self.version is not None and any(map(self.works_on, versions.get(self.version, ())))
 
 
@@ -227,7 +231,7 @@ class Workers(Answering):
         """Record that the worker has ended, and forget the workers that ended or were last seen more than a week ago.
 
         With `met_unknown`, the unknown tasks that it came across are kept for a day, so that a worker that knows them
-        finds them. The worker itself is listed only as one that has ended.
+        finds them. The worker itself is listed only among the workers that have ended.
         """
         values = {"worker_id": identifier(worker_id), "met_unknown": met_unknown}
 
@@ -438,7 +442,7 @@ def forget(g: Grammar) -> Statement:
 
 
 def is_registered() -> sa.ColumnElement[bool]:
-    """Return the condition that a row belongs to a worker that has not ended."""
+    """Return a condition that tests whether a row belongs to a worker that has not ended."""
     return workers.c.ended_at.is_(None)
 
 
@@ -446,9 +450,9 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
     were written.
 
-    The query reads up to :most events, from the number :first on, by the primary key. No index contains the worker,
-    because such an index would slow down the insertion of every event. Others recover a dead worker's tasks soon after
-    it was last seen, when its leases have expired.
+    The query reads up to :most events, beginning with the number :first, using the primary key. No index contains the
+    worker, because such an index would slow down the insertion of every event. Other workers recover a dead worker's
+    tasks when its leases have expired, which is soon after it was last seen.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)
@@ -479,7 +483,7 @@ def beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def describe(_: Grammar) -> sa.Update:
-    """Record what a worker says about its process and its receivers."""
+    """Record what a worker reports about its process and its receivers."""
     described = {name: _given[name] for name in _DESCRIBED}
     return sa.update(workers).where(workers.c.id == worker_id).values(described).returning(workers.c.id)
 

@@ -89,7 +89,7 @@ class TaskDetail:
     """Class of a dead letter's exception."""
     idempotency_key: str | None
     lost_key: str | None
-    """Idempotency key of a dead letter that now belongs to another task."""
+    """The idempotency key of a dead letter, if the key now belongs to another task."""
     workers: Mapping[UUID, str]
     """Labels of the registered workers that the events name."""
 
@@ -108,9 +108,9 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
-    A task that follows a batch or another task in a chain and is not enqueued yet is explained too. For the id of an
-    event, which is `Emitted.pipeline_execution_id`, the answer says why its relays have not published it. The answer is
-    read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises TaskNotFound.
+    The task may also be one that is not enqueued yet because it follows a batch or another task in a chain. For the id
+    of an event, which is `Emitted.pipeline_execution_id`, the answer says why its relays have not published it. The
+    answer is read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises TaskNotFound.
     """
     task_id = identifier(task_id)
 
@@ -158,7 +158,7 @@ def task_detail(store: Transactions, task_id: AnyId, *, events: int = _EVENTS, u
 
 
 def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
-    """Return the outlook for each of these tasks that is Ready or Running, keyed by id. This takes a few statements, no
+    """Return the outlook for each of these tasks that is Ready or Running, keyed by id. This runs a few statements, no
     matter how many tasks there are. A task that has changed since it was read is left out.
     """
     asked = [task for task in tasks if task.status in _UNFINISHED]
@@ -238,7 +238,7 @@ def _facts(
     *,
     named: Iterable[UUID | None] = (),
 ) -> Facts:
-    """Read the facts for all of these tasks at once. `rows` are the rows of `waiting`."""
+    """Read the facts for all of these tasks together. `rows` are the rows of `waiting`."""
     live = live_workers(target, now)
     later = [(task.id, task.lease_token) for task in tasks if task.id in rows and rows[task.id]["available_at"] > now]
     by_key = [(task.queue, task.partition_key) for task in tasks if task.id in rows and limits_keys(rows[task.id])]
@@ -522,7 +522,7 @@ def ahead(g: Grammar) -> sa.Select[Any]:
 
 
 def progress_of(g: Grammar) -> sa.Select[Any]:
-    """Select the progress of the running tasks in :asked that have reported it. Heartbeats write it."""
+    """Select the progress of the running tasks in :asked that have reported any. Heartbeats write the progress."""
     lease = task_leases.c
     return sa.select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
         g.among(lease.task_execution_id, g.rows("asked", IDS).c.id), lease.progress.is_not(None)
@@ -540,7 +540,7 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
     else:
         key = task.partition_key if found.reason is Reason.KEY_LIMIT else None
         held = first_running(target, task.queue, key, now)
-    if held is None:  # it has ended since
+    if held is None:  # it has since ended
         return found
     first_id, since = held.lease.id, written(held.started_at)
     if not held.is_lost:

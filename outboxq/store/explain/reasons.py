@@ -52,11 +52,11 @@ class Reason(StrEnum):
     RATE_LIMIT = "rate_limit", "rate limit"
     NO_WORKER = "no_worker", "no worker on its queue"
     WORKERS_QUIET = "workers_quiet", "its workers are quiet"
-    """A person has told the workers that could run the task to claim nothing."""
+    """A person has told the workers that could run the task not to claim any tasks."""
     TOPIC_UNWANTED = "topic_unwanted", "no worker handles its topic"
     TASK_UNKNOWN = "task_unknown", "no worker knows it"
     RELAY_MISSING = "relay_missing", "no relay"
-    """No relay takes the topic of the event, or its relay does not exist."""
+    """No relay subscribes to the event's topic, or the event's relay does not exist."""
     RELAY_PAUSED = "relay_paused", "relay paused"
     RELAY_UNSENT = "relay_unsent", "no worker serves its relay"
     RELAY_FAILING = "relay_failing", "its broker is unavailable"
@@ -86,7 +86,7 @@ class Cure:
     """A command that helps to solve a problem."""
 
     purpose: str
-    """Purpose of the command in words: ``resume it``."""
+    """Purpose of the command, such as ``resume it``."""
     command: tuple[str, ...]
     """The words that follow the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
 

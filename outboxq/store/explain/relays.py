@@ -42,9 +42,9 @@ _OPEN_LONG = 1.0
 def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explanation | None:
     """Return why the relays have not published this event; None if it is not the id of an event.
 
-    With several relays, the sentence names each of them, and the reason is the one to deal with first. Published events
-    leave no row in `relay_messages`. The whole table is read, because it does not have an index on event ids. Only this
-    function would need one.
+    With several relays, the sentence names each of them, and the reason is the one to deal with first. A published
+    event leaves no row in `relay_messages`. The whole table is read, because it has no index on event ids. No other
+    function would need such an index.
     """
     values = store.values(target, event_id=event_id)
     messages, tasks = target.run(messages_of_event, values), target.run(tasks_of_event, values)
@@ -108,14 +108,14 @@ _ORDER = (
 
 
 def _of_message(store: Transactions, target: Target, message: Row) -> Explanation:
-    """Return why the relay has not published this message, by the first rule that applies."""
+    """Return why the relay has not published this message, according to the first rule that applies."""
     name, now = message["relay"], message["now"]
     relay = f"the relay {name!r}"
     if message["shards"] is None:
         sentence = f"{relay} does not exist, so no worker publishes the event; declare it again, or delete the event"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all events without a relay", "verify"))
     if (since := message["paused_at"]) is not None:
-        why = f": {reason}" if (reason := message["pause_reason"]) else ""  # it names the person, if a person paused it
+        why = f": {reason}" if (reason := message["pause_reason"]) else ""  # it names the person who paused the relay
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:
@@ -225,7 +225,7 @@ def messages_of_event(g: Grammar) -> sa.Select[Any]:
 
 
 def tasks_of_event(_: Grammar) -> sa.Select[Any]:
-    """Select the tasks of :event_id, among them those of relays."""
+    """Select the tasks of :event_id, including the tasks of relays."""
     columns: tuple[sa.ColumnElement[Any], ...] = (
         _task.id,
         _task.task_name,
@@ -241,7 +241,7 @@ def tasks_of_event(_: Grammar) -> sa.Select[Any]:
 
 
 def relays_of_topic(_: Grammar) -> sa.Select[Any]:
-    """Select the relays that take :topic."""
+    """Select the relays that subscribe to :topic."""
     subscription = task_subscriptions.c
     takes = sa.select(subscription.task_name).where(
         subscription.task_name == TASK_OF_RELAY, subscription.parameter.is_(None), matches(_topic, subscription.topic)

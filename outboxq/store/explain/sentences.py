@@ -33,13 +33,13 @@ from .reasons import (
 )
 
 _OVERDUE = 0.6
-"""The fraction of a lease after which a live worker has extended it. A worker extends a lease after a third of it, or
-after half of it at the latest.
+"""The fraction of a lease by which a live worker has extended the lease. A worker extends a lease after a third of its
+length, and no later than after half of its length.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""
 _PRESENCE_DUE = timedelta(seconds=45)
-"""Time within which a live worker reports again. Workers report every five seconds, and a report may be slow."""
+"""Time within which a live worker reports again. Workers report every five seconds, but a report may be slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Facts:
     keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
     """The states of the keys that have limits."""
     given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
-    """The number of consecutive releases of the task as unknown, and the time of the first one."""
+    """For each task, the number of consecutive releases as unknown, and the time of the first of these releases."""
 
     def key_of(self, task: TaskExecution) -> KeyState | None:
         """Return the state of the task's key; None if the task has no key, or its queue does not limit keys."""
@@ -195,7 +195,7 @@ def _name_of_key(task: TaskExecution) -> str:
 
 
 def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if the limits of its key do not allow a start now."""
+    """Return the reason if the limits of the task's key do not allow a start now."""
     state, now = facts.key_of(task), facts.now
     if state is None or task.partition_key is None:
         return None
@@ -216,7 +216,7 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
 
 
 def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if the limits of its queue do not allow a start now."""
+    """Return the reason if the limits of the task's queue do not allow a start now."""
     lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
         sentence = f"its queue may run at most {_tasks(most)} at a time; running now: {number}"

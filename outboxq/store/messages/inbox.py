@@ -145,7 +145,7 @@ def accept_many(g: Grammar) -> Transition:
 
     def accepted(r: Relations) -> Statement:
         given = r["given"].c
-        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
         rows = (
             sa.select(given.consumer, given.source, given.message_id, g.later(g.now, given.keep_seconds))
             .where(given.message_id.is_not(None))

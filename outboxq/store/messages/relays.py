@@ -1,23 +1,23 @@
-"""Keep relays to brokers: their declarations, the leases of their shards, and the messages that they have to publish.
+"""Manage relays to brokers: their declarations, the leases of their shards, and the messages that they have to publish.
 
 **Order.** A message gets its id when it is emitted, and a sender publishes the messages in its shard in id order. On
 PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to an id
 below which no open transaction can still add a message. It finds this id as readers of the log do
-(`store/tasks/event_log.py`): a mark consists of the highest id seen and the id that the next transaction will get, and
-it has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
+(`store/tasks/event_log.py`). A mark consists of the highest id seen and the id that the next transaction will get. The
+mark has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
 transactions have their own ids (`Grammar.identified`). So the messages up to a mark that has passed are all visible, or
-their transactions were rolled back. A sender never remembers up to which id it has published, because published
+their transactions were rolled back. A sender does not need to remember how far it has published, because published
 messages are deleted.
 
 **One sender.** A shard has one lease. Messages with the same partition key are always in one slot, and shard S of N
-sends the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker
-gets one until the last of the old ones would have expired. A worker settles messages only under its lease. A worker
-that was frozen can still publish messages that its successor publishes too, but cannot settle them.
+contains the slots whose number modulo N is S. If the number of shards changes, the leases are revoked, and no worker
+gets a new one until the last of the old leases would have expired. A worker settles messages only under its lease. A
+worker that was frozen can still publish messages that its successor publishes too, but cannot settle them.
 
 **Wake-ups.** A sender without work announces that it is going to sleep, and the trigger notifies it of messages. A
-transaction whose trigger ran before the announcement was committed does not notify the sender, but it had its id by
-then. So the sender makes a mark after the announcement, and sleeps only if it finds no message once that mark has
-passed, not even one above the mark. On SQLite, senders watch the file.
+transaction whose trigger ran before the announcement was committed does not notify the sender, but that transaction
+already had its id. So the sender makes a mark after the announcement, and sleeps only if it finds no message once that
+mark has passed, not even one above the mark. On SQLite, senders watch the file.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RelayFailure:
     reason: str
     pause: timedelta
     is_partial: bool
-    """True if the broker confirmed other events at the same time, so it is available."""
+    """True if the broker confirmed other events at the same time, which shows that it is available."""
 
 
 class Relays(Answering):
@@ -192,14 +192,14 @@ class Relays(Answering):
         return self._store.run(work, using=using)
 
     def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
-        """Lease a shard without a sender, and return the lease; None if there is no such shard."""
+        """Lease a shard that has no sender, and return the lease; None if there is no such shard."""
         values = {"relay": relay, "worker_id": worker_id, "lease_seconds": LEASE.total_seconds()}
         for found in self._store.run_one(sql.take_shard, begin=Begin.SINGLE, **values):
             return ShardLease(relay=relay, shard=found["shard"], token=found["lease_token"], worker_id=worker_id)
         return None
 
     def renew(self, worker_id: UUID, leases: Collection[ShardLease]) -> set[tuple[str, int]]:
-        """Extend a worker's leases. Returns the relay and shard of each lease that it still has."""
+        """Extend a worker's leases. Returns the relay and shard of each lease that the worker still holds."""
 
         def work(target: Target) -> list[Row]:
             values = self._store.values(target, worker_id=worker_id, lease_seconds=LEASE.total_seconds())
@@ -227,7 +227,7 @@ class Relays(Answering):
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
-        """Return the next messages in the shard. See the top of this file for which messages are complete."""
+        """Return the next messages in the shard. The top of this file explains when messages are complete."""
 
         def work(target: Target) -> RelayLook:
             values = self._store.values(target, **_of(lease))
@@ -283,7 +283,8 @@ class Relays(Answering):
                     target.run(sql.work_again, values)
             return True
 
-        # A server crash may undo this transaction. The broker then gets the messages again, as after any other fault.
+        # A server crash may undo this transaction. The broker then receives the messages again, as after any other
+        # fault.
         return self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def _change(self, builder: Any, name: str, using: object, on_change: OnChange | None, **values: Any) -> None:
@@ -299,7 +300,7 @@ class Relays(Answering):
 
 def read_relays(store: Transactions, target: Target, *, topics: bool = True) -> list[Relay]:
     """Return all relays with their backlog, sorted by name, with or without their topics. If there are no relays, this
-    takes one statement.
+    runs one statement.
     """
     values = store.values(target, limit=COUNTED)
     if not (found := target.run(sql.select_backlogs, values)):

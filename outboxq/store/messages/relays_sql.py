@@ -61,7 +61,7 @@ TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
 """The exception that the dead letter of a refused event names."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
-"""The condition that a shard is still leased to this worker under this token."""
+"""A condition that tests whether a shard is still leased to this worker under this token."""
 
 
 def lock_relays(g: Grammar) -> sa.Select[Any]:
@@ -80,7 +80,7 @@ def declare(g: Grammar) -> Transition:
             "failures": sa.literal_column("0", sa.Integer),
             "created_at": g.now,
         }
-        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
         rows = sa.select(*values.values()).where(given.name.is_not(None)).order_by(given.name)
         new = g.insert(relays).from_select(list(values), rows)
         changes = {name: new.excluded[name] for name in ("shards", "on_refused")}
@@ -128,7 +128,7 @@ def take_shard(g: Grammar) -> sa.Update:
 
 
 def renew(g: Grammar) -> Transition:
-    """Extend the given leases of this worker by :lease_seconds. Returns those that it still has."""
+    """Extend the given leases of this worker by :lease_seconds. Returns the leases that it still holds."""
 
     def renewed(r: Relations) -> Statement:
         given = r["given"].c
@@ -140,7 +140,7 @@ def renew(g: Grammar) -> Transition:
 
 
 def give_up(_: Grammar) -> Transition:
-    """End the given leases of this worker, so that another worker can take the shards at once."""
+    """End the given leases of this worker, so that another worker can take the shards immediately."""
 
     def freed(r: Relations) -> Statement:
         given = r["given"].c
@@ -204,7 +204,7 @@ FOLLOWING: dict[bool, Builder] = {holds: partial(_following, holds=holds) for ho
 def settle(g: Grammar) -> Transition:
     """Delete the given messages, which the broker has confirmed, if this worker still has the lease.
 
-    Returns one row with the lease, which stays locked until the transaction ends; no row if it is lost.
+    Returns one row with the lease, which stays locked until the transaction ends, or no row if the lease is lost.
     """
     return Transition(given=IDS, steps={"held": _held, "gone": lambda r: _gone(g, r)}, returns="held")
 

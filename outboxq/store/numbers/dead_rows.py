@@ -1,5 +1,5 @@
 """Find what keeps the database from reusing the space of dead rows: old snapshots, and tables that are not vacuumed. On
-SQLite, a reader likewise keeps the log next to the file from shrinking.
+SQLite, a reader similarly keeps the log next to the database file from shrinking.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST = 20
 HOT = tuple(
     sorted(table.name for table in (tables.task_outbox, tables.task_leases, tables.partition_claims, tables.key_rates))
 )
-"""The tables whose rows live only briefly, and whose indexes every claim reads."""
+"""The tables whose rows are short-lived, and whose indexes every claim reads."""
 
 
 class SnapshotKind(StrEnum):
@@ -60,7 +60,7 @@ class HeldSnapshot:
     age: timedelta | None
     """Age of the transaction; None for a slot and for a standby, because the server does not know it."""
     transactions: int
-    """Number of transactions that have begun since then."""
+    """Age of the snapshot, as a number of transactions."""
 
     def __str__(self) -> str:
         """Return a description with the name, the state and the statement."""
@@ -77,8 +77,8 @@ class HeldSnapshot:
 
     @property
     def session(self) -> str | None:
-        """The session in a form that `end_session` takes, such as 4711@2026-11-23T02:30:00.123456Z; None if it cannot be
-        ended here.
+        """The session in a form that `end_session` accepts, such as 4711@2026-11-23T02:30:00.123456Z; None if it cannot
+        be ended here.
         """
         if self.kind is not SnapshotKind.SESSION or self.began_at is None:
             return None
@@ -107,7 +107,7 @@ class HeldSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HotTable:
-    """A table whose rows live only briefly."""
+    """A table whose rows are short-lived."""
 
     name: str
     rows: int
@@ -164,9 +164,7 @@ def held_snapshots(_: Grammar) -> sa.Select[Any]:
 
 
 def hot_tables(g: Grammar) -> sa.Select[Any]:
-    """Select, for each table whose rows live only briefly, the row counts, the last vacuum, and whether autovacuum is
-    on.
-    """
+    """Select, for each table with short-lived rows, the row counts, the last vacuum, and whether autovacuum is on."""
     oids = [g.oid(name) for name in HOT]
     return (
         sa.select(

@@ -1,4 +1,4 @@
-"""Find what needs attention: one evaluation for the command line, the dashboard and Prometheus.
+"""Find what needs attention, in the same way for the command line, the dashboard and Prometheus.
 
 Each rule yields one problem for each cause, no matter how many queues it affects. A problem that results from another
 one is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
@@ -27,7 +27,7 @@ from .statistics import Statistics
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of a task's failed attempts in this period that will be repeated."""
+"""Minimum number of a task's attempts that failed in this period and will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
@@ -36,14 +36,14 @@ _TRANSACTIONS = 1_000_000
 transactions.
 """
 _LONG_AGO = timedelta(minutes=10)
-"""The age from which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
+"""The age above which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
 """The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency. If only some queues are wanted, only the rules about queues are
+    """Return the broken rules, sorted by urgency. If only some queues are requested, only the rules about queues are
     evaluated.
     """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
@@ -374,7 +374,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each relay whose oldest event has waited too long, because each has its own broker."""
+    """Yield a problem for each relay whose oldest event has waited too long, because each relay has its own broker."""
     if limits.relay_late is None:
         return
     for one in facts.relays:
@@ -531,7 +531,7 @@ def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
 
 
 def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each source whose receivers are failing, because each has its own broker."""
+    """Yield a problem for each source whose receivers are failing, because each source has its own broker."""
     if limits.receiver_failing is None:
         return
     for one in sources_of(state for worker in facts.seen.workers for state in worker.receivers):
@@ -571,7 +571,9 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks times the age of the oldest, then by number and name."""
+    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number and
+    name.
+    """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 
 

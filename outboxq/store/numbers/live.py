@@ -1,8 +1,8 @@
 """Count the tasks that are currently waiting, running or failed, up to a bound, so that the cost does not grow with the
 backlog.
 
-Each count reads a bounded number of index entries for a queue and priority. If a count reaches the bound, it is a lower
-bound. `samples` has the full counts, which are taken at intervals.
+Each count reads a bounded number of index entries for a queue and priority. If a count reaches the bound, the actual
+number may be higher. `samples` has the full counts, which are taken at intervals.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Live:
     signs: Mapping[str, list[Row]]
     """Other rows from the statement, by kind."""
     failed_at_least: bool
-    """True if all queues together have more dead letters than the bound. The uncounted ones may belong to any queue.
+    """True if all queues together have more dead letters than the bound. The uncounted dead letters may belong to any
+    queue.
     """
 
 
@@ -144,7 +145,7 @@ def present_by_task(g: Grammar) -> sa.Select[Any]:
 def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     """Return the parts of `present`."""
     dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    # A worker's role may read only the queue.
+    # A worker's role may read only the column `queue` of the dead letters.
     names = (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
     listed = sa.select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)
@@ -265,7 +266,9 @@ def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) ->
 
 
 def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.ColumnElement[bool]:
-    """Return the condition that the entry belongs to this queue and, if it does not have a key, to this priority."""
+    """Return a condition that tests whether the entry belongs to this queue and, if it does not have a key, to this
+    priority.
+    """
     if with_key:
         return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
     same = entry.c.priority == queues.c.priority
@@ -283,7 +286,7 @@ WAITING: Mapping[bool, Mapping[bool, Builder]] = {
     by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
     for by_task in (False, True)
 }
-"""The statements. The key says whether a statement counts by task, and whether it counts only the given queues."""
+"""The statements, keyed by whether they count by task and by whether they count only the given queues."""
 
 
 def _retry_at(task_id: sa.ColumnElement[Any]) -> sa.Select[Any]:

@@ -95,7 +95,7 @@ def due(g: Grammar) -> sa.Select[Any]:
 def make(g: Grammar) -> sa.Insert:
     """Create a job that is due now, if it does not exist."""
     values: dict[str, Any] = {"name": _name, "due_at": g.now}
-    # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+    # After a query without WHERE, SQLite reads ON CONFLICT as the ON of a join.
     rows = sa.select(*values.values()).where(_name.is_not(None))
     return g.insert(maintenance_jobs).from_select(list(values), rows).on_conflict_do_nothing()  # type: ignore[no-any-return]
 

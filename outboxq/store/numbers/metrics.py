@@ -350,7 +350,7 @@ def record(g: Grammar) -> Transition:
             "worker_id": worker_id,
             **{name: given[name] for name in METRIC if name != "id"},
         }
-        # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # After a query without WHERE, SQLite reads ON CONFLICT as the ON of a join.
         new = insert_values(g.insert(task_metrics), values, r["given"], given.id.is_not(None))
         return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 

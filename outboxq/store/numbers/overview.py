@@ -47,13 +47,13 @@ from .statistics import Present, Statistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """Current numbers for all queues, in total and one by one, and the problems."""
+    """Current numbers for all queues, both in total and for each queue, and the problems."""
 
     at: datetime
     due: Count
     """Number of tasks that are due."""
     delayed: Count
-    """Number of tasks that are due later. It includes the retries that are not in `retrying`."""
+    """Number of tasks that are due later. This includes the retries that are not in `retrying`."""
     retrying: Count
     """Number of tasks that are waiting for a retry; 0 unless `retries` was given."""
     running: int
@@ -96,7 +96,7 @@ def overview(
     tasks per queue and priority are looked up to find those that are waiting for a retry; otherwise these count as
     delayed.
 
-    The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
+    The call runs four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
     tasks failed or are late, a retry storm is under way, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
@@ -110,8 +110,8 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return the broken rules, most urgent first; empty if all is well. Problems are sorted by the number of tasks that
-    they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
+    """Return the broken rules, most urgent first; empty if no rule is broken. Problems are sorted by the number of
+    tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
     InvalidArgument for limits below 0.
@@ -155,7 +155,7 @@ def stuck(store: Transactions, *, using: object = None) -> Stuck:
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
-    starts or stops. The call takes one statement, which reads indexes and small tables. The string does not reflect
+    starts or stops. The call runs one statement, which reads indexes and small tables. The string does not reflect
     changes that do not write a row (a delayed task that becomes due, an age), heartbeats, workers' load, pruned tasks,
     or a task that was enqueued 200 events ago in a transaction that has only now been committed.
     """
@@ -296,7 +296,9 @@ _HELD_LOOKED_AT = 1_000
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
 _LOST = 3
-"""Maximum number of lost workers. The events since each was last seen are searched for its tasks."""
+"""Maximum number of lost workers that are selected. For each, the events since it was last seen are searched for its
+tasks.
+"""
 _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""
 _GROUPED, _GROUPS = 2_000, 3
@@ -304,10 +306,10 @@ _GROUPED, _GROUPS = 2_000, 3
 _EXPLAINED = 3
 """Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
-"""Number of the newest events that are searched for the exceptions of retries."""
+"""Number of newest events that are searched for the exceptions of retries."""
 NEWEST = 200
-"""Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower
-number is committed later.
+"""Number of newest events that the change mark covers. The mark changes with each of these events, even if an event
+with a lower number is committed later.
 """
 _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_before = parameters(

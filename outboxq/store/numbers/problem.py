@@ -106,7 +106,7 @@ class HealthLimits:
     snapshot: timedelta | None = timedelta(minutes=10)
     """The maximum age of a transaction that keeps dead rows from being vacuumed."""
     dead_rows: int | None = 100_000
-    """Maximum number of dead rows in a table whose rows live only briefly."""
+    """Maximum number of dead rows in a table whose rows are short-lived."""
     history: timedelta | None = timedelta(days=7)
     """The maximum age of the oldest event while nothing deletes old tasks."""
 

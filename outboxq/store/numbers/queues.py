@@ -1,4 +1,4 @@
-"""Keep queue settings: pause, limits and key order."""
+"""Manage queue settings: pause, limits and key order."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Queues(Answering):
         on_change: OnChange | None = None,
         using: object = None,
     ) -> QueueSettings:
-        """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and new tasks can be
-        enqueued.
+        """Pause a queue: after the commit, its tasks are no longer claimed. Running tasks continue, and new tasks can
+        be enqueued.
 
         Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this returns the
         settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
@@ -273,8 +273,8 @@ class Queues(Answering):
         """Change the settings, and return the row and whether a setting differs from before. If the rate per key
         changes, all buckets are full again.
         """
-        # The row is locked before it is compared, so that no other change comes in between, and no claim uses a start
-        # under the old rate in the meantime.
+        # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
+        # start under the old rate.
         old = self._write(target, queue, {})
         row = self._write(target, queue, settings)
         different = {name for name in row if name != "updated_at" and old[name] != row[name]}

@@ -80,8 +80,8 @@ class Statistics:
     rate_per_key: tuple[int, timedelta] | None = None
     """Maximum number of tasks with the same key that start per period; None means no limit."""
     live_workers: int = 0
-    """Number of live workers serving the queue; for one task name, only those that also know it.
-    Workers that have been ordered to be quiet or to stop are left out.
+    """Number of live workers serving the queue; for one task name, only the workers that also know the task. Workers
+    that have been ordered to be quiet or to stop are left out.
     """
     unknown: tuple[UnknownName, ...] = ()
     """Names of waiting tasks that live workers have recently come across, but that no live worker serving the queue
@@ -213,7 +213,7 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Call `live.count` with these arguments, and read the rest. This takes four statements, and a fifth if the
+        """Call `live.count` with these arguments, and read the rest. This runs four statements, and a fifth if the
         samples are needed.
         """
         live = count(store, target, *arguments, **options)

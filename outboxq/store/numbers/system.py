@@ -36,12 +36,12 @@ class TableSize:
     dead_rows: int
     """Number of dead rows that have not been vacuumed yet, as estimated by PostgreSQL."""
     index_size: int = 0
-    """Bytes used by the indexes, which are part of `size`."""
+    """Size of the indexes in bytes, which is included in `size`."""
     rows: int = 0
     """Number of rows, as PostgreSQL estimates it."""
     last_vacuumed_at: datetime | None = None
-    """Time of the last vacuum, manual or automatic; for a partitioned table, the time of its last partition's vacuum.
-    None if the table has not been vacuumed since the statistics were reset.
+    """Time of the last vacuum, manual or automatic; for a partitioned table, the last time that any of its partitions
+    was vacuumed. None if the table has not been vacuumed since the statistics were reset.
     """
 
 
@@ -152,7 +152,7 @@ def server(g: Grammar) -> sa.Select[Any]:
 def sizes(g: Grammar) -> sa.Select[Any]:
     """Select the size of each of our tables, with indexes and partitions, and the number of its dead rows.
 
-    This reads the catalogue and the file sizes, but not the tables' rows.
+    This reads the catalog and the file sizes, but not the tables' rows.
     """
     named = sa.union_all(
         *(

@@ -167,11 +167,11 @@ class Batches(Answering):
         return self._store.run_one(found, using=using, **values)
 
     def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of the given tasks that are stored, in id order."""
+        """Return the given tasks that are stored, in id order."""
         return self._read(ids, frozenset(TaskStatus), using) if ids else []
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of the given tasks that are Completed."""
+        """Return the given tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
@@ -197,12 +197,12 @@ class Batches(Answering):
     ) -> int:
         """Cancel the unfinished tasks of a batch, and return their number. The `then` tasks are not enqueued.
 
-        A running task is asked to stop or, with `force`, Cancelled at once. Dead letters that the batch is waiting for
-        are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can be
-        added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the rest.
-        Tasks are cancelled in transactions of 500 (with `using`, all in the caller's). `on_change` is called in each
-        transaction with the number of tasks that it cancels: 0 in the first one, which only closes the batch. Raises
-        BatchNotFound, and InvalidTransition for a batch that has ended.
+        A running task is asked to stop or, with `force`, Cancelled immediately. Dead letters that the batch is waiting
+        for are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can
+        be added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the
+        rest. Each transaction cancels up to 500 tasks (with `using`, the caller's transaction cancels all of them).
+        `on_change` is called in each transaction with the number of tasks that it cancels: 0 in the first one, which
+        only closes the batch. Raises BatchNotFound, and InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -223,8 +223,8 @@ class Batches(Answering):
         return self._cancel_members(found[0], reason, force=force, limit=most, **given)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this at
-        intervals. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
+        """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this
+        periodically. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
         the batches. A batch that another worker is cancelling is left to that worker, and a locked batch to a later
         call.
         """

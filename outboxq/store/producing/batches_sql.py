@@ -62,7 +62,7 @@ def create(g: Grammar) -> Transition:
 
 def change(g: Grammar) -> sa.Insert:
     """Add :added tasks to a batch, and close it if :closes. The change is counted when the transaction commits; on
-    SQLite, at once.
+    SQLite, immediately.
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
@@ -95,9 +95,9 @@ def known(_: Grammar) -> sa.Select[Any]:
 
 
 def unclosed(_: Grammar) -> sa.Select[Any]:
-    """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
+    """Select the unclosed batches among the first :most unfinished ones, using the index of unfinished batches.
 
-    An unclosed batch never ends by itself, so it is eventually among the first ones.
+    An unclosed batch never ends on its own, so it is eventually among the first ones.
     """
     first = _first_unfinished()
     return sa.select(first.c.id, first.c.name, first.c.kind).where(sa.not_(first.c.closed)).order_by(first.c.id)
@@ -142,7 +142,9 @@ def newest(_: Grammar) -> sa.Select[Any]:
 
 
 def newest_open(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit unfinished batches with ids before :before, newest first, by the index of unfinished batches."""
+    """Select up to :limit unfinished batches with ids before :before, newest first, using the index of unfinished
+    batches.
+    """
     return (
         sa.select(task_batches)
         .where(_batch.id < _before, _batch.completed_at.is_(None))
@@ -193,8 +195,8 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `cancelling`, with the counts of the remaining tasks: waiting tasks, and running tasks that
     were not asked to stop.
 
-    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task
-    that is neither finished nor running is waiting.
+    The query reads the counts of each batch and the running tasks, but no other tasks. Both come from one snapshot, so
+    a task that is neither finished nor running is waiting.
     """
     leased = _leased(g)
     unasked = sa.func.sum(

@@ -41,17 +41,17 @@ _first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment
 
 
 def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule is planted further ahead than the current clock allows.
+    """Return a condition that tests whether a schedule is planted further ahead than the current clock allows.
 
-    The condition is the same as `model.rules.stands_ahead`.
+    It is the same condition as in `model.rules.stands_ahead`.
     """
     near, far = _in(g, HORIZON), _in(g, FARTHEST)
     return sa.and_(_schedule.planted_until > near, sa.or_(_schedule.updated_at > near, _schedule.planted_until > far))
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule was planted while the clock was running fast. If the clock has not actually
-    been set back, tasks have already been created for the future ticks.
+    """Return a condition that tests whether a schedule was planted while the clock was running fast. If the clock has
+    not actually been set back, tasks have already been created for the future ticks.
     """
     near = _in(g, HORIZON)
     has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
@@ -63,7 +63,7 @@ def _in(g: Grammar, span: timedelta) -> sa.ColumnElement[datetime]:
 
 
 def _is_due(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule must be planted up to :until."""
+    """Return a condition that tests whether a schedule must be planted up to :until."""
     return sa.and_(_schedule.paused_at.is_(None), sa.or_(_schedule.planted_until < _until, _planted_wrongly(g)))
 
 
@@ -109,7 +109,7 @@ def create(g: Grammar) -> Transition:
 
     def created(r: Relations) -> Statement:
         given = r["given"].c
-        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
         rows = sa.select(*(given[name] for name in SCHEDULE)).where(given.name.is_not(None))
         new = g.insert(task_schedules).from_select(list(SCHEDULE), rows)
         return new.on_conflict_do_nothing().returning(_schedule.name.label("id"))  # type: ignore[no-any-return]
@@ -185,7 +185,7 @@ def record_skipped(g: Grammar) -> Transition:
 def undue(g: Grammar) -> sa.Select[Any]:
     """Select the ticks of a schedule after :moment whose tasks have never started, with their outbox entries.
 
-    They include ticks after :earliest whose tasks are due after :moment.
+    The ticks include those after :earliest whose tasks are due after :moment.
     """
     late = sa.select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
     recent = late.cte("recent").prefix_with("MATERIALIZED")
@@ -247,7 +247,7 @@ def to_come(g: Grammar) -> sa.Select[Any]:
     """Select the ticks after :moment that have tasks, for the schedules with the given `names`, and whether the tasks
     are unstarted.
 
-    Of the ticks with unstarted tasks, it selects the next :limit for each schedule.
+    Of the ticks with unstarted tasks, only the next :limit for each schedule are selected.
     """
     names = g.rows("names", NAMES).c.name
     # Neither query is a join, because a join might read all ticks or all tasks.

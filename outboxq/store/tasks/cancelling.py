@@ -124,14 +124,15 @@ def cancel_all(
     the number of tasks cancelled.
 
     `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
-    running task is asked to stop or, with `force`, Cancelled at once, as in `cancel`. A task that has already been
+    running task is asked to stop or, with `force`, Cancelled immediately, as in `cancel`. A task that has already been
     asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
     status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate
-    transaction (with `using`, all are part of the caller's). Tasks that another session changes in the meantime are not
-    counted. `on_progress` is called after each batch with the number of tasks changed so far, `stop` is called before
-    each batch, and `on_change` in each transaction with the number of tasks that it changes. Raises InvalidArgument.
+    transaction (with `using`, all batches are part of the caller's transaction). Tasks that another session changes in
+    the meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
+    `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it changes.
+    Raises InvalidArgument.
     """
     of = status_of(status)
     statuses = _statuses(of)

@@ -62,7 +62,7 @@ class DeadLetterGroup:
 
     @property
     def blame(self) -> str | None:
-        """A sentence that blames this version; None if no version is blamed."""
+        """A sentence that names the blamed version; None if no version is blamed."""
         return blame(self.versions, self.count)
 
 

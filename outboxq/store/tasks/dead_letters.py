@@ -123,8 +123,8 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[DeadLetter]:
-        """Return up to `limit` matching dead letters (see Wanted), newest first. `after` is the `place` of the last one
-        seen.
+        """Return up to `limit` matching dead letters (see Wanted), newest first. `after` is the `place` of the last
+        dead letter on the previous page.
 
         Raises InvalidArgument.
         """
@@ -217,8 +217,8 @@ class DeadLetters(Answering):
         values |= {} if snapshot is None else snapshot.values
 
         def work(target: Target) -> Count:
-            # The snapshot is taken before the count: a dead letter that the caller's transaction sees only later is
-            # counted, but not changed.
+            # The snapshot is taken before the count: a dead letter that becomes visible to the caller's transaction in
+            # between is counted, but not changed.
             now = Snapshot.take(target) if snapshot is None else snapshot
             if group is None:
                 return counted_to(most, target.run(count, values)[0]["tasks"], snapshot=now)
@@ -281,10 +281,10 @@ class DeadLetters(Answering):
         Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
         their chain was deleted, are left out. A warning states their number. With the `snapshot` of a count, tasks that
         have failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
-        beginning. Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters
-        that another session changes in the meantime are not counted. `on_progress` is called after each batch with the
-        number of tasks changed so far, `stop` is called before each batch, and `on_change` in each transaction with the
-        number of tasks that it changes.
+        beginning. Each batch of 500 is a separate transaction (with `using`, all batches belong to the caller's
+        transaction). Dead letters that another session changes in the meantime are not counted. `on_progress` is called
+        after each batch with the number of tasks changed so far, `stop` is called before each batch, and `on_change` in
+        each transaction with the number of tasks that it changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)

@@ -3,21 +3,21 @@
 A reader follows the log in order of sequence number, and does not miss transactions that commit late.
 
 On PostgreSQL, a number is drawn before its transaction commits, so a higher number may become visible first. The log up
-to a reader's position is complete if one of these holds:
+to a reader's position is complete if one of these conditions is met:
 
 * The numbers up to that position have no gaps.
 * The position is at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the
   next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
-  mark was drawn before the mark was made. Every number is drawn after its transaction has got its id, because the
+  mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has written an entry, lease, task or key before the event, or has requested its id. So the ids of all
   those transactions are below the mark. When no open transaction has a smaller id, each of them has ended. Either its
   events are visible, or it was rolled back and its gaps remain.
 
-A reader keeps a mark until it has passed, and then makes the next one. So it can continue as soon as the transactions
-that were open at the mark have ended, and it never reads more than its limit from its position. A gap delays it only
-while an open transaction might fill the gap. A long transaction without events delays it only at gaps of rolled-back
-transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not: a
-transaction that began before the task was committed may cancel it.
+A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
+transactions that were open at the mark have ended, and it never reads more than its limit from its position. A gap
+delays it only while an open transaction might fill the gap. A long transaction without events delays it only at gaps of
+rolled-back transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not:
+a transaction that began before the task was committed may cancel the task.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
 the answer until that transaction ends. So a reader uses its own transactions.
@@ -25,10 +25,11 @@ the answer until that transaction ends. So a reader uses its own transactions.
 On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
 A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if the event's number
-is not higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids,
-so the transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open
-transactions below the highest id that has ended. All ids above that, up to the next one, belong to open transactions
-too. An id beyond these comes from another server: the events in a restored dump belong to every snapshot.
+is not higher than that number and the event's transaction was not open. Numbers are drawn one by one, after their
+transactions have their ids, so the transaction of a smaller number already had its id: it was open or had ended.
+PostgreSQL lists the open transactions below the highest id that has ended. All ids above that id, up to the next id to
+be assigned, belong to open transactions too. An id beyond these comes from another server: the events in a restored
+dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and once these are committed, their tasks count as seen.
@@ -235,7 +236,8 @@ def _highest() -> sa.ScalarSelect[Any]:
 
 
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
+    """Return a condition that tests whether a waiting or running task existed and had not ended at the snapshot :head,
+    :open.
 
     With :only_ready or :only_running, the task must also have had that status. This is inferred from later events.
     """
@@ -253,7 +255,9 @@ def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) 
 
 
 def had_failed(g: Grammar, dead_letter: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a task was a dead letter at the snapshot :head, :open, and has not been redriven since."""
+    """Return a condition that tests whether a task was a dead letter at the snapshot :head, :open, and has not been
+    redriven since.
+    """
     ends = (EventType.FAILED, EventType.ABANDONED)
     parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
     return sa.or_(_head.is_(None), sa.and_(*parts))

@@ -110,7 +110,7 @@ def _round(
             replacing.setdefault(_key(task), []).append(task)
         else:
             handles[task.id] = _refused(task, owner.id)
-    # A key is locked before it or its task is changed, so that two replacements of one task follow each other.
+    # A key is locked before it or its task is changed, so that two replacements of one task happen one after the other.
     wanted = [(owners[key].id,) for key in (*taking, *replacing)]
     kept = _ids(target.run(lock_keys, values, wanted)) if wanted else set()
     if rows := [
@@ -281,8 +281,8 @@ _held, _dead_letter = idempotency_keys.c, dead_letters.c
 def insert_keyed(g: Grammar) -> Transition:
     """Write new tasks, some with idempotency keys. Returns the ids of the written tasks, whose keys were free.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ
-    COMMITTED.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises an error at
+    READ COMMITTED.
     """
 
     def key(r: Relations) -> Statement:
@@ -512,12 +512,12 @@ def _new_task(g: Grammar, is_free: Callable[[Relations], sa.ColumnElement[bool]]
 
 
 def _has_key(r: Relations) -> sa.ColumnElement[bool]:
-    """Return the condition that the step `key` has given the task its key."""
+    """Return a condition that tests whether the step `key` has given the task its key."""
     return r["given"].c.id.in_(sa.select(r["key"].c.id))  # type: ignore[no-any-return]
 
 
 def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
-    """Return the members of a Created event that name the idempotency key."""
+    """Return the members of a `task_created` event that name the idempotency key."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,

@@ -99,10 +99,10 @@ def cancel(
 ) -> TaskStatus:
     """Cancel the task, and return its new status.
 
-    A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request at its next
-    heartbeat, and the task stays Running until the worker responds. With `force` it is Cancelled at once, and its
-    worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop. Raises
-    TaskNotFound; InvalidTransition for a task that has ended.
+    A waiting task is Cancelled immediately. A running task is asked to stop: its worker reads the request at its next
+    heartbeat, and the task stays Running until the worker responds. With `force`, the task is Cancelled immediately,
+    and its worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop.
+    Raises TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force, on_change=on_change)
 
@@ -110,7 +110,7 @@ def cancel(
 def redrive(
     store: Transactions, task_id: AnyId, *, take_key_back: bool = False, reason: str = "", using: object = None
 ) -> None:
-    """Redrive a dead letter: run it again, from its first attempt, due now.
+    """Redrive a dead letter: make it due now, so that it runs again from its first attempt.
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
@@ -472,7 +472,7 @@ def _rescheduling(
 
 
 def waiting(g: Grammar) -> sa.Select[Any]:
-    """Select the priority of a waiting task, and whether it is due; no row unless the task is Ready."""
+    """Select the priority of a waiting task, and whether it is due. Returns no row unless the task is Ready."""
     asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
     return sa.select(*asked).where(_entry.task_execution_id == _task_id)
 

@@ -28,8 +28,8 @@ from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""The number of newest events that are read to find the event that ended a task. It is among them unless the task has
-been redriven since.
+"""The number of newest events that are read to find the event that ended a task. That event is among them unless the
+task has been redriven since.
 """
 _READS = frozenset({Feature.RESULTS})
 
@@ -167,7 +167,7 @@ class BatchStanding:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the wait is over: the batch has ended, or a task blocks it.
+        """Return whether the wait is over because the batch has ended or a task blocks it.
 
         A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
         """
@@ -281,7 +281,7 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 
 
 def ended(g: Grammar) -> sa.Select[Any]:
-    """Select those of the given tasks that have ended or, with :everything, all of them.
+    """Select the given tasks that have ended or, with :everything, all given tasks.
 
     Each task is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly
     reading a thousand of them would cause most of the traffic.
@@ -324,8 +324,8 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select a batch's first task, in id order, with one of two statuses.
 
-    All of them are found through the index on batches. With a LIMIT in that query, a planner might scan all ids in the
-    table instead.
+    All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in that query, a
+    planner might scan all ids in the table instead.
     """
     those = (
         sa.select(_execution.id, _execution.task_name, _execution.status)

@@ -68,7 +68,7 @@ class Steps:
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
         """Write a step of this claim with its event. Returns None, and writes nothing, if the claim is lost.
 
-        The step is on disk when the call returns. If the answer to a COMMIT was lost, the row shows whether it
+        The step is on disk when the call returns. If the answer to a COMMIT was lost, the row shows whether the COMMIT
         succeeded.
         """
         delay = None if step.delay is None else step.delay.total_seconds()
@@ -108,7 +108,7 @@ class Steps:
         reason: str = "",
         using: object = None,
     ) -> int:
-        """Delete the results of this step and of all later steps, and run the task again, due now.
+        """Delete the results of this step and of all later steps, and make the task due now, so that it runs again.
 
         Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` works as in
         `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
@@ -276,7 +276,7 @@ def lock_waiting(_: Grammar) -> sa.Select[Any]:
 
 
 def rewind(g: Grammar) -> Transition:
-    """Delete the steps of a task from this number on, with one event. Returns the deleted steps."""
+    """Delete the steps of a task beginning with this number, and write one event. Returns the deleted steps."""
 
     def task(_: Relations) -> Statement:
         return sa.select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)

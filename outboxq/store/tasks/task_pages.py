@@ -43,9 +43,9 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The lower maximum for a search for an argument, because arguments can be long."""
+"""The maximum for a search for an argument. It is lower, because arguments can be long."""
 LATER = "later"
-"""A value of :waiting: not due, whether delayed or waiting for a retry."""
+"""The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
 """The table that holds the tasks with each status. Tasks with other statuses are only in `task_executions`."""
@@ -98,10 +98,10 @@ class PageFilters(TaskFilters, total=False):
     exception: str | None
     """Class of the exception of the last error: its full dotted name, or the last part of it."""
     idempotency_key: str | None
-    """Idempotency key that the task holds; needs `task`."""
+    """Idempotency key that the task holds; requires `task`."""
     argument: tuple[str, object] | None
-    """Name and value of an argument, or of a member of one, at any depth; needs `queue`. Only the next 1,000 tasks are
-    searched.
+    """Name and value of an argument, or of a member of one, at any depth; requires `queue`. Only the next 1,000 tasks
+    are searched.
     """
 
 
@@ -122,7 +122,7 @@ def tasks(
     The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
     entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
-    it reads a tenth of that. `task_page` says where the call stopped. Raises InvalidArgument.
+    it reads a tenth of these numbers. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
@@ -392,8 +392,8 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
 
 
 def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that an error begins with the class of the exception; NULL matches any error. A class may be
-    given with its module, which an error does not contain.
+    """Return a condition that tests whether an error begins with the class of the exception; NULL matches any error. A
+    class may be given with its module, which an error does not contain.
     """
 
     def begins_with(name: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
@@ -404,8 +404,8 @@ def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def _has_argument(args: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a task's arguments contain the wanted argument; NULL matches any arguments. This
-    compares strings, because a JSON function would raise an error for arguments that are not valid JSON.
+    """Return a condition that tests whether a task's arguments contain the wanted argument; NULL matches any arguments.
+    This compares strings, because a JSON function would raise an error for arguments that are not valid JSON.
     """
     text = sa.func.replace(args, text_literal(" "), text_literal(""), type_=sa.Text)
     without: Any = text
@@ -441,8 +441,8 @@ def page_of_ids(g: Grammar, *, source: str, up: bool) -> Any:
 
 
 def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a Ready task is in the state :waiting; NULL matches any state, and LATER matches all
-    tasks that are not due. Only the executions of entries that are not due are looked up.
+    """Return a condition that tests whether a Ready task is in the state :waiting; NULL matches any state, and LATER
+    matches all tasks that are not due. Only the executions of entries that are not due are looked up.
     """
     if source not in {"entries", "queue", "batch"}:
         return sa.true()
@@ -564,7 +564,7 @@ def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> 
 
 
 def _counted(g: Grammar, looked: sa.FromClause) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that a task matches the filters and existed at the snapshot."""
+    """Return the conditions that test whether a task matches the filters and existed at the snapshot."""
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
     return [*same, was_unfinished(g, looked, looked.c.id)]
 

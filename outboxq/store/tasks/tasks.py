@@ -56,7 +56,7 @@ class Attempt:
 
 
 def now(store: Transactions, *, using: object = None) -> datetime:
-    """Return the database's time, which due times and leases use."""
+    """Return the database's time, which is used for due times and leases."""
     return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
 
 
@@ -265,7 +265,7 @@ def ended_by(_: Grammar) -> sa.Select[Any]:
 
 
 def ready_for_retry(g: Grammar) -> sa.Select[Any]:
-    """Select the Ready tasks that may run now, oldest first. A task that is due exactly now counts."""
+    """Select the Ready tasks that may run now, oldest first. A task that is due exactly now is included."""
     return (
         with_lease()
         .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
@@ -286,8 +286,8 @@ def with_lease() -> sa.Select[Any]:
 
 
 def select_beginning(_: Grammar) -> sa.Select[Any]:
-    """Select the tasks whose ids are between :first and :last, oldest first: the tasks whose id begins with the same
-    digits.
+    """Select the tasks whose ids are between :first and :last, oldest first. These are the tasks whose ids begin with
+    the same digits.
     """
     execution = task_executions.c
     return (

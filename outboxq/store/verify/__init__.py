@@ -1,7 +1,7 @@
 """Check the invariants of the tables, and make the repairs that do not require guessing.
 
-Each invariant is a query for the ids that violate it, and some have a repair. Invariants hold at any time, so they are
-read from one snapshot.
+Each invariant is a query for the ids that violate it, and some have a repair. Every snapshot must satisfy all
+invariants, so they are checked in one snapshot.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ def verify(
     """Check every invariant in one snapshot of a running system, and return the violated ones. This reads all tables,
     which takes time.
 
-    With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, due at the time
-    that the task's last event gives. Stale entries, leases, dead letters and claims of partition keys are deleted. An
-    entry, lease or dead letter that differs from its task gets the task's values. A Running task without a lease gets
-    an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is returned
-    to the task that is running or holding it, unless another task has taken it. A due time, retry time, completion
-    time, error, worker, position, idempotency key or cancel request that differs from the task's events gets the value
-    from the events. A lease or rate that ends too late is set to end after its own length, counted from now, and the
-    position counter continues after the largest position. Ticks and steps without tasks are deleted. Each repair is a
-    separate transaction. With `using`, the snapshot of this connection's transaction is used.
+    With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, and is due at the
+    time that the task's last event gives. Stale entries, leases, dead letters and claims of partition keys are deleted.
+    An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a lease
+    gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
+    returned to the task that is running or holding it, unless another task has taken it. A due time, retry time,
+    completion time, error, worker, position, idempotency key or cancel request that differs from the task's events gets
+    the value from the events. A lease or rate that ends too late is set to end after its own length, counted from now,
+    and the position counter continues after the largest position. Ticks and steps without tasks are deleted. Each
+    repair is a separate transaction. With `using`, the snapshot of this connection's transaction is used.
 
     `on_progress` is called after each check, with the number of finished checks and the total number of checks.
     """

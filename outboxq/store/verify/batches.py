@@ -160,8 +160,8 @@ def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that no task was pruned, but the stage of the batch differs from the number of its enqueued
-    `then` tasks.
+    """Return a condition that tests whether the stage of the batch differs from the number of its enqueued `then` tasks
+    although no task was pruned.
     """
     return sa.and_(_batch.size == counted.c.present, _batch.stage != counted.c.following)
 
@@ -172,7 +172,7 @@ def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
 
 
 def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
-    """Return the condition that the counts of a batch's tasks meet `wrong`."""
+    """Return a condition that tests whether the counts of a batch's tasks meet `wrong`."""
     counted = _counted(g)
     ids = sa.select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
     return _batch.id.in_(ids)

@@ -24,7 +24,7 @@ EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
 CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
 """Conditions of the three indexes on events by task."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
-"""The condition that the event changed its task's status."""
+"""A condition that tests whether the event changed its task's status."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ def leading_to(*statuses: TaskStatus) -> list[sa.ColumnElement[str]]:
 
 
 def speaks_of(member: str, event: Any = execution_events.c) -> sa.ColumnElement[bool]:
-    """Return the condition that the event contains this member name. This takes a tenth of the time that parsing the
-    JSON would take.
+    """Return a condition that tests whether the event contains this member name. This takes a tenth of the time that
+    parsing the JSON would take.
     """
     return event.event_data.like(text_literal(f'%"{member}"%'))  # type: ignore[no-any-return]
 
@@ -88,8 +88,8 @@ def last(
     """Select a value from the last such event of EXECUTION's task, among the events in these indexes.
 
     Each index stores a task's events together. The rows are ordered by a sum, because a planner might otherwise follow
-    the primary key and read the whole log backwards for each task. With 752,000 events, checking 20 dead letters took
-    3.5 s without the sum, and takes 6 ms with it.
+    the primary key and read the whole log backward for each task. With 752,000 events, checking 20 dead letters takes
+    3.5 s without the sum, and 6 ms with it.
     """
     found = sa.union_all(
         *(
@@ -104,7 +104,7 @@ def last(
 
 
 def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
-    """Return the condition that EXECUTION's task has such an event in one of these indexes."""
+    """Return a condition that tests whether EXECUTION's task has such an event in one of these indexes."""
     return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 
 

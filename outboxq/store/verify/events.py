@@ -35,7 +35,7 @@ _STATUS: sa.ColumnElement[str] = sa.case(*((is_a(kind), sql_literal(status)) for
 """The status to which an event leads."""
 _ALL = (CLAIMS, ENDS, OTHERS)
 LEADS_HERE = last(_STATUS, TRANSITION, among=_ALL) == EXECUTION.status
-"""The condition that the last transition of EXECUTION's task leads to the task's status."""
+"""A condition that tests whether the last transition of EXECUTION's task leads to the task's status."""
 LAST_END = last(EVENT.created_at, TRANSITION, among=_ALL)
 _CLAIM = of_claim(EVENT.worker_id, EXECUTION.id, EXECUTION.lease_token)
 CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
@@ -160,7 +160,7 @@ def _recorded_values_differ(g: Grammar) -> sa.Select[Any]:
 
 
 def _last_recorded(g: Grammar, member: str) -> sa.Select[Any]:
-    """Select the member with this name from each task's last event that has it."""
+    """Select the member with this name from each task's last event that contains it."""
     value = g.text_in(EVENT.event_data, member)
     nth = sa.func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
     recorded = (
@@ -175,7 +175,7 @@ _CLAIMED = is_a(EventType.CLAIMED)
 _OF_CLAIM = EVENT.lease_token.is_not(None)
 _REQUEST = sa.and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
 UNHEARD = sa.and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
-"""The condition that the task is running, and its row does not have a cancel request."""
+"""A condition that tests whether the task is running without a cancel request in its row."""
 
 
 def log_checks() -> Mapping[str, Check]:
@@ -237,7 +237,7 @@ def _request_not_recorded(_: Grammar) -> sa.Select[Any]:
 
 
 def _number(*conditions: sa.ColumnElement[bool]) -> Any:
-    """Count the events of EXECUTION's task for which all conditions hold."""
+    """Count the events of EXECUTION's task that meet all conditions."""
     return sa.select(sa.func.count()).where(EVENT_OF_TASK, *conditions).scalar_subquery()
 
 

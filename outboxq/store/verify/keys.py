@@ -33,13 +33,13 @@ _claim = partition_claims.c
 _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
-"""The condition that the task is running, so it must have its key."""
+"""A condition that tests whether the task is running, in which case it must have its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
-"""The condition that only one task with the key runs at a time. Several tasks with the same concurrency key may run;
-their leases are counted.
+"""A condition that tests whether only one task with the key runs at a time. Several tasks with the same concurrency key
+may run; their leases are counted.
 """
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
-"""The condition that the task is Failed with `on_dead_letter=hold`, so it keeps its key."""
+"""A condition that tests whether the task is Failed with `on_dead_letter=hold`, in which case it keeps its key."""
 CLAIM_OF_TASK = sa.select(_claim.task_execution_id).where(
     _claim.task_execution_id == EXECUTION.id,
     _claim.queue == EXECUTION.queue,
@@ -142,7 +142,7 @@ def idempotency_key_checks() -> Mapping[str, Check]:
 
 
 class Birth:
-    """The idempotency key in the Created event of a task."""
+    """The idempotency key in a task's `task_created` event."""
 
     def __init__(self, g: Grammar, name: str) -> None:
         event = execution_events.alias(name)
@@ -160,8 +160,8 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that the task named by a row of `idempotency_keys` was enqueued with another key, or has
-    another name.
+    """Return a condition that tests whether the task named by a row of `idempotency_keys` was enqueued with another
+    key, or has another name.
     """
     birth = Birth(g, "birth")
     other = sa.or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
@@ -177,8 +177,8 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
     """Select the unfinished tasks that requested a key if no task that requested the key holds it. `birth` is joined.
 
-    An expired key may belong to another task. So may a key that was requested only until its task finishes, once that
-    task has ended, because it may have been redriven.
+    An expired key may belong to another task. The same applies to a key that was requested only until its task
+    finishes, if the task has ended and was then redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

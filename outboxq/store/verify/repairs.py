@@ -240,7 +240,7 @@ def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
 
 
 def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
-    """Set the column to the value in the events, in the executions for which all conditions hold."""
+    """Set the column to the value in the events, in the executions that meet all conditions."""
     return _written(sa.and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
 
 

@@ -119,7 +119,7 @@ DEAD_LETTER_OF_TASK = sa.select(tables.dead_letters.c.task_execution_id).where(
 FAILED_OF_DEAD_LETTER = sa.select(EXECUTION.id).where(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED)
 _VALUES_DIFFER = sa.or_(*(EXECUTION[name].is_distinct_from(tables.task_outbox.c[name]) for name in task_rows.KEPT))
 ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(tables.task_outbox).exists()
-"""The condition that an outbox entry differs from its task, which is Ready."""
+"""A condition that tests whether an outbox entry differs from its task, which is Ready."""
 _ELSEWHERE = sa.select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, EXECUTION.queue != _lease.queue)
 LEASE_DIFFERS = _ELSEWHERE.correlate(tables.task_leases).exists()
 
@@ -131,7 +131,7 @@ def dead_letter_values(g: Grammar) -> Mapping[str, Any]:
 
 
 def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a dead letter differs from EXECUTION's task, which is Failed."""
+    """Return a condition that tests whether a dead letter differs from EXECUTION's task, which is Failed."""
     differs = (tables.dead_letters.c[name].is_distinct_from(value) for name, value in dead_letter_values(g).items())
     return sa.and_(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED, sa.or_(*differs))
 
@@ -149,7 +149,7 @@ GRACE = timedelta(days=1)
 """The largest expected clock error, such as a wrong time zone after a failover or a change by an administrator."""
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
-"""The condition that the task has `on_dead_letter=hold` but no key."""
+"""A condition that tests whether the task has `on_dead_letter=hold` but no key."""
 
 
 def value_checks() -> Mapping[str, Check]:
@@ -256,7 +256,7 @@ _STATUS_CONTRADICTS = sa.case(
     (_NO_WORKER, ~READY),
     else_=~RUNNING,
 )
-"""The condition that the `status` CHECK on task_executions would refuse the row."""
+"""A condition that tests whether the `status` CHECK on task_executions would refuse the row."""
 
 
 def _entry_out_of_bounds(g: Grammar) -> sa.Select[Any]:
@@ -455,7 +455,9 @@ def _differs(g: Grammar) -> sa.Select[Any]:
 
 
 def _unrecorded(g: Grammar) -> sa.Select[Any]:
-    """Select tasks that are not Cancelled, because the tick of a planted task that was cancelled is free again."""
+    """Select the tasks whose ticks have no row. Cancelled tasks are left out, because the tick of a planted task that
+    was cancelled is free again.
+    """
     is_cancelled = EXECUTION.status == sql_literal(TaskStatus.CANCELLED)
     _, tick = _headers(g)
     return sa.select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())
@@ -476,7 +478,9 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules that are not paused. A paused one is planted by the current clock when it is resumed."""
+    """Select the schedules that are planted too far ahead. Paused schedules are left out, because they are planted by
+    the current clock when they are resumed.
+    """
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
