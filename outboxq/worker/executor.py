@@ -25,8 +25,8 @@ from .timeouts import TimeLimit
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
-"""The shortest delay for a Snooze. A handler that always asked to run again at once would write hundreds of events per
-second.
+"""The shortest delay for a Snooze. A handler that always asked to run again immediately would write hundreds of events
+per second.
 """
 _COMPLETED = EventType.COMPLETED
 """An enum member that is looked up once, as in `task_runner.py`."""

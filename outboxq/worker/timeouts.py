@@ -74,7 +74,7 @@ class TimeLimit:
         self._is_held_back = False
         """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
         self._is_owed = False
-        """True if an exception became due in the meantime. It is raised at the end of that code."""
+        """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
         """The side that ended the attempt, which is the side that writes here first. A repeated `setdefault` returns

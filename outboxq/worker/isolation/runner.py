@@ -256,8 +256,8 @@ class IsolatedRunner:
         self._fail(active, task, error)
 
     def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
-        """End the claim of a handler whose process has died. No other handler ran there, so its attempt counts as
-        failed.
+        """End the claim of a handler whose process has died. No other handler was running in that process, so the
+        handler's attempt counts as failed.
         """
         child.connection.close()
         server, claim = self.children.server, active.claim

@@ -56,7 +56,7 @@ class Shard:
     is_proven: bool = False
     """True if no transaction is open that began before the announcement that this sender is sleeping."""
     care: Care | None = None
-    """The care for the next batch. None: nothing has been published yet."""
+    """The care for the next batch. None if nothing has been published yet."""
     has_raised: bool = False
     """True if the transport raised an error, and the event that caused it has not been searched for."""
     busy_until: float | None = None
@@ -144,8 +144,8 @@ class Sender(threading.Thread):
         return [one.lease for one in shards]
 
     def run_once(self) -> float | None:
-        """Publish the next batches of each shard. Returns the number of seconds until the next search; None in a burst
-        that is over.
+        """Publish the next batches of each shard. Returns the number of seconds until the next search; None if the
+        burst is over.
         """
         self._take()
         looks = self._work_on_all()
@@ -163,7 +163,7 @@ class Sender(threading.Thread):
             _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
         ]
         if waits:
-            self._stopping.wait(min(waits))  # notifications must not make a paused relay search at once
+            self._stopping.wait(min(waits))  # notifications must not make a paused relay search immediately
             return 0.0
         return self._until_look(looks)
 
@@ -177,8 +177,8 @@ class Sender(threading.Thread):
         return [one for one in looks if one is not None]
 
     def _in_turn(self) -> list[Shard]:
-        """Return the shards, with a different one first in each round: after a failure, the shards behind the failed
-        one do not publish.
+        """Return the shards, with a different one first in each round, because after a failure, the shards behind the
+        failed one do not publish.
         """
         shards = list(self._shards.values())
         self._round += 1
@@ -330,7 +330,7 @@ class Sender(threading.Thread):
             one.cursor, one.is_proven = TailCursor(), False
 
     def _end(self) -> None:
-        """Let other workers have the shards at once, if the database can be reached, and close the connection."""
+        """Release the shards to other workers immediately, if the database can be reached, and close the connection."""
         shards = list(self._shards.values())
         self._shards.clear()
         with suppress(Exception):
@@ -342,7 +342,7 @@ class Sender(threading.Thread):
 
 
 def _at_once(work: Callable[[Shard], RelayLook | None], shards: Sequence[Shard]) -> list[RelayLook | None]:
-    """Do this work for all shards, each in a thread of its own. Raises what one of them raised."""
+    """Do this work for all shards, each in a separate thread. Raises the error of one of the threads, if any."""
     turns = [_Turn(work, one) for one in shards]
     for one in turns:
         one.start()
