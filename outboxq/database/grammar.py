@@ -57,7 +57,7 @@ class Transition:
     returns: str | None = None
     """The step whose rows are the outcome; None for a transition without one."""
     returning: tuple[str, ...] | None = None
-    """The columns of that step that the outcome has; None means all columns."""
+    """The columns of that step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
     """Steps whose columns are added to the outcome's row with the same `id`, as None if there is no such row."""
     joined_columns: tuple[str, ...] | None = None
@@ -167,8 +167,8 @@ class Grammar(Protocol):
         """
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """Return a condition that takes the lock with this name until the transaction ends. It is false if another
-        transaction has it.
+        """Return a condition that takes the lock with this name until the transaction ends. The condition is false if
+        another transaction has the lock.
         """
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:

@@ -65,8 +65,9 @@ class WorkDistributor(Protocol):
         """Make `wait_for_work` return. Calls made while no thread is waiting are remembered, and count as one."""
 
     def close(self) -> None:
-        """Wake the waiting thread, and close all connections. From then on, `wait_for_work` returns immediately. May be
-        called at any time and repeatedly, from any thread or signal handler.
+        """Wake the waiting thread, and close all connections. From then on, `wait_for_work` returns immediately.
+
+        May be called at any time and repeatedly, from any thread or signal handler.
         """
 
 
