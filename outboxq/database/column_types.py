@@ -37,7 +37,7 @@ class BoundedUtcDateTime(TypeDecorator[datetime]):
 
 
 class IsoDateTime(TypeDecorator[datetime]):
-    """ISO text in UTC, always to the microsecond, so that text order is time order.
+    """ISO text in UTC, always with microseconds, so that text order is time order.
 
     SQLite's own DateTime type silently drops the UTC offset of a value.
     """
@@ -62,7 +62,7 @@ class Xid8(UserDefinedType[int]):
 
 
 class Xid(UserDefinedType[int]):
-    """The lower half of a transaction id, which PostgreSQL uses to compute its age."""
+    """The lower half of a transaction id, which PostgreSQL uses to compute a transaction's age."""
 
     cache_ok = True
 

@@ -1,4 +1,4 @@
-"""The parts of a worker. Each part is created here with the parts that it needs, but is not started."""
+"""The parts of a worker. This module creates each part with the parts that it needs, but does not start it."""
 
 from __future__ import annotations
 

@@ -429,8 +429,8 @@ def _batch_of(outcome: Outcome) -> UUID | None:
 
 
 def _needs_batch(outcome: Outcome) -> bool:
-    """Return whether the outcome changes its batch's row. An outcome that makes the task Ready changes it only if there
-    is a cancel request.
+    """Return whether the outcome changes its batch's row. An outcome that makes the task Ready changes the row only if
+    there is a cancel request.
     """
     return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)
 

@@ -375,8 +375,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report the end of an attempt that was ended without waiting for its handler: to the hooks and then in the log, in
-    one thread, as after any other attempt.
+    """Report, to the hooks and then in the log, an attempt that was ended without waiting for its handler. One thread
+    does both, as after any other attempt.
 
     An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.

@@ -217,8 +217,8 @@ class Worker(Answering):
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
-        """Make the child process with this id print the stacks of its threads to stderr, if a signal makes the worker
-        do so.
+        """Make the child process with this id print the stacks of its threads to stderr, if the worker itself does so
+        on a signal.
         """
         if (children := self._parts.children) is not None:
             children.server.print_stacks(child)

@@ -1,4 +1,4 @@
-"""Spell expressions for PostgreSQL: rows locked with SKIP LOCKED, batches as arrays, the database's own clock."""
+"""Spell expressions for PostgreSQL: rows locked with SKIP LOCKED, batches as arrays, and the database's own clock."""
 
 from __future__ import annotations
 

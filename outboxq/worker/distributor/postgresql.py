@@ -155,7 +155,7 @@ class PostgresDistributor(DistributorSettings):
         return self._prepare_sleep(end, awaited=awaited)
 
     def _begin_look(self) -> None:
-        """Forget the reasons to search, because a search answers each notification that arrived before it."""
+        """Forget the reasons to search, because the next search answers each notification that arrived before it."""
         self._look_at = math.inf
         self._looked_for, self._calls = self._calls, Calls()
 

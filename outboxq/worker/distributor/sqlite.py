@@ -29,8 +29,8 @@ _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
 """Seconds to pause per second of processor time that an unsuccessful claim took, and the longest pause.
 
-Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, including 2.0 % for watching the file. With 100 and 2
-seconds, it used 3.9 %.
+Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, including 2.0 % for watching the file. With a factor of
+100 and a longest pause of 2 seconds, the worker used 3.9 %.
 """
 
 _CommitListeners: TypeAlias = dict[object, Callable[[], None]]

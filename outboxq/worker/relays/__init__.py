@@ -1,5 +1,5 @@
 """The senders of relays to brokers, and a runner that runs them without a worker. Each relay has one thread, and one
-more thread extends their leases.
+more thread extends all leases.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def publish(
     """Publish the messages until the deadline, and return their outcomes.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
-    when the answer to the one before it has arrived. Otherwise a broker could have a later event for a key but lack an
+    after the answer to the previous one has arrived. Otherwise a broker could have a later event for a key but lack an
     earlier one: an event that is `Unsure` may have to be repeated, and with `holds`, the broker must not get the later
     events while an earlier one is refused. So after an event without a confirmation, the later events for its key are
     not published: always after Unsure, but only with `holds` after Refused. Events without a key have no order, and all

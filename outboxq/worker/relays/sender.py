@@ -72,7 +72,7 @@ class Shard:
 
 
 class Sender(threading.Thread):
-    """Takes a relay's shards, and publishes the messages in each of them in id order.
+    """Leases a relay's shards, and publishes the messages of each shard in id order.
 
     The shards are served at the same time, each with its own connection: while one of them waits for the broker,
     another one waits for the database. If the transport cannot be cloned, they take turns.
