@@ -44,7 +44,7 @@ _SUSPECT_FLUSH_TIMEOUT = 2.0
 kills the process.
 """
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is
+"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all their claims. If the worker is
 killed, the work that their tasks have done is lost.
 """
 _MAX_REFUSED = 3
@@ -67,7 +67,7 @@ class _SetAside:
 
     outcomes: list[Outcome] = field(default_factory=list)
     retry_at: float = 0.0
-    """The time at which these outcomes are tried again (`time.monotonic()`)."""
+    """The time of the next attempt to write these outcomes (`time.monotonic()`)."""
 
 
 @dataclass(eq=False, repr=False)
@@ -132,7 +132,7 @@ class Completer(threading.Thread):
             self.put(released(active.claim, reason, delay=delay), active)
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Count a completion that the task's own transaction has committed, so there is no outcome left to write."""
+        """Count a completion that the task's own transaction has committed, which leaves no outcome to write."""
         self.leases.count([outcome], [active])
         self._notify_unblocked([outcome.claim])
 
@@ -215,7 +215,7 @@ class Completer(threading.Thread):
             log.warning(text, waiting)
 
     def _pause(self) -> float:
-        """Return the number of seconds until locked outcomes are tried again."""
+        """Return the number of seconds until the next attempt to write locked outcomes."""
         due = min(waiting.retry_at for waiting in self._locked.values())
         return max(0.0, due - time.monotonic())
 

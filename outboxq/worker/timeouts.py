@@ -57,7 +57,7 @@ class TimeLimit:
     seconds: float
     """The seconds after which TaskTimeout is raised in the handler."""
     grace: float
-    """The seconds from then until the attempt is ended without waiting for its handler. Infinity means never."""
+    """The seconds from TaskTimeout until the attempt is ended without waiting for its handler. Infinity means never."""
     on_kill: Callable[[], object]
     """Called, in another thread, when the attempt was ended without waiting for its handler."""
     timeouts: Timeouts

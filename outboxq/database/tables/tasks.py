@@ -174,8 +174,8 @@ class TaskLeasesColumns(TypedColumns):
 
     This was compared with the same columns in `task_executions` and an index for recovery. An index on
     `lease_expires_at` would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL per
-    heartbeat compared with 81), and an old snapshot would bloat the large table instead of this small one. This table
-    does not need an index on `lease_expires_at` either: recovery reads 1,000 running leases in 0.07 ms.
+    heartbeat compared with 81). An old snapshot would bloat the large table instead of this small one. This table does
+    not need an index on `lease_expires_at` either: recovery reads 1,000 running leases in 0.07 ms.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)

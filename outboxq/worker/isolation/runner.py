@@ -111,8 +111,8 @@ class Children:
         self.server.forget(child.pid)
 
     def stacks_of(self, pids: Collection[int], timeout: float) -> dict[int, str | None]:
-        """Ask busy children for the stacks of their threads, and wait for their answers for `timeout` seconds in all.
-        None means that a child has not answered. Only one thread may call this at a time.
+        """Ask busy children for the stacks of their threads, and wait at most `timeout` seconds in total for their
+        answers. None means that a child has not answered. Only one thread may call this at a time.
         """
         self._asked = asked = {pid: _Asked() for pid in pids}
         until = time.monotonic() + timeout

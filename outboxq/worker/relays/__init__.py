@@ -164,7 +164,7 @@ class RelayRunner:
         ConfigurationError outside the main thread, because only the main thread receives signals.
 
         Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or a broker
-        failed in a burst, so events are left.
+        failed in a burst, so that events are left.
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(

@@ -68,8 +68,8 @@ def publish(
     """Publish the messages until the deadline, and return their outcomes.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
-    after the answer to the previous one has arrived. Otherwise a broker could have a later event for a key but lack an
-    earlier one: an event that is `Unsure` may have to be repeated, and with `holds`, the broker must not get the later
+    after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
+    earlier one. An event that is `Unsure` may have to be repeated. With `holds`, the broker must not get the later
     events while an earlier one is refused. So after an event without a confirmation, the later events for its key are
     not published: always after Unsure, but only with `holds` after Refused. Events without a key have no order, and all
     of them are in the first call.
@@ -141,8 +141,8 @@ def _check(outcomes: Sequence[Outcome], number: int) -> None:
 def _search(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> None:
     """Publish these messages in smaller and smaller calls, as long as the calls raise errors.
 
-    An event is refused if several consecutive calls with only this event raise errors, another event is confirmed after
-    that, and then one more call with only this event raises an error: the broker was available, so the event is the
+    An event is refused if several consecutive calls with only this event raise errors, another event is then confirmed,
+    and one more call with only this event raises an error. In that case, the broker was available, so the event is the
     cause. Otherwise, it remains `Unsure`.
     """
     suspects: dict[int, int] = {}

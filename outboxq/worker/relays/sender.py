@@ -63,7 +63,9 @@ class Shard:
     """The deadline of the batch that is being published."""
 
     def learn(self, care: Care, report: Report) -> None:
-        """Decide how carefully to publish after this report on a batch that was published with this care."""
+        """Decide how carefully to publish next, given the report on a batch and the care with which that batch was
+        published.
+        """
         self.has_raised = care is not Care.SEARCH and (self.has_raised or report.raised)
         if report.unsure and not report.confirmed:
             self.care = Care.PROBE
@@ -74,8 +76,8 @@ class Shard:
 class Sender(threading.Thread):
     """Leases a relay's shards, and publishes the messages of each shard in id order.
 
-    The shards are served at the same time, each with its own connection: while one of them waits for the broker,
-    another one waits for the database. If the transport cannot be cloned, they take turns.
+    The shards are served at the same time, each with its own connection, so that one shard can wait for the database
+    while another waits for the broker. If the transport cannot be cloned, the shards take turns.
     """
 
     def __init__(
@@ -235,8 +237,8 @@ class Sender(threading.Thread):
             log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
     def _work(self, shard: Shard) -> RelayLook | None:
-        """Publish the next batches of the shard while they are full. Returns the result of the last search; None if the
-        lease is lost.
+        """Publish the shard's next batches, as long as they are full. Returns the result of the last search; None if
+        the lease is lost.
         """
         for _ in range(_BATCHES):
             look = self._publish_next(shard)
