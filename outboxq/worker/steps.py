@@ -294,8 +294,7 @@ class Steps:
         return bool(self.store.heartbeat([claim], using=unit.target))
 
     def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
-        """Store a step, or return the step if it is already stored. Raises LeaseLost if the claim is no longer valid.
-        """
+        """Store a step, or return it if it is already stored. Raises LeaseLost if the claim is no longer valid."""
         written = self._until_answered(context, lambda: self.rows.complete(context.claim, new))
         if written is None:
             return self._after_all(context, known, new.name)

@@ -60,8 +60,7 @@ _HOOK_TIMEOUT = 1.0
 
 @dataclass(eq=False, repr=False)
 class TaskRunner:
-    """Checks that each claim is still valid, runs its handler, and drops the claim unless its outcome is being written.
-    """
+    """Checks that each claim is valid, runs its handler, and drops the claim unless its outcome is being written."""
 
     own: Store
     """The worker's store, because checking whether a claim is valid must not wait until a handler returns a connection.
