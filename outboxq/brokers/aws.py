@@ -38,8 +38,8 @@ _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)",
 _TIMEOUT = 10.0
 """Seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
-"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0, it would answer at once, and an
-idle receiver would send requests, which are billed, without pausing.
+"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0, SQS would answer immediately,
+and an idle receiver would send requests, which are billed, without pausing.
 """
 _LONGEST_POLL = 20.0
 _THREADS = 8
@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The endings of the error codes that would recur on every attempt."""
+"""The suffixes of the codes of errors that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class _Service(ABC):
 
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
-    """Arguments for ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. boto3 itself looks for missing
+    """Arguments for ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. boto3 itself looks up all other
     settings.
     """
     _publisher: _Publisher = field(init=False, repr=False)
@@ -83,11 +83,11 @@ class _Service(ABC):
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with connections of its own."""
+        """Return a transport to the same place with its own connections."""
         return replace(self)
 
     def client(self) -> Any:
-        """Return a new client. It does not repeat a request."""
+        """Return a new client, which does not repeat requests."""
         import boto3
         from botocore.config import Config
 
@@ -231,7 +231,7 @@ class _Publisher:
 
 
 def _group(letter: Letter) -> str:
-    """Return the group in which order is kept; events without a key have groups of their own."""
+    """Return the group in which order is kept; each event without a key has its own group."""
     key = letter.event.partition_key
     is_ordered = key is not None and letter.to.endswith(".fifo")
     return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"

@@ -62,7 +62,7 @@ class Kafka:
     for an event.
     """
     group: str | None = None
-    """The consumer group to receive with. It begins with the oldest message."""
+    """The consumer group to receive with. A new group begins with the oldest message."""
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
     """More librdkafka settings, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
@@ -92,7 +92,7 @@ class Kafka:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with a connection of its own."""
+        """Return a transport to the same place with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:

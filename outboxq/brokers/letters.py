@@ -39,7 +39,7 @@ class Letter(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """A text that stays the same if the letter is sent again.
+        """A string that stays the same if the letter is sent again.
 
         Two relays may send an event to two destinations, or with two kinds of body, and both letters may reach one
         stream or queue. Neither is a duplicate of the other.

@@ -102,7 +102,7 @@ class NatsJetStream:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with a connection of its own."""
+        """Return a transport to the same place with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -261,7 +261,7 @@ def _size(headers: Mapping[str, str]) -> int:
 
 
 async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
-    """Return the outcome for an event to which no stream has answered: no stream has its subject, or the stream has no
+    """Return the outcome for an event that no stream has acknowledged: no stream has its subject, or the stream has no
     leader at the moment.
     """
     import nats.js.errors
@@ -316,7 +316,7 @@ class _Consumer:
     async def _fetch(self, limit: int, deadline: float) -> list[Message]:
         try:
             found = await self._subscription.fetch(limit, timeout=max(0.01, deadline - time.monotonic()))
-        except TimeoutError:  # of the library, or of asyncio if the deadline passes in a later step
+        except TimeoutError:  # the library's, or asyncio's if the deadline passes in a later step
             return []
         return [_message(one) for one in found]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
 _WRITE = 256 * 1024
-"""The number of bytes of message bodies that are written at once. The last body may exceed it."""
+"""The number of bytes of message bodies that are written at once. The last body may exceed this number."""
 _FRAME_EDGES = 8
 """The number of bytes that a frame adds to its content."""
 _CLOSE_TIMEOUT = 2.0
@@ -60,7 +60,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records about an outboxq connection, which reports a lost connection itself, on one line.
+    """Drop pika's records about an outboxq connection, because outboxq itself reports a lost connection, on one line.
 
     pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
     and the records from other threads pass. If the application has set the level of the `pika` logger, every record
@@ -88,7 +88,7 @@ class RabbitMQ:
     url: str = field(repr=False)  # it contains the password
     """``amqp://user:password@host/virtual-host``, or ``amqps://``, with pika's parameters in its query."""
     exchange: str = ""
-    """The exchange to publish to. "": the default exchange, whose routing keys are queue names."""
+    """The exchange to publish to. "" means the default exchange, whose routing keys are queue names."""
     routing_key: Destination = "{topic}"
     """The routing key for an event, in which ``{topic}`` stands for its topic, or a function that returns the key for
     an event.
@@ -126,7 +126,7 @@ class RabbitMQ:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with a connection of its own."""
+        """Return a transport to the same place with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -302,7 +302,7 @@ class _Link(threading.Thread):
         ]
 
     def _write(self, frames: Sequence[bytes]) -> None:
-        """Write the frames at once. For each message, pika's own method makes three system calls."""
+        """Write the frames in one call. For each message, pika's own method makes three system calls."""
         if not self._connection.is_open:
             self._end("the connection was closed")
         elif not self._channel.is_open:

@@ -44,7 +44,7 @@ _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The default maximum size of a string, in bytes."""
 _WRITE = 256 * 1024
-"""The number of bytes that are written at once. The last command may exceed it."""
+"""The number of bytes that are written at once. The last command may exceed this number."""
 _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
@@ -70,7 +70,7 @@ class RedisStreams:
     """
     max_length: int | None = None
     """The approximate length to which publishing trims the stream. It deletes the oldest messages even if nobody has
-    read them. None: nothing is deleted.
+    read them. None means that nothing is deleted.
     """
     group: str | None = None
     """The consumer group to receive with. It is created if it is missing, and begins with the oldest message."""
@@ -110,7 +110,7 @@ class RedisStreams:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with a connection of its own."""
+        """Return a transport to the same place with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -206,7 +206,7 @@ class _Publisher:
         return _command(b"XADD", letter.to.encode(), *options, b"*", *fields)
 
     def _connected(self, deadline: float) -> redis.Redis:
-        """Return the client. Its connection is opened again if it was lost."""
+        """Return the client. If its connection was lost, open it again."""
         import redis
 
         if self._client is None:
@@ -225,7 +225,7 @@ def _command(*words: bytes) -> bytes:
 
 
 def _parts(commands: Iterable[bytes]) -> list[bytes]:
-    """Return the commands in parts, each of which is written at once."""
+    """Return the commands in parts, each of which is written in one call."""
     parts: list[bytes] = []
     some: list[bytes] = []
     size = 0
@@ -308,7 +308,7 @@ class _Consumer:
         return self._messages(entry for _, entries in pairs for entry in _flat(entries))
 
     def _claim(self, limit: int) -> list[Message]:
-        """Take over messages that a dead consumer has not acknowledged. Once it has looked at all of them, the next
+        """Take over messages that a dead consumer has not acknowledged. Once it has checked all messages, the next
         search follows after a quarter of `claim_after`.
         """
         least, start = int(self._claim_after * 1000), self._claim_from

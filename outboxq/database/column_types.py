@@ -22,7 +22,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime(timezone=True)
     cache_ok = True
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - without the detours of the stock type
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - bypasses the stock type
         return _in_utc
 
 
@@ -37,7 +37,7 @@ class BoundedUtcDateTime(TypeDecorator[datetime]):
 
 
 class IsoDateTime(TypeDecorator[datetime]):
-    """ISO text in UTC, always to the microsecond, so that text order is time order.
+    """ISO text in UTC, always with microseconds, so that text order is time order.
 
     SQLite's own DateTime type silently drops the UTC offset of a value.
     """
@@ -62,7 +62,7 @@ class Xid8(UserDefinedType[int]):
 
 
 class Xid(UserDefinedType[int]):
-    """The lower half of a transaction id, which PostgreSQL uses to compute its age."""
+    """The lower half of a transaction id, which PostgreSQL uses to compute a transaction's age."""
 
     cache_ok = True
 
@@ -82,9 +82,9 @@ class Name(UserDefinedType[str]):
 class Packed(TypeDecorator[Sequence[Any]]):
     """PostgreSQL's array of scalars, as the text that the server parses.
 
-    psycopg inspects each element to find the array's type and whether the element needs quotes, which takes ten times
-    as long. Enqueueing a batch of 100 tasks that way takes 21 % more CPU time: `python -m benchmarks.tunings --on
-    postgresql --only arrays-as-text`.
+    psycopg would inspect each element to find the array's type and whether the element needs quotes, which takes ten
+    times as long as this. Enqueueing a batch of 100 tasks that way takes 21 % more CPU time: `python -m
+    benchmarks.tunings --on postgresql --only arrays-as-text`.
     """
 
     impl = ARRAY
@@ -97,7 +97,7 @@ class Packed(TypeDecorator[Sequence[Any]]):
 def _packed(values: Sequence[Any] | None) -> str | None:
     if values is None:
         return None
-    # Most arrays hold values of one type, which then take half of the time.
+    # Most arrays hold values of one type. Converting these together takes half as long as converting them one by one.
     kinds = set(map(type, values))
     if kinds == {UUID}:
         return "{" + ",".join([f"{value.int:032x}" for value in values]) + "}"

@@ -85,7 +85,9 @@ def advice(driver: str) -> str:
 
 
 def _classes(name: str) -> tuple[type[Any], ...]:
-    """Return the class of this name if psycopg is imported. Otherwise, an object of the class cannot exist."""
+    """Return psycopg's class with this name for `isinstance()`. Without psycopg, return an empty tuple, because no
+    object of the class can exist.
+    """
     found = getattr(sys.modules.get("psycopg"), name, None)
     return () if found is None else (found,)
 

@@ -153,10 +153,10 @@ def configure_sqlite(engine: Engine) -> Engine:
 
     By default, the sqlite3 driver does not begin a transaction before a SAVEPOINT. Releasing that savepoint then
     commits, and the outer rollback has no effect. With this call, SQLAlchemy begins every transaction itself, as a
-    writer from the start (BEGIN IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once
-    if another connection, such as a worker's, has written in the meantime, and a busy timeout does not help. A
-    connection that only reads may set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode
-    and a busy timeout of 30 seconds.
+    writer from the start (BEGIN IMMEDIATE). In WAL mode, a transaction that reads first and writes later fails
+    immediately if another connection, such as a worker's, has written in the meantime, and a busy timeout does not
+    help. A connection that only reads may set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL
+    mode and a busy timeout of 30 seconds.
 
     Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that
     an application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another

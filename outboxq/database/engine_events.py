@@ -11,7 +11,7 @@ from sqlalchemy.exc import InvalidRequestError
 
 
 def listen(to: Engine | Connection, name: str, listener: Callable[..., Any]) -> None:
-    """Call `event.listen()`, in a way that also works for an engine that `Engine.execution_options()` returned, and on
+    """Call `event.listen()` in a way that also works for an engine returned by `Engine.execution_options()`, and for
     its connections.
 
     SQLAlchemy 2.0.0 to 2.0.36 refuses such an engine (2.0.41 does not): to find the kind of events, it goes up only one

@@ -8,7 +8,7 @@ use the same chain.
 Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. A batch is locked in
 id order.
 
-`python -m benchmarks.tunings` measures those fields of a transition that exist for speed.
+`python -m benchmarks.tunings` measures the fields of a transition that exist for speed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Transition:
     returns: str | None = None
     """The step whose rows are the outcome; None for a transition without one."""
     returning: tuple[str, ...] | None = None
-    """The columns of that step that the outcome has; None means all columns."""
+    """The columns of that step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
     """Steps whose columns are added to the outcome's row with the same `id`, as None if there is no such row."""
     joined_columns: tuple[str, ...] | None = None
@@ -130,8 +130,7 @@ class Grammar(Protocol):
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return a JSON object with one pair, whose value is not NULL. This takes a third of the work that `json`
-        takes.
+        """Return a JSON object with one pair, whose value is not NULL. This does a third of the work of `json`.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """
@@ -167,8 +166,8 @@ class Grammar(Protocol):
         """
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """Return a condition that takes the lock with this name until the transaction ends. It is false if another
-        transaction has it.
+        """Return a condition that takes the lock with this name until the transaction ends. The condition is false if
+        another transaction has the lock.
         """
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:

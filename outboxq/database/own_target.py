@@ -22,9 +22,9 @@ class OwnTarget(SqlalchemyTarget):
     """A transaction of our own: a context manager that takes a connection from the pool, commits after the block, and
     returns the connection.
 
-    SQLAlchemy's Connection takes as long as all other layers between an enqueue and the driver. So it is created only
-    for an engine that echoes, has listeners or needs options, and otherwise when something uses it: a transactional
-    task, or an error. From then on, the Connection ends the transaction.
+    Creating SQLAlchemy's Connection takes as long as all other layers between an enqueue and the driver. So a
+    Connection is created only for an engine that echoes, has listeners or needs options, or when a transactional task
+    or an error uses it. From then on, the Connection ends the transaction.
     """
 
     own = True
@@ -32,7 +32,7 @@ class OwnTarget(SqlalchemyTarget):
     _is_bare = False
     """True as long as the pool's connection is used without a Connection."""
     _transaction: RootTransaction
-    """The transaction of the Connection, once that has been created."""
+    """The Connection's transaction, once the Connection has been created."""
 
     def __init__(self, engine: Engine, dialect: Dialect, options: Mapping[str, Any]) -> None:
         """`options` are the execution options that the engine's connections need."""
@@ -80,7 +80,7 @@ class OwnTarget(SqlalchemyTarget):
             self._pooled.close() if self._is_bare else self.connection.close()
 
     def begin(self, begin: Begin) -> None:
-        """Begin the transaction in the database, unless it is one statement that needs no beginning."""
+        """Begin the transaction in the database, unless it is one statement that does not need a BEGIN."""
         if not self.dialect.begin[begin]:
             return
         raw, info = self._raw(), self._info()
@@ -115,7 +115,7 @@ class OwnTarget(SqlalchemyTarget):
             raise
 
     def _commit(self) -> None:
-        """Commit as SQLAlchemy's transaction does, unless the statement was a transaction by itself."""
+        """Commit as SQLAlchemy's transaction does, unless the statement was a transaction of its own."""
         try:
             if self.dialect.is_open(self._driver):
                 self._engine.dialect.do_commit(self._driver)

@@ -90,8 +90,8 @@ def queues_beyond(g: Grammar) -> sa.CTE:
 
 
 def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
-    """Return the queues, after `after` if given, that have entries without a key (or with one): one index probe for
-    each queue, however large the backlog is.
+    """Return the queues, after `after` if given, that have entries without a key or, if `with_key` is True, entries
+    with a key. This takes one index probe for each queue, however large the backlog is.
     """
 
     def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -112,8 +112,8 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
     """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
 
-    It hops to the next queue with a limit, and from there to the next queue with entries, or in the floors. It therefore takes two
-    probes for each limited queue, or for each queue with entries, whichever are fewer.
+    The query hops to the next queue with a limit, and from there to the next queue with entries, or in the floors. It
+    therefore takes two probes for each limited queue, or for each queue with entries, whichever are fewer.
     """
 
     def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:
@@ -177,8 +177,8 @@ def pairs_beyond(
 ) -> sa.CTE:
     """Return the pairs that `pairs` returns, and all pairs in `g.floors` with their `since`.
 
-    The index is probed only between the pairs in the floors. So a new pair is found at once, however many entries are
-    dead in the others.
+    The index is probed only between the pairs in the floors. So a new pair is found immediately, however many entries
+    are dead in the others.
     """
     if g.floors is None:
         return pairs(queues, without, name=name)
@@ -232,10 +232,11 @@ def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = t
 
 
 def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
+    """Return the condition that the pattern covers this topic. A pattern is a topic, or the beginning of one followed
+    by `*`.
 
-    It compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. The
-    condition is NULL without a topic.
+    The condition compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as
+    wildcards. It is NULL without a topic.
     """
     one = sa.literal_column("1", sa.Integer)
     rest = sa.func.length(pattern) - one

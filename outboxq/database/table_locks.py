@@ -28,12 +28,11 @@ NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
 """The maximum time that other sessions queue behind an upgrade in one round.
 
-It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, the upgrade gives up rather than a
-producer.
+It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, the upgrade gives up instead of a producer.
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""Time for which an upgrade keeps trying to lock tables that other sessions have locked."""
+"""The time for which an upgrade keeps trying to lock tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
 """The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
@@ -46,7 +45,7 @@ _CONFLICTS_WITH_WRITES: Final = frozenset(
 _OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 100
-"""Maximum length of a statement in a sentence, in characters."""
+"""The maximum length of a statement in a sentence, in characters."""
 _VALUE: Final = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"  # comments
     r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d+(?:\.\d+)?\b",
@@ -56,7 +55,7 @@ _VALUE: Final = re.compile(
 
 
 class Busy(Exception):
-    """The tables could not be locked in this round. Its cause is the database's error."""
+    """The tables could not be locked in this round. The exception's cause is the database's error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
 
 A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It does not catch
-database errors, because the owner of the transaction would then not know that it is aborted.
+database errors, because otherwise the owner of the transaction would not know that it is aborted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Target(ABC):
         return self.dialect.is_aborted(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Add a remedy to an error of `execute`, or raise a better error. An unknown error is not changed."""
+        """Add a remedy to an error of `execute`, or raise a better error. An unknown error is left unchanged."""
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
@@ -376,7 +376,7 @@ class DjangoTarget(Target):
             self.connection.set_rollback(True)
 
     def is_aborted(self) -> bool:
-        # Django refuses statements by itself in a block whose error it has seen.
+        # Django itself refuses statements in a block whose error it has seen.
         return self.connection.needs_rollback or self._raw() is None or super().is_aborted()
 
     def database(self) -> str | None:
@@ -411,8 +411,7 @@ def _is_a(module: str, name: str, using: object) -> bool:
     """Return whether this is an instance of the class `name` in this module of `sqlalchemy.orm`. Such an object cannot
     exist unless the module is imported.
 
-    A process that does not use sessions is thus spared the import, which takes a quarter as long as importing
-    SQLAlchemy.
+    So a process that does not use sessions avoids the import, which takes a quarter as long as importing SQLAlchemy.
     """
     kind = getattr(sys.modules.get(f"sqlalchemy.orm.{module}"), name, None)
     return kind is not None and isinstance(using, kind)
@@ -440,8 +439,8 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
 def hears_errors(dialect: SqlalchemyDialect) -> bool:
     """Return whether anything listens to the errors of an engine with this dialect.
 
-    SQLAlchemy too looks at `_has_events` before it calls listeners. Asking an object for its listeners to one event
-    takes ten times as long.
+    SQLAlchemy also checks `_has_events` before it calls listeners. Asking an object for its listeners to one event
+    takes ten times as long as this check.
     """
     return bool(getattr(dialect, "_has_events", True) and dialect.dispatch.handle_error)
 

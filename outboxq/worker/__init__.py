@@ -1,5 +1,5 @@
-"""The worker: it claims tasks, runs them, records their outcomes, recovers the tasks of dead workers, and waits for
-more.
+"""The worker, which waits for tasks, claims and runs them, records their outcomes, and recovers the tasks of dead
+workers.
 
 Import its modules individually: `outboxq worker --help` needs only the options, not the code that runs tasks.
 """

@@ -1,4 +1,4 @@
-"""The parts of a worker. Each part is created here with the parts that it needs, but is not started."""
+"""The parts of a worker. This module creates each part with the parts that it needs, but does not start it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Parts:
         self.receivers = [
             Receiver(source, Reader(source, receivers), own.for_receivers(), stopping, unknown.found_new.set)
             for source, receivers in tasks.receivers
-            if not isinstance(source, WebhookSource)  # its messages arrive in the application
+            if not isinstance(source, WebhookSource)  # the application itself receives its messages
         ]
 
         # The services, each in a separate thread.
@@ -234,7 +234,7 @@ class Parts:
         self.hooks = WorkerHooks(application.hooks, info)
 
     def _orders(self, request_stop: Callable[[], None], *, changed: threading.Event) -> Obedience:
-        """Return the functions with which the registration obeys a person's orders. `changed` is set when the worker
+        """Return the functions that the registration calls to obey a person's orders. `changed` is set when the worker
         has become quiet.
         """
         obeyed = ObeyedOrders(self.claim_loop, request_stop)
@@ -291,7 +291,7 @@ class Connections:
         return self._receivers
 
     def watch(self, on_loss: Callable[[], object]) -> None:
-        """Call `on_loss` whenever a connection to the server may have broken. SQLite does not have a server.
+        """Call `on_loss` whenever a connection to the server may have broken, which cannot happen on SQLite.
 
         The pool's event is needed too: with `pool_pre_ping=True`, the pool replaces a broken connection without failing
         a transaction.

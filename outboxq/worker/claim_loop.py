@@ -75,7 +75,7 @@ class ClaimLoop(threading.Thread):
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
-    """True while it claims nothing because of an order, and no claim is in progress."""
+    """True while an order keeps the worker from claiming tasks, and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
     """Called when `is_quiet` has changed."""
 
@@ -88,11 +88,11 @@ class ClaimLoop(threading.Thread):
         """
         self._suspects = _Suspects(self.leases)
         self.denied: str | None = None
-        """A sentence that names the privilege that the worker's role lacks. None: claims do not fail for lack of a
+        """A sentence that names the privilege that the worker's role lacks. None if no claim fails for lack of a
         privilege.
         """
         self._found_recovered = False
-        """True if the last claim that found any tasks found a recovered one. Then only a few tasks may wait for a
+        """True if the last claim that was not empty contained a recovered task. Then only a few tasks may wait for a
         handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
@@ -101,7 +101,7 @@ class ClaimLoop(threading.Thread):
         """
 
     def expect_recovered(self) -> None:
-        """Make the next claim a small one, so that none of the recovered tasks that it may find has to be given back."""
+        """Make the next claim small, so that no recovered tasks that it finds have to be released."""
         self._found_recovered = True
 
     def be_quiet(self) -> None:
@@ -116,7 +116,7 @@ class ClaimLoop(threading.Thread):
     def run(self) -> None:
         try:
             if self._claim_until_over():
-                # Let the claimed tasks run, instead of giving them back.
+                # Let the claimed tasks run, instead of releasing them.
                 while self._tasks_left == 0 and not self.stopping.is_set():
                     self.distributor.at_work(saturated=True)  # it takes no more tasks, so other workers are called
                     if self.pool.wait_until_at_most(0, _STUCK_AFTER):
@@ -129,7 +129,7 @@ class ClaimLoop(threading.Thread):
     def _claim_until_over(self) -> bool:
         """Claim until the worker stops or has finished its `max_tasks` or its burst.
 
-        Returns False if the SQLite file is unusable. `on_thread_failure` has then been called.
+        Returns False after a call to `on_thread_failure` if the SQLite file is unusable.
         """
         failures, failing = 0, FailureLog(log)
         while not self.stopping.is_set() and self._tasks_left != 0:
@@ -153,9 +153,7 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _claim_once(self) -> bool:
-        """Claim once, start the claimed tasks, and wait if there are no others to claim. Returns whether a burst is
-        over.
-        """
+        """Claim once, start the claimed tasks, and wait if there are no more. Returns whether a burst is over."""
         limit = self._wait_for_capacity()
         if self._quiet_order.is_set():
             self._wait_quietly()
@@ -247,14 +245,14 @@ class ClaimLoop(threading.Thread):
             self._give_back(pool.cancel_queued(), "the handlers ahead of it are slow")
 
     def keep_tasks(self) -> None:
-        """Ignore tasks that are declared from now on if child processes are about to be forked, because the children
-        would not know such tasks.
+        """If child processes are about to be forked, ignore tasks that are declared later, because the children would
+        not know them.
         """
         if self.settings.isolation is Isolation.PROCESS:
             self.tasks = self.tasks.snapshot()
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
-        """Hold the claims and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
+        """Hold the claims and pass them to the handlers, suspects one at a time. Release unknown tasks."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         self._bytes_each = max(1.0, sum(len(claim.args) for claim in claims) / len(claims))
         known = [
@@ -311,14 +309,14 @@ class ClaimLoop(threading.Thread):
         self.leases.on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _is_idle(self) -> bool:
-        """Return whether no handler is running and every outcome is written. A claim made now finds every task that
+        """Return whether no handler is running and every outcome is written. If so, a claim finds every task that
         exists.
         """
         written = self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
         return written and not self.completer.has_locked
 
     def _give_back(self, claims: Sequence[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        """Release claims whose handlers have not begun. They do not count towards `max_tasks`."""
+        """Release claims whose handlers have not begun. These claims do not count toward `max_tasks`."""
         if self._tasks_left is not None:
             self._tasks_left += len(claims)
         self.completer.give_back(claims, reason, delay=delay)
@@ -344,8 +342,8 @@ class _Suspects:
     """Starts suspects one at a time in this process, and decides when the others are due again.
 
     A suspect is a task that has been recovered from dead workers at least twice in a row, so it may have caused their
-    deaths. If one process ran two of them, the guilty one would drive the innocent one to the recovery limit. Other
-    tasks may run alongside a suspect.
+    deaths. If one process ran two suspects, a suspect that kills the process would also push the other one to the
+    recovery limit. Other tasks may run alongside a suspect.
     """
 
     def __init__(self, leases: Leases) -> None:

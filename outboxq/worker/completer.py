@@ -1,6 +1,6 @@
-"""Writes the outcomes of claims. A single outcome is written at once; outcomes that arrive during a write are written
-together in the next statement. When a worker has run out of time, `Handback` releases the claims that the worker
-still holds.
+"""Writes the outcomes of claims. A single outcome is written immediately. Outcomes that arrive during a write are
+written together in the next statement. When a worker has run out of time, `Handback` releases the claims that the
+worker still holds.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _SUSPECT_FLUSH_TIMEOUT = 2.0
 kills the process.
 """
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is
+"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all their claims. If the worker is
 killed, the work that their tasks have done is lost.
 """
 _MAX_REFUSED = 3
-"""The number of consecutive outcomes that the database must refuse permanently before the worker stops, because the
-cause is then not a single task.
+"""The number of consecutive outcomes that the database must refuse permanently before the worker stops, because a
+single task cannot be the cause of so many refusals.
 """
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
 """Enum members that are looked up once, as in `task_runner.py`."""
@@ -67,14 +67,14 @@ class _SetAside:
 
     outcomes: list[Outcome] = field(default_factory=list)
     retry_at: float = 0.0
-    """The time at which these outcomes are tried again (`time.monotonic()`)."""
+    """The time of the next attempt to write these outcomes (`time.monotonic()`)."""
 
 
 @dataclass(eq=False, repr=False)
 class Completer(threading.Thread):
     """Collects outcomes during a write, and writes them with the next statement. No outcome waits for a timer.
 
-    Only the database knows whether a claim still holds. So an outcome waits, and its lease is extended, until the
+    Only the database knows whether a claim is still valid. So an outcome waits, and its lease is extended, until the
     database answers.
 
     An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
@@ -110,7 +110,7 @@ class Completer(threading.Thread):
         """
         self._attempts: dict[int, ActiveClaim] = {}
         """The attempts whose outcomes have not been counted yet, keyed by the `id()` of the outcome's claim, which
-        lives as long as the outcome. A later claim of the same task has replaced some of them in `leases`.
+        lives as long as the outcome. In `leases`, a later claim of the same task may have replaced an attempt.
         """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
@@ -132,7 +132,7 @@ class Completer(threading.Thread):
             self.put(released(active.claim, reason, delay=delay), active)
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Count a completion that the task's own transaction has committed, so there is no outcome left to write."""
+        """Count a completion that the task's own transaction has committed, which leaves no outcome to write."""
         self.leases.count([outcome], [active])
         self._notify_unblocked([outcome.claim])
 
@@ -142,8 +142,8 @@ class Completer(threading.Thread):
         self.leases.count_lost(active)
 
     def begin(self, claim: Claim) -> bool:
-        """Record that a suspect begins, after writing the earlier outcomes. Returns whether the suspect's claim still
-        holds.
+        """Record that a suspect begins, after writing the earlier outcomes. Returns whether the suspect's claim is
+        still valid.
         """
         self.flush(_SUSPECT_FLUSH_TIMEOUT)
         return self.store.begin(claim)
@@ -215,7 +215,7 @@ class Completer(threading.Thread):
             log.warning(text, waiting)
 
     def _pause(self) -> float:
-        """Return the number of seconds until locked outcomes are tried again."""
+        """Return the number of seconds until the next attempt to write locked outcomes."""
         due = min(waiting.retry_at for waiting in self._locked.values())
         return max(0.0, due - time.monotonic())
 
@@ -230,7 +230,7 @@ class Completer(threading.Thread):
                 elif _needs_batch(outcome):
                     self._locked[batch].outcomes.append(outcome)
                 else:
-                    self._set_aside(outcome, None, retry_at=0.0)  # by itself, at once
+                    self._set_aside(outcome, None, retry_at=0.0)  # in a separate write, without waiting
             outcomes = others
         if outcomes:
             self._write(outcomes)
@@ -256,8 +256,8 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        """Write these outcomes. Two outcomes for the same task are written one after the other, because the database
-        answers with the ids of tasks, and the lease of the first may be lost.
+        """Write these outcomes. Two outcomes for the same task are written one after the other. The lease of the first
+        may be lost, and the database's answer contains only the ids of tasks.
         """
         if len(outcomes) > 1 and len(first := {one.claim.id: one for one in reversed(outcomes)}) < len(outcomes):
             self._write([one for one in outcomes if first[one.claim.id] is one], skip_locked=skip_locked)
@@ -312,7 +312,7 @@ class Completer(threading.Thread):
         """Write the outcomes. Returns when the database has answered or the worker has run out of time.
 
         Returns the tasks whose leases were lost, and those that a lock prevents from ending. With `skip_locked`, the
-        write waits only briefly for a lock. Raises FileUnusable, because no other outcome could be written either.
+        write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written either.
         """
         tries = 0
         while True:
@@ -359,7 +359,7 @@ class Completer(threading.Thread):
         return lost, {**locked, **waiting}
 
     def _each(self, outcomes: Sequence[Outcome]) -> _Written:
-        """Write each outcome by itself, so that one that cannot be written does not hold up the others."""
+        """Write each outcome separately, so that one that cannot be written does not hold up the others."""
         lost: frozenset[UUID] = frozenset()
         locked: dict[UUID, UUID | None] = {}
         for outcome in outcomes:
@@ -429,8 +429,8 @@ def _batch_of(outcome: Outcome) -> UUID | None:
 
 
 def _needs_batch(outcome: Outcome) -> bool:
-    """Return whether the outcome changes its batch's row. An outcome that makes the task Ready changes it only if there
-    is a cancel request.
+    """Return whether the outcome changes its batch's row. An outcome that makes the task Ready changes the row only if
+    there is a cancel request.
     """
     return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)
 
@@ -444,10 +444,10 @@ class Handback:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
-        """Release the claims that are still held, and so fence their handlers. Returns how many claims had not ended by
-        themselves. This takes at most `timeout` seconds, because the database may not be responding. Only one call runs
-        at a time, because a second one would skip rows that the first has locked, and the process might end before the
-        first has committed.
+        """Release the claims that are still held, which fences their handlers. Returns the number of claims that had
+        not ended on their own. This takes at most `timeout` seconds, because the database may not be responding. Only
+        one call runs at a time, because a second one would skip rows that the first has locked, and the process might
+        end before the first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
@@ -509,7 +509,7 @@ class Handback:
 
 @contextmanager
 def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
-    """Log any error in the block, which writes these releases. The leases of the tasks then expire."""
+    """Log any error in the block, which writes these releases. After an error, the leases of the tasks expire."""
     try:
         on_failpoint(Failpoint.BEFORE_RELEASE)
         yield

@@ -25,8 +25,8 @@ from .timeouts import TimeLimit
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
-"""The shortest delay for a Snooze. A handler that always asked to run again at once would write hundreds of events per
-second.
+"""The shortest delay for a Snooze. A handler that always asked to run again immediately would write hundreds of events
+per second.
 """
 _COMPLETED = EventType.COMPLETED
 """An enum member that is looked up once, as in `task_runner.py`."""
@@ -36,8 +36,8 @@ _LONGEST = timedelta(days=3650)  # keeps now + delay within the range of datetim
 def context_of(
     claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
 ) -> TaskContext:
-    """Return the context for the claim's handler. The worker keeps it, and uses it to inform the handler of events
-    while it runs.
+    """Return the context for the claim's handler. The worker keeps the context, and uses it to inform the running
+    handler of events.
 
     With `keeps_log`, the lines that the handler logs are kept, so that they can be stored with the event that records
     how the handler ended.
@@ -234,7 +234,7 @@ def _failed_for_good(context: TaskContext, error: BaseException, **more: str) ->
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Return the strings that describe an error in its event. They do not contain local variables, are cut to size, and
+    """Return the strings that describe an error in its event. They do not contain local variables, are truncated, and
     contain only characters that databases accept.
     """
     kind = type(error)

@@ -7,7 +7,9 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """The places. The tables must be consistent whatever happens to the process between two of these places."""
+    """The places at which a test can act. The tables must be consistent whatever happens to the process between two of
+    them.
+    """
 
     BEFORE_CLAIM = "before_claim"
     AFTER_CLAIM = "after_claim"

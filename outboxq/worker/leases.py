@@ -122,13 +122,13 @@ class Outcomes(Protocol):
 
 
 class LeaseView(Protocol):
-    """Knows whether a claim's lease still holds, and records when it ends."""
+    """Knows whether a claim's lease is still valid, and records when the lease ends."""
 
     def is_void(self, context: TaskContext) -> bool:
-        """Return whether an outcome of this attempt must not count, even if the database accepts it."""
+        """Return whether this attempt's outcome must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Record that the lease holds until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
+        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
         holds the only lock.
         """
 
@@ -163,7 +163,7 @@ class Leases:
         self._failing = FailureLog(log)
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
-        """Start to extend the leases of these claims. The caller sets `beat_moved`.
+        """Start extending the leases of these claims. The caller sets `beat_moved`.
 
         `sent` is the value of `time.monotonic()` before the claim was requested.
         """
@@ -250,8 +250,8 @@ class Leases:
         return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now, because a clock was set, so other workers may believe that these leases have
-        expired.
+        """Send the next heartbeat now, because a clock was changed, and other workers may believe that these leases
+        have expired.
         """
         for one in self.held():
             one.next_beat = -math.inf
@@ -410,8 +410,8 @@ class Leases:
             return one.state is ClaimState.HELD and self._held.get(one.claim.id) is one and self._mark_lost(one)
 
     def _claims_to_beat(self) -> list[ActiveClaim]:
-        """Return all held claims. If no other heartbeat is due, return only the claims whose rows were locked the last
-        time.
+        """Return all held claims. If no other heartbeat is due, return only the claims whose rows were locked at the
+        last heartbeat.
         """
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
         due = [one for one in held if one.next_beat <= soon]

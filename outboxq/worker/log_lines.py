@@ -140,7 +140,7 @@ def _unserved_retention(store: Store, settings: WorkerSettings) -> str | None:
 
 
 def _following(outcome: Outcome) -> str:
-    """Return a phrase that says when the task runs again; empty if it runs again at once or not at all."""
+    """Return a phrase that says when the task runs again; empty if it runs again immediately or not at all."""
     name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
     if outcome.available_at is not None:
         return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

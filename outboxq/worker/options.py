@@ -119,7 +119,7 @@ class WorkerSettings:
     poll: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest wait before the worker looks for tasks again. None means the default of `create_work_distributor`."""
     notifications: bool = True
-    """Listen for notifications about new tasks in addition to polling. False means only poll."""
+    """Listen for notifications about new tasks in addition to polling. False means polling only."""
     listen_url: str | None = None
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     relay: bool = True

@@ -1,4 +1,4 @@
-"""Receive the messages from a broker and turn each of them into a task."""
+"""Receive the messages from a broker, and turn each message into a task."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Handle signals. The first stop signal asks a process to stop gracefully, and the next one to stop at once.
 
-The rule: each process counts only the signals that it receives itself, never those that another outboxq process has
+Each process counts only the signals that it receives itself, never the signals that another outboxq process has
 counted. The first signal asks for a graceful stop. A later signal asks for a stop at once if it arrives more than a
 tenth of a second after the first. SIGQUIT always asks for a stop at once. A supervisor does not forward signals: it
 writes its order, "stop" or "at once", to each worker's lifeline (`cli/serving/stop_requests.py`). A worker obeys that
@@ -9,8 +9,8 @@ order, but does not count it as a signal.
 So a worker need not distinguish a person's second signal from its supervisor's echo of the first, which may come at any
 later time:
 
-* A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each of them counts
-  one signal, and when the supervisor writes "stop", its workers are already stopping gracefully.
+* A service manager signals the supervisor and its workers together (systemd with KillMode=control-group). Each of them
+  counts one signal, and when the supervisor writes "stop", its workers are already stopping gracefully.
 * A person presses Ctrl-C twice. Worker processes have their own sessions, so the terminal signals only the supervisor.
   The supervisor counts two signals and writes "at once".
 * A person signals the supervisor or one of the workers twice. That process counts two signals.
@@ -128,7 +128,7 @@ class StackPrinter:
 
 
 def print_in_child() -> None:
-    """Make this child process print its stacks to stderr at `STACKS_SIGNAL`, if its worker does so.
+    """Make this child process print its stacks to stderr on `STACKS_SIGNAL`, if its worker does so.
 
     C code prints them, so this works even while a handler is running C code and holds Python's lock. The system
     restarts the calls that the signal interrupts, because the handler runs in the thread that gets it.

@@ -14,7 +14,7 @@ from ..model import Claim
 
 def describe(running: Sequence[Claim], children: Mapping[int, tuple[Claim, str | None]]) -> str:
     """Return the running tasks, the stacks of the child processes that run them, and the stacks of this process's
-    threads, those of the handlers first.
+    threads, handler threads first.
 
     `children` contains the task and the stacks of each child process, keyed by process id. None means that the child
     did not answer.
@@ -26,7 +26,7 @@ def describe(running: Sequence[Claim], children: Mapping[int, tuple[Claim, str |
 
 
 def of_threads(first: str) -> str:
-    """Return the stacks of this process's threads. Those whose names begin with `first` come first."""
+    """Return the stacks of this process's threads. Threads whose names begin with `first` come first."""
     frames, names = sys._current_frames(), {one.ident: one.name for one in threading.enumerate()}  # noqa: SLF001 - it is documented
     order = sorted(frames, key=lambda ident: (not names.get(ident, "").startswith(first), ident))
     return "".join(

@@ -93,7 +93,7 @@ class Steps:
             return self._run(context, name, call, transactional=transactional)
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        """Return at once if the sleep with this name is over. Otherwise begin it, unless it has already begun, and
+        """Return immediately if the sleep with this name is over. Otherwise, begin it, unless it has already begun, and
         raise Asleep.
         """
         with self._holding_back(context):
@@ -294,7 +294,7 @@ class Steps:
         return bool(self.store.heartbeat([claim], using=unit.target))
 
     def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
-        """Store a step, or return the step if it is already stored. Raises LeaseLost if the claim no longer holds."""
+        """Store a step, or return it if it is already stored. Raises LeaseLost if the claim is no longer valid."""
         written = self._until_answered(context, lambda: self.rows.complete(context.claim, new))
         if written is None:
             return self._after_all(context, known, new.name)
@@ -302,7 +302,7 @@ class Steps:
         return written
 
     def _after_all(self, context: TaskContext, known: HandlerSteps, name: str) -> Step:
-        """Return the stored step that prevented a write. Raises LeaseLost if the claim no longer holds.
+        """Return the stored step that prevented a write. Raises LeaseLost if the claim is no longer valid.
 
         An earlier COMMIT by this handler whose answer was lost may have stored the step after all.
         """

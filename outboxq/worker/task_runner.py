@@ -60,14 +60,15 @@ _HOOK_TIMEOUT = 1.0
 
 @dataclass(eq=False, repr=False)
 class TaskRunner:
-    """Checks that each claim still holds, runs its handler, and drops the claim unless its outcome is being written."""
+    """Checks that each claim is valid, runs its handler, and drops the claim unless its outcome is being written."""
 
     own: Store
-    """The worker's store: checking whether a claim holds must not wait until a handler returns a connection."""
+    """The worker's store, because checking whether a claim is valid must not wait until a handler returns a connection.
+    """
     leases: Leases
     outcomes: Outcomes
     begin: Callable[[Claim], bool]
-    """Records that a suspect begins. Returns whether the suspect's claim still holds."""
+    """Records that a suspect begins. Returns whether the suspect's claim is still valid."""
     attempt: Callable[[ActiveClaim], object]
     """Runs the handler of a claim, and passes its outcome on."""
 
@@ -89,8 +90,8 @@ class TaskRunner:
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
-        """Drop a claim without an outcome. If this worker has claimed the task again in the meantime, give the task
-        back, because that claim would not end otherwise.
+        """Drop a claim without an outcome. If this worker has claimed the task again in the meantime, release the task,
+        because that claim would otherwise never end.
         """
         if active.state is _HANDED_OVER:
             return
@@ -113,7 +114,7 @@ class TaskRunner:
 
     def _still_holds(self, active: ActiveClaim) -> bool:
         """Return whether the claim has survived the loss of a connection. Claims are not flushed to disk, so a server
-        crash undoes them.
+        crash may undo them.
         """
 
         def ask() -> object:
@@ -124,14 +125,14 @@ class TaskRunner:
         return self._asked_if_it_holds(active, ask, trouble=unknown, reason="its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
-        """Record that a suspect begins, so that the death of this process would count. Returns whether the suspect may
+        """Record that a suspect begins, so that the death of this process counts. Returns whether the suspect may
         begin.
         """
         unrecorded = "its start could not be recorded"
         return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)
 
     def _asked_if_it_holds(self, active: ActiveClaim, ask: Callable[[], object], *, trouble: str, reason: str) -> bool:
-        """Return whether the database confirms that the claim holds. If the database is not responding, the claim is
+        """Return whether the database confirms that the claim is valid. If the database is not responding, the claim is
         released.
 
         The log then names the `trouble`, and the event contains the `reason`.
@@ -375,8 +376,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report the end of an attempt that was ended without waiting for its handler: to the hooks and then in the log, in
-    one thread, as after any other attempt.
+    """Report, to the hooks and then in the log, an attempt that was ended without waiting for its handler. One thread
+    does both, as after any other attempt.
 
     An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.
@@ -415,8 +416,8 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
     """Return the outcome that releases a claim whose transaction was ended by the external error `error`.
 
     No attempt is used, and the delay grows each time. The sixth interruption in a row counts as a failed attempt, and
-    None is returned: the task itself may break its connection, for instance by pausing so long that the server
-    considers it idle. This waits up to half a minute for the database.
+    None is returned. The task itself may break its connection, for example by pausing so long that the server considers
+    the connection idle. This waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

@@ -57,7 +57,7 @@ class TimeLimit:
     seconds: float
     """The seconds after which TaskTimeout is raised in the handler."""
     grace: float
-    """The seconds from then until the attempt is ended without waiting for its handler. Infinity means never."""
+    """The seconds from TaskTimeout until the attempt is ended without waiting for its handler. Infinity means never."""
     on_kill: Callable[[], object]
     """Called, in another thread, when the attempt was ended without waiting for its handler."""
     timeouts: Timeouts
@@ -74,7 +74,7 @@ class TimeLimit:
         self._is_held_back = False
         """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
         self._is_owed = False
-        """True if an exception became due in the meantime. It is raised at the end of that code."""
+        """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
         """The side that ended the attempt, which is the side that writes here first. A repeated `setdefault` returns

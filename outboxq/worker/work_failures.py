@@ -1,4 +1,4 @@
-"""The failures that keep a worker from its work, such as a full disk, for its registration to report."""
+"""The failures that keep a worker from working, such as a full disk. The worker's registration reports them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ _LONGEST = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFailure:
-    """A failure that lasts."""
+    """A failure that persists."""
 
     since: datetime
-    """The time of the first failure in a row, by the worker's clock."""
+    """The time of the first of these consecutive failures, by the worker's clock."""
     failure: str
     """The failure in words, such as "cannot claim tasks: DiskFull (53100): …"."""
 
 
 @dataclass(eq=False, repr=False)
 class WorkFailures:
-    """The failures of the worker's activities. Any thread may call it. A success after a success costs nothing."""
+    """The failures of the worker's activities. Any thread may call the methods. Recording repeated successes costs
+    nothing.
+    """
 
     on_change: Callable[[], object] = lambda: None
     """Called when `current` has changed, so that the registration is renewed."""
@@ -60,7 +62,7 @@ class WorkFailures:
             self.on_change()
 
     def worked(self, activity: str) -> None:
-        """Record that an activity works."""
+        """Record that an activity has succeeded."""
         if activity not in self._counts:
             return
         with self._lock:

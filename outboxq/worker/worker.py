@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _GIVE_BACK_TIMEOUT = 0.8
-"""Seconds that a worker that has run out of time may take to release its running tasks, because the database may not
-be responding.
+"""Seconds within which a worker that has run out of time must release its running tasks. The database may not be
+responding.
 """
 _LAST_COUNTS_TIMEOUT = 5.0
 """Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
@@ -120,10 +120,10 @@ class Worker(Answering):
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
         at the end of the drain timeout, it releases them.
 
-        With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises the
-        same exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
-        ConfigurationError without `burst`. A burst in another thread leaves the signals and the end of the process to
-        the program, and `request_stop` ends it early.
+        With `burst`, the worker stops when no task can be claimed. It also runs the tasks that its tasks enqueue.
+        Raises the same exceptions as `start`. Only the main thread receives signals, so in any other thread, `run`
+        raises ConfigurationError without `burst`. A burst in another thread leaves signal handling and the exit of the
+        process to the program, and `request_stop` ends the burst early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a worker thread died; 75 if the
         process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75, start
@@ -148,7 +148,7 @@ class Worker(Answering):
         return self._ending.code(clean=clean)
 
     def request_stop(self) -> None:
-        """Make `run` end, like the first signal. May be called repeatedly, in any thread and in a signal handler."""
+        """Make `run` end, as the first signal does. May be called repeatedly, in any thread and in a signal handler."""
         self._ending.request()
 
     def stop_at_once(self) -> None:
@@ -156,7 +156,7 @@ class Worker(Answering):
         signal does the same.
         """
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
-        self._ending.is_abandoned = True  # before a handler can notice, since `run` may then end first
+        self._ending.is_abandoned = True  # set before a handler can notice, since `run` may then end first
         self._stopping.set()
         log.warning("told to stop immediately; releasing the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
@@ -217,8 +217,8 @@ class Worker(Answering):
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
-        """Make the child process with this id print the stacks of its threads to stderr, if a signal makes the worker
-        do so.
+        """Make the child process with this id print the stacks of its threads to stderr, if the worker itself does so
+        on a signal.
         """
         if (children := self._parts.children) is not None:
             children.server.print_stacks(child)

@@ -28,8 +28,8 @@ _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
 
 @contextmanager
 def statement_timeout(longest: timedelta) -> Iterator[None]:
-    """Limit how long this thread's statements that may read whole tables can take. All other statements are limited to
-    a minute anyway.
+    """Limit the duration of this thread's statements that may read whole tables. All other statements are limited to a
+    minute anyway.
     """
     before = _longest.set(longest)
     try:
@@ -228,8 +228,8 @@ class Dialect(ABC):
         """Return whether an external error ended a driver connection's transaction: `error`, or an error that led to
         it.
 
-        `known` contains errors from this same connection. Any other error must have aborted its transaction, because a
-        handler may have more than one connection.
+        `known` contains errors from this same connection. Any other error counts only if this connection's transaction
+        has ended or is aborted, because a handler may have more than one connection.
         """
         spoilt, gone = self.is_spoilt(raw), getattr(raw, "closed", False)
         return any(
@@ -309,7 +309,7 @@ class Dialect(ABC):
         """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use give up waiting for a lock early, and then request it
+        """Make the connections of an engine that only we use stop waiting for a lock early, and then request the lock
         again.
         """
 
@@ -321,11 +321,11 @@ class Dialect(ABC):
         return None
 
     def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the database reports that its file is damaged or not a database."""
+        """Return whether the database reports that its file is damaged or is not a database."""
         return False
 
     def count_batches_at_once(self) -> str | None:
-        """Return the statement that makes the open transaction count finished batch tasks at once instead of at its
+        """Return the statement that makes the open transaction count finished batch tasks immediately instead of at its
         commit; None if the database does this anyway.
         """
         return None
@@ -371,7 +371,7 @@ class Dialect(ABC):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and every error from which it was raised, or during whose handling it was raised, each once."""
+    """Yield the error and, once each, all errors in its chain of causes and contexts."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -384,7 +384,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return the exception that `error` replaced if, like KeyboardInterrupt, it is not an Exception; otherwise None.
+    """Return the exception that `error` replaced if that is not an Exception (such as KeyboardInterrupt); otherwise
+    None.
 
     `before` is the exception that was already being handled when the work began.
     """

@@ -22,16 +22,16 @@ SETTING = "outboxq.notify"
 """The setting for a transaction, a role or a database: `always`, `off`, or a proof."""
 
 PROOF = "proof "
-"""The beginning of a proof. The listener adds a random word to it."""
+"""The prefix of a proof. The listener adds a random word to it."""
 
 ALL = sa.literal_column("''", sa.Text)
 """The queue name that stands for all queues, because no queue has an empty name."""
 
 EVERYBODY, ANSWERED, AT = "*", "-", "@"
-"""The beginnings of a notification to every worker, of a notification that reports an answered call, and of a time."""
+"""The prefixes of a notification to every worker, of a notification that reports an answered call, and of a time."""
 
 RELAYED = ">"
-"""The beginning of a notification to a relay's senders. The relay's name follows it."""
+"""The prefix of a notification to a relay's senders. The relay's name follows it."""
 
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
@@ -107,8 +107,8 @@ def wake(g: Grammar) -> sa.Select[Any]:
 
 
 def call(g: Grammar) -> sa.Select[Any]:
-    """Call two of the workers that are sleeping on each of these queues, and name one that checks later, as the trigger
-    does.
+    """For each of these queues, call two of the workers that are sleeping on it, and name one more that checks later,
+    as the trigger does.
     """
     queues, sleeper = given_queues(g), sleeping_workers.c
     turn = sa.func.hashint8extended(sleeper.session, sa.func.txid_current(), type_=sa.BigInteger).label("turn")
@@ -140,8 +140,8 @@ def call(g: Grammar) -> sa.Select[Any]:
 
 
 def answer(g: Grammar) -> sa.Select[Any]:
-    """Tell the sleeping workers that nothing was due in these queues after the given calls had been heard, and that a task may
-    start at :moment.
+    """Tell the sleeping workers that nothing was due in these queues after the given calls had been received, and that
+    a task may start at :moment.
     """
     answers, at = g.rows("answers", ANSWERS), sa.literal_column(f"'{AT}'", sa.Text)
     moment = at.concat(sa.cast(_moment, sa.Text))  # NULL, and so left out, if there is no moment

@@ -31,11 +31,13 @@ Cells = Sequence[Any]
 Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
 """Runs one statement on one connection, and returns the driver's rows. A statement without a result has none."""
 Encoder = Callable[[Any], Any]
-"""Converts a Python value, or None, into the driver's."""
+"""Converts a Python value, or None, into a value for the driver."""
 
 
 class Prepared:
-    """The text of an SQL statement. It converts values into parameters, and the driver's rows into values."""
+    """A compiled SQL statement: its text, the conversion of values into parameters, and that of the driver's rows into
+    values.
+    """
 
     def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:
         placed = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
@@ -74,7 +76,7 @@ class Prepared:
         return frozenset((*self._required, *self._defaults))
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the driver's parameters for Python's values. `values` may hold more than this statement takes."""
+        """Return the driver's parameters for Python's values. `values` may contain more than this statement needs."""
         return self.parameters(encoded(values, self.encoders) if self.encoders else values)
 
     def parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +142,8 @@ def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any
 _is_stored_id = re.compile("[0-9a-f]{32}").fullmatch
 
 
-@lru_cache(maxsize=2048)  # 4 % of a claim and its end on SQLite: python -m benchmarks.tunings --only ids-remembered
+# This saves 4 % of a claim and its end on SQLite: python -m benchmarks.tunings --only ids-remembered
+@lru_cache(maxsize=2048)
 def _uuid(stored: object) -> UUID | UnreadableId:
     """Return a stored id. Any value other than 32 lower-case hexadecimal digits is kept unchanged, so that it can be
     shown and written back.
@@ -207,15 +210,15 @@ class OneStatement(_Plan):
 
     `OneStatement.run` chooses a variant of the statement according to the batch, compiles it on first use, and runs it:
 
-    1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. In a batch
-       of one, every column is such a column, so the planner sees constants.
+    1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. In a batch of
+       one, every column holds one value, so the planner sees constants.
     2. A step whose condition is not met by any row of the batch is left out, because the server prepares even steps
        that find no rows.
     3. The last SELECT reads the step that the transition returns, and joins the columns of the joined steps by id.
 
     `python -m benchmarks.tunings --on postgresql` prints the CPU time that the variants save in this process and in the
-    server. Without 1, an enqueue of 100 tasks takes 12 % more, and finishing one task 13 %. Without 2, finishing 100
-    tasks takes 19 % more, and finishing one task 14 %.
+    server. Without 1, an enqueue of 100 tasks takes 12 % more CPU time, and finishing one task takes 13 % more. Without
+    2, finishing 100 tasks takes 19 % more, and finishing one task takes 14 % more.
     """
 
     def __init__(
@@ -337,15 +340,16 @@ class Script(_Plan):
     A transition whose statements do not read any relation, such as the enqueue of a plain task, is run without these
     steps.
 
-    A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further forms, which
-    return the same rows for less work:
+    A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further
+    forms, which return the same rows with less work:
 
     * `single`, where every relation has one row: each of its columns is a parameter.
     * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
 
     `python -m benchmarks.tunings --on sqlite` prints the CPU time of a call without each tuning. With all columns in
-    the arrays, a claim of 100 tasks takes 83 % more. Without conditions, finishing 100 tasks takes 68 % more. An
-    enqueue of 100 tasks takes 25 % more without `constant`, and an enqueue of one task 15 % more without `single`.
+    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more.
+    An enqueue of 100 tasks takes 25 % more without `constant`, and an enqueue of one task takes 15 % more without
+    `single`.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""Run on PostgreSQL with psycopg 3: one statement for each transition, rows locked with SKIP LOCKED, the database's own clock.
+"""Run on PostgreSQL with psycopg 3: one statement for each transition, rows locked with SKIP LOCKED, and the database's
+own clock.
 
 Statements bypass SQLAlchemy's layers.
 """

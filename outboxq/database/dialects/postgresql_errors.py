@@ -143,7 +143,7 @@ def _driver_error(error: BaseException) -> BaseException | None:
 
 
 def add_hint(error: BaseException) -> None:
-    """Name the setting that caused a prepared-statement error. Other errors are not changed."""
+    """Name the setting that caused a prepared-statement error. Other errors are left unchanged."""
     orig = getattr(error, "orig", None) or (error if isinstance(error, psycopg.Error) else error.__cause__)
     if getattr(orig, "sqlstate", None) not in _PREPARED or "prepared statement" not in str(orig):
         return

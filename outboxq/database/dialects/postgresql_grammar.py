@@ -1,4 +1,4 @@
-"""Spell expressions for PostgreSQL: rows locked with SKIP LOCKED, batches as arrays, the database's own clock."""
+"""Spell expressions for PostgreSQL: rows locked with SKIP LOCKED, batches as arrays, and the database's own clock."""
 
 from __future__ import annotations
 
@@ -127,10 +127,10 @@ class PostgresGrammar(Grammar):
         return sa.select(*cells, unnested.c.ordinal).cte(name)
 
     def among(self, column: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        # This is an array of known rows, not a join, so the plan is an index lookup even if it was made, and kept,
-        # while the table was empty, as an idle queue's vacuumed tables are. It is also evaluated once. IN (SELECT …) of
-        # rows that a CTE deleted would be evaluated again for a row that changed while we waited for it ("ModifyTable …
-        # during EvalPlanQual").
+        # This is an array of known rows, not a join. So the plan is an index lookup even if it was made, and kept,
+        # while the table was empty, as the vacuumed tables of an idle queue are. It is also evaluated only once. IN
+        # (SELECT …) of rows that a CTE deleted would be evaluated again for a row that changed while we waited for it
+        # ("ModifyTable … during EvalPlanQual").
         return column == sa.func.any(sa.func.array(sa.select(ids).scalar_subquery()))
 
     def each(

@@ -1,9 +1,9 @@
 """The session on PostgreSQL: its encoding, and the messages that begin its transactions, with settings that are sent
 each time or, on our own connections, once.
 
-BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the
-second. So a worker's own connections get the settings when they are opened, and a transaction of one statement consists
-of that statement alone.
+BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the second
+of them. So a worker's own connections get the settings when they are opened, and a transaction of one statement
+consists of that statement alone.
 
 The encoding must be UTF-8, in the database and on the connection: no other encoding can represent every string. The server
 reports both encodings when a connection is opened and when they change, so checking them does not take a statement.
@@ -69,7 +69,8 @@ PLAN_ONCE: Final = "plan_cache_mode = force_generic_plan"
 #   are.
 # * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms compared with 0.9 ms) and does not
 #   find a better plan.
-# * The cost of recursive CTEs is overestimated a hundredfold, so JIT would compile each claim first (95 ms for 5).
+# * The cost of recursive CTEs is overestimated a hundredfold, so JIT would compile each claim first (95 ms for a claim
+#   of 5 tasks).
 _SETTINGS: Final = (
     _LOCK_TIMEOUT,
     "statement_timeout = '60s'",
@@ -120,7 +121,7 @@ BEGIN: Final[Mapping[Begin, str]] = {
     ),
 }
 """The first statement of a transaction on a connection whose settings are not known."""
-# Times are returned in UTC, which psycopg reads in half the time of any other zone.
+# Times are returned in UTC, which psycopg reads twice as fast as any other zone.
 _OWN: Final = _message(
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
     "SET",
@@ -130,7 +131,7 @@ _OWN: Final = _message(
     "intervalstyle = 'postgres'",
     "bytea_output = 'hex'",
 )
-# A read resets the one setting that only writes need. So it begins with 2 commands in one message instead of 11.
+# A read resets the one setting that only writes need. So a read begins with 2 commands in one message instead of 11.
 _OWN_READ: Final = _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", "enable_nestloop TO DEFAULT")
 """The first statement of a READ transaction on a connection that has our settings."""
 _COMMITS: Final[Mapping[Begin, str]] = {
@@ -153,7 +154,7 @@ def made_ours(url: URL) -> URL:
 
 
 def set_up(engine: Engine) -> None:
-    """Make our own engine refuse databases that are not UTF-8, and not prepare statements behind a pooler."""
+    """Make our own engine refuse databases that are not UTF-8, and avoid prepared statements behind a pooler."""
     # This must be the first listener, because SQLAlchemy's own would ask the server for something that it could not
     # read.
     event.listen(engine, "connect", _examine, insert=True)
@@ -190,7 +191,7 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A driver that begins transactions by itself, as it does under Django,
+    """Return True if a transaction is open. A driver that begins transactions implicitly, as it does under Django,
     counts as having one open.
     """
     # Not raw.info, which creates an object, and looks the status up by its number.

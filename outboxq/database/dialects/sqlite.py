@@ -31,7 +31,7 @@ class SqliteDialect(Dialect):
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
     driver_connection = sqlite3.Connection
     driver_error = sqlite3.Error
-    # The engine's own BEGIN, which is undone at once, must not take a lock.
+    # The engine's own BEGIN, which is undone immediately, must not take a lock.
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}
 
     grammar: SqliteGrammar

@@ -16,8 +16,8 @@ from ..engine_events import listen
 from .base import Begin
 from .sqlite_file import NO_TEXT
 
-# A deferred transaction that begins to write fails at once if another has written in the meantime, whatever the busy
-# timeout is.
+# A deferred transaction that begins to write fails immediately if another has written in the meantime, whatever the
+# busy timeout is.
 BEGIN: Final[Mapping[Begin, str]] = {
     **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
     **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
@@ -87,7 +87,7 @@ def execute_begin(raw: sqlite3.Connection, text: str, execute: Callable[[str], o
 
 
 def begin_for_real(engine: Engine) -> None:
-    """Make SQLAlchemy begin each transaction instead of the driver, as a writer unless an option says otherwise."""
+    """Make SQLAlchemy, not the driver, begin each transaction, as a writer unless an option says otherwise."""
     event.listen(engine, "connect", _begin_by_hand)
     listen(engine, "begin", _begin)
 

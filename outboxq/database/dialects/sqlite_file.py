@@ -42,7 +42,8 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to it. This takes one directory lookup, a microsecond or two.
+        """Return True if the file's name still refers to this file. This takes one directory lookup, a microsecond or
+        two.
 
         Raises FileUnusable if the name no longer refers to a file.
         """
@@ -58,7 +59,7 @@ class OpenFile:
         )
 
     def check(self) -> None:
-        """Raise FileUnusable unless the file's name still refers to it."""
+        """Raise FileUnusable unless the file's name still refers to this file."""
         if self.is_there:
             return
         if self.has_left_its_log:
@@ -107,8 +108,8 @@ def follow(engine: Engine) -> None:
     forget the file.
     """
     last: dict[str, OpenFile] = {}
-    """Maps each path to the file that this engine last opened there. A file can vanish between two connections, so
-    connections alone cannot tell.
+    """Maps each path to the file that this engine last opened there. A file can vanish while no connection is open, so
+    checking open connections is not enough.
     """
 
     def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -251,7 +252,7 @@ def is_undefined(error: BaseException) -> bool:
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Return True if SQLite reports that its file is damaged or not a database."""
+    """Return True if SQLite reports that its file is damaged or is not a database."""
     return code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 

@@ -26,7 +26,7 @@ class SqliteGrammar(Grammar):
         return sa.bindparam("now", type_=Instant, required=True)
 
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
-        """Add seconds by integer arithmetic, exact to the microsecond.
+        """Add seconds using integer arithmetic, exact to the microsecond.
 
         SQLite's own date arithmetic rounds to milliseconds, so a task due now could become due half a millisecond
         later.
@@ -99,8 +99,8 @@ class SqliteGrammar(Grammar):
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
         """Return the relation `name` as the rows of a JSON array, which is the parameter `name`.
 
-        The array holds arrays, or the values of the only column. Each `constant` column is a parameter instead.
-        `ordinal` numbers the rows.
+        The array contains one array per row, or the values of the only column. Each `constant` column is a parameter
+        instead. `ordinal` numbers the rows.
         """
         batch = sa.func.json_each(sa.bindparam(name, type_=sa.Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
@@ -144,7 +144,7 @@ class SqliteGrammar(Grammar):
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
 
     def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:  # noqa: ARG002
-        return sa.false()  # SQLite removes a deleted row at once
+        return sa.false()  # SQLite removes a deleted row immediately
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:  # noqa: ARG002 - its only writer has every lock
         return sa.true()
@@ -196,8 +196,8 @@ class SqliteGrammar(Grammar):
         return self.take_from(found)
 
     def take_from(self, found: sa.FromClause) -> Statement:
-        """Take the best entries among the best of each (queue, priority) pair. SQLite has one writer at a time, so rows
-        need no locks.
+        """Take the best entries from the best entries of each (queue, priority) pair. SQLite has one writer at a time,
+        so rows need no locks.
         """
         ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
         best = queue_order.due(self, found, ahead.c.id, entry=ahead).limit(limit).correlate(found)

@@ -52,9 +52,10 @@ class RelayShardsColumns(TypedColumns):
     relay = Column(Text, primary_key=True)
     shard = Column(Integer, primary_key=True)
     lease_token = Column(Number, nullable=False)  # rises with each lease
-    worker_id = Column(Uuid)  # NULL: nobody sends
-    lease_expires_at = Column(BoundedInstant)  # nobody may take the shard before this time
-    # The latest time at which its sender wakes by itself. In the past or NULL: it is awake, or nobody sends.
+    worker_id = Column(Uuid)  # NULL: no worker sends its messages
+    lease_expires_at = Column(BoundedInstant)  # no other worker may take the shard before this time
+    # The latest time at which its sender wakes without a notification. In the past or NULL: the sender is awake, or
+    # there is none.
     sleeps_until = Column(Instant)
 
 

@@ -33,7 +33,7 @@ class TaskMetricsColumns(TypedColumns):
     released = Column(Integer, nullable=False)
     lost = Column(Integer, nullable=False)
     timed_out = Column(Integer, nullable=False)
-    timed_out_last = Column(Integer, nullable=False)  # those in `timed_out` that no other attempt followed
+    timed_out_last = Column(Integer, nullable=False)  # attempts in `timed_out` that no other attempt followed
     wait_seconds = Column(Double, nullable=False)  # the sum over the attempts in the histogram
     run_seconds = Column(Double, nullable=False)
 

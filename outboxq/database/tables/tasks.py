@@ -121,9 +121,9 @@ task_executions = typed_table(
     metadata,
     TaskExecutionsColumns,
     *bounds.of("task_executions"),
-    # Half a page is free for the row versions that claims and completions write, because a batch updates whole pages at
-    # once. When a queue is drained in batches of 100, only 49 % of the updates stay heap-only at 70, compared with 90 %
-    # at 50, with 17 % less WAL.
+    # Half of each page is kept free for the row versions that claims and completions write, because a batch updates
+    # whole pages at once. When a queue is drained in batches of 100, only 49 % of the updates stay heap-only with a
+    # fillfactor of 70. With 50, it is 90 %, and there is 17 % less WAL.
     storage={"fillfactor": 50},
 )
 
@@ -174,7 +174,7 @@ class TaskLeasesColumns(TypedColumns):
 
     This was compared with the same columns in `task_executions` and an index for recovery. An index on
     `lease_expires_at` would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL per
-    heartbeat compared with 81), and an old snapshot bloats this small table instead of the large one. This table does
+    heartbeat compared with 81). An old snapshot would bloat the large table instead of this small one. This table does
     not need an index on `lease_expires_at` either: recovery reads 1,000 running leases in 0.07 ms.
     """
 
@@ -277,7 +277,7 @@ partition_claims = typed_table(
     "partition_claims",
     metadata,
     PartitionClaimsColumns,
-    UniqueConstraint("task_execution_id"),  # finds the key that a finished task frees; a task holds one key at most
+    UniqueConstraint("task_execution_id"),  # finds the key that a finished task frees; a task holds at most one key
     storage=AGGRESSIVE_VACUUM,
 )
 
@@ -341,7 +341,7 @@ class WorkersColumns(TypedColumns):
     unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown tasks that it met recently; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
-    ended_at = Column(BoundedInstant)  # it stopped by itself; NULL: it is live, or was killed or cut off
+    ended_at = Column(BoundedInstant)  # it stopped normally; NULL: it is live, or was killed or cut off
     # The next seven columns are NULL if only `register` has written the row.
     host = Column(Text)
     pid = Column(Integer)
@@ -372,7 +372,7 @@ class SleepingWorkersColumns(TypedColumns):
 
     worker_id = Column(Uuid, primary_key=True)
     queue = Column(Text, primary_key=True)  # empty: all queues
-    # The latest time at which it wakes by itself. In the past: it is awake, or has ended.
+    # The latest time at which the worker wakes without a notification. In the past: it is awake, or has ended.
     wakes_at = Column(Instant, nullable=False)
     # The session that listens for it, by a number that the session has locked. NULL: the worker takes only tasks of
     # some topics, so it is called for each task instead of by name.

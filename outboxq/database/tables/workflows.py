@@ -47,7 +47,7 @@ class TaskBatchChangesColumns(TypedColumns):
     """A row for each change to a batch in an open transaction. A trigger counts and deletes the rows when the
     transaction commits.
 
-    On SQLite, which has one writer, each row is counted at once.
+    On SQLite, which has one writer, each row is counted immediately.
     """
 
     id = Column(BigId, Identity(), primary_key=True)
@@ -99,7 +99,7 @@ class TaskSchedulesColumns(OptionColumns):
     args = Column(Text, nullable=False)
     options = OptionColumns
     rule = Column(Text, nullable=False)  # a cron expression, or `every` and a number of seconds
-    tz = Column(Text, nullable=False)  # the IANA name of the zone that the rule is read in
+    tz = Column(Text, nullable=False)  # the IANA name of the rule's time zone
     overlap = Column(Text, nullable=False)
     catch_up = Column(Text, nullable=False)
     catch_up_limit = Column(Integer, nullable=False)

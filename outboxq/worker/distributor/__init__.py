@@ -35,15 +35,16 @@ def create_work_distributor(
     """Return the distributor for this database. The caller starts and closes it. Raises UnsupportedDatabase.
 
     Args:
-        queues: The queues to claim from. None: all.
-        topics: The topics to claim tasks for. None: all.
-        worker_id: The worker that is registered as sleeping (PostgreSQL). None: a new id.
-        poll: The longest wait. None: 30 seconds with notifications (PostgreSQL), half a second without.
-        notifications: False: only poll, for instance because `LISTEN` cannot reach the server.
+        queues: The queues to claim from. None means all.
+        topics: The topics to claim tasks for. None means all.
+        worker_id: The worker that is registered as sleeping (PostgreSQL). None means a new id.
+        poll: The longest wait. None means 30 seconds with notifications (PostgreSQL), and half a second without.
+        notifications: False means polling only, for example because `LISTEN` cannot reach the server.
         listen_url: The address of the server itself, if the engine's address leads to a pooler.
-        commits_of: The engine whose commits in this process are noticed at once (SQLite). None: the database's engine.
+        commits_of: The engine whose commits in this process are noticed immediately (SQLite). None means the database's
+            engine.
         on_break: Called, in one of the distributor's threads, when its connection to the server is lost (PostgreSQL).
-        floors: The floors for claims (PostgreSQL). None: every search begins at the front.
+        floors: The floors for claims (PostgreSQL). Without them, every search begins at the front.
     """
     store = database if isinstance(database, Store) else Store(database)
     kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor

@@ -26,7 +26,7 @@ class Health:
     """A description of how a distributor notices work, for people and monitors."""
 
     listening: bool
-    """True: work is noticed at once. False: it is found by polling only."""
+    """True if work is noticed immediately; False if it is found only by polling."""
     connections: int = 0
     """The number of listening connections so far."""
     error: str | None = None
@@ -51,7 +51,7 @@ class WorkDistributor(Protocol):
         closed.
 
         One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
-        more work, so the caller claims again at once.) Events between that claim and this call are not missed.
+        more work, so the caller claims again immediately.) Events between that claim and this call are not missed.
         """
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
@@ -65,7 +65,7 @@ class WorkDistributor(Protocol):
         """Make `wait_for_work` return. Calls made while no thread is waiting are remembered, and count as one."""
 
     def close(self) -> None:
-        """Wake the waiting thread, and close all connections. From then on `wait_for_work` returns at once.
+        """Wake the waiting thread, and close all connections. From then on, `wait_for_work` returns immediately.
 
         May be called at any time and repeatedly, from any thread or signal handler.
         """
@@ -89,7 +89,7 @@ class DistributorSettings:
 
 
 class Wakeup:
-    """An event that any thread sets and one thread waits for. Several notifications before it waits count as one. A
+    """An event that any thread sets and one thread waits for. Several notifications before a wait count as one. A
     signal handler may set it.
     """
 

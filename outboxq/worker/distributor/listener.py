@@ -34,11 +34,11 @@ ANSWER_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _STEADY_AFTER = 5.0
-"""If a connection listened for this many seconds before it broke, the next attempt follows at once."""
+"""If a connection listened for this many seconds before it broke, the next attempt follows immediately."""
 _NOT_YET = "not connected yet"
 _CONNECTION_ERRORS = (psycopg.Error, OSError)
 _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
-"""The payload that a listener sends to itself. A queue cannot have such a name."""
+"""The payload that a listener sends to itself. No queue can have this name."""
 
 
 class NotificationsBlocked(Exception):
@@ -57,7 +57,7 @@ class Listener(threading.Thread):
     dialect: Dialect
     _: KW_ONLY
     connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None
-    """Connects to the worker's database. None: connect as `connect` does."""
+    """Connects to the worker's database. None means that `connect` is used."""
     on_notify: Callable[[str], None]
     """Called with the payload of each notification."""
     on_change: Callable[[], None]
@@ -107,7 +107,7 @@ class Listener(threading.Thread):
             self._error = self._error or "closed"
 
     def _attempt(self) -> bool:
-        """Connect, and listen until the connection breaks. Returns whether it lasted long enough."""
+        """Connect, and listen until the connection breaks. Returns whether it lasted longer than `_STEADY_AFTER`."""
         began = math.inf
         try:
             connection = self._open()
@@ -140,7 +140,7 @@ class Listener(threading.Thread):
             connection.rollback()
             connection.autocommit = True  # inside a transaction, no notifications are delivered
             self._prove_delivery(connection)
-            # Not before the proof: a pooler would keep the lock for other connections.
+            # This comes after the proof, because a pooler would keep the lock for other connections.
             self._run(connection, channel.open_session, session=(session := secrets.randbits(62)))
         self.session = session
         return connection

@@ -46,8 +46,8 @@ _LATEST = 1.0
 
 @dataclass(eq=False, repr=False)
 class PostgresDistributor(DistributorSettings):
-    """A distributor for PostgreSQL. It wakes when a task is committed, when the next task is due, and at the latest
-    after the polling interval.
+    """A distributor for PostgreSQL. It wakes when a task is committed, when the next task is due, or when the polling
+    interval is over.
     """
 
     def __post_init__(self) -> None:
@@ -57,7 +57,8 @@ class PostgresDistributor(DistributorSettings):
         self._poll = (self.poll or (POLL_BESIDE_NOTIFICATIONS if self.notifications else POLL)).total_seconds()
         self._poll_without_listener = min(self._poll, POLL.total_seconds())
         self._wakeup = Wakeup()
-        # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.
+        # Connections are opened like the engine's, but are not in its pool. A malformed URL is refused here, not in the
+        # thread.
         engine = self.store.bound_engine
         self._listener = Listener(
             partial(detached, engine if self.listen_url is None else make_engine(self.listen_url)),
@@ -75,12 +76,12 @@ class PostgresDistributor(DistributorSettings):
         self._written = False
         self._horizon = 0
         self._calls, self._looked_for = Calls(), Calls()
-        """The calls heard since the last search began, and those heard before it."""
+        """The calls received since the last search began, and the calls received before that."""
         self._named_for: set[str] = set()
         """The queues of the calls that have named this worker since it last passed a call on."""
         self._look_at = math.inf
         """The time at which a sleeping worker searches without a notification (`time.monotonic()`): as a deputy, or for
-        a delayed task. The listener's thread brings it forward, too.
+        a delayed task. The listener's thread may also bring this time forward.
         """
         self._bringing_forward = threading.Lock()
         self._server_clock = time.time() - time.monotonic()
@@ -89,10 +90,11 @@ class PostgresDistributor(DistributorSettings):
         """
         self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
-        """The number of returns in quick succession since a claim last found a task."""
+        """The number of times that `wait_for_work` has returned, in quick succession, since a claim last found a task.
+        """
         self._notified = False
         self._empty_notifications, self._notified_at = 0, -math.inf
-        """The number of such returns that followed a notification."""
+        """The number of these returns that followed a notification."""
         self._traffic, self._traffic_at = 0.0, 0.0
 
     @property
@@ -139,7 +141,7 @@ class PostgresDistributor(DistributorSettings):
             run_with_timeout(_FORGET_TIMEOUT, self._forget)
 
     def _forget(self) -> None:
-        with suppress(Exception):  # its row expires by itself
+        with suppress(Exception):  # its row expires anyway
             self._sleeping.forget(self.worker_id)
 
     def _seconds_to_sleep(self, end: float, *, awaited: bool) -> float:
@@ -153,12 +155,14 @@ class PostgresDistributor(DistributorSettings):
         return self._prepare_sleep(end, awaited=awaited)
 
     def _begin_look(self) -> None:
-        """Forget the reasons to search, because a search answers each notification that arrived before it."""
+        """Forget the reasons to search, because the next search answers each notification that arrived before it."""
         self._look_at = math.inf
         self._looked_for, self._calls = self._calls, Calls()
 
     def _sleep(self, seconds: float) -> bool:
-        """Sleep until a notification arrives, but at most for this many seconds. Returns False earlier if it is time to search."""
+        """Sleep until a notification arrives, but for at most this many seconds. Returns False early if it is time to
+        search.
+        """
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
             look_at = self._next_look()
@@ -186,7 +190,7 @@ class PostgresDistributor(DistributorSettings):
             moment = None if seen.seconds is None else seen.now + seen.seconds
             if moment is not None:  # not `_look_by`, whose nudge would end the pause below
                 self._bring_forward(self._turn_at(moment))
-            # At most until the row expires: after that, nobody notifies this worker.
+            # Sleep at most until the row expires, because after that, this worker is not notified.
             longest = self._announced_until - now
             if seen.due:
                 return 0 if awaited else min(self._pause_after_empty_claims(settled=seen.settled), longest)
@@ -207,7 +211,7 @@ class PostgresDistributor(DistributorSettings):
                 self._sleeping.answer(calls, moment)
 
     def _announce(self) -> None:
-        """Ask to be notified, unless an earlier announcement still holds."""
+        """Ask to be notified, unless an earlier announcement is still valid."""
         connections = self._listener.connections
         if self._announced_connection == connections and time.monotonic() < self._announced_until:
             return
@@ -263,7 +267,7 @@ class PostgresDistributor(DistributorSettings):
     def _spread_out(self) -> None:
         """Let other workers go first after needless notifications, since one task wakes all idle workers.
 
-        A worker that searched behind blocked keys by itself was not woken needlessly.
+        A worker that searched behind blocked keys without a notification was not woken needlessly.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
@@ -335,7 +339,7 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.nudge()
 
     def _bring_forward(self, moment: float) -> bool:
-        """Search at this time at the latest. Returns False if a search is due earlier anyway."""
+        """Search no later than this time. Returns False if a search is due earlier anyway."""
         with self._bringing_forward:
             if moment >= self._look_at:
                 return False
@@ -344,7 +348,7 @@ class PostgresDistributor(DistributorSettings):
 
 
 _MOST = 256
-"""The number of calls that are kept. If there are more, only the worker's own search answers them."""
+"""The maximum number of calls to keep. Only the worker's own search answers any further calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -376,8 +380,8 @@ class Calls:
             self.look_at = min(self.look_at, call.look_at)
 
     def answered(self, queue: str, number: int) -> None:
-        """Forget the calls for this queue up to this one, because another worker found nothing due after it had heard
-        them.
+        """Forget the calls for this queue up to this one, because another worker found nothing due after it had
+        received them.
         """
         places = [place for place, call in enumerate(self._calls) if (call.queue, call.number) == (queue, number)]
         if places and len(self._calls) < _MOST:
@@ -386,7 +390,7 @@ class Calls:
             self.look_at = min((call.look_at for call in self._calls), default=math.inf)
 
     def last(self, *, heard_before: float) -> dict[str, int]:
-        """Return the number of the last call for each queue that has a call heard before this time."""
+        """Return the number of the last call for each queue that has a call received before this time."""
         calls = self._calls
         queues = {call.queue for call in calls if call.heard_at < heard_before}
         return {call.queue: call.number for call in calls if call.queue in queues}

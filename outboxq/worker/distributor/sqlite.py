@@ -1,5 +1,5 @@
-"""SQLite cannot send notifications. This distributor watches the version of the file, which each commit on another
-connection changes.
+"""A distributor that watches the version of the SQLite file, because SQLite cannot send notifications. Each commit on
+another connection changes the version.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
 """Seconds to pause per second of processor time that an unsuccessful claim took, and the longest pause.
 
-Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, including 2.0 % for watching the file. With 100 and 2
-seconds, it used 3.9 %.
+Behind 5,000 blocked keys, an idle worker uses 2.6 % of a core, including 2.0 % for watching the file. With a factor of
+100 and a longest pause of 2 seconds, the worker used 3.9 %.
 """
 
 _CommitListeners: TypeAlias = dict[object, Callable[[], None]]
@@ -42,7 +42,7 @@ atomic.
 @dataclass(eq=False, repr=False)
 class SqliteDistributor(DistributorSettings):
     """A distributor for SQLite. It reads the file's version on a separate connection, in the waiting thread. Commits by
-    this process's engine are noticed at once.
+    this process's engine are noticed immediately.
     """
 
     def __post_init__(self) -> None:
@@ -107,8 +107,8 @@ class SqliteDistributor(DistributorSettings):
         """Wait until another search behind blocked keys is worth its cost, or a new task can be claimed.
 
         Blocked keys hide whether other tasks can be claimed, and a search behind all of them takes a long time. Without
-        a pause, it would use a whole core, and the claims that follow it would take turns away from other writers. A
-        search for new tasks is short.
+        a pause, it would use a whole core, and the claims that follow it would delay other writers. A search for new
+        tasks is short.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
@@ -153,7 +153,7 @@ class SqliteDistributor(DistributorSettings):
             self._disconnect()
         if version == self._version:
             return False
-        # Stored before the caller claims: a commit in the meantime changes it again.
+        # The version is stored before the caller claims, so a commit in the meantime changes it again.
         self._version, self._changed_at = version, time.monotonic()
         return True
 

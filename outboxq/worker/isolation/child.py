@@ -201,8 +201,8 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Receive the worker's messages. When the worker exits, this process exits too. If a handler is running, it
-        exits at once, because the handler's claim is lost.
+        """Receive the worker's messages. When the worker exits, this process exits too. It does so immediately if a
+        handler is running, because the handler's claim is lost.
         """
         try:
             while True:

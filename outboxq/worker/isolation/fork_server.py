@@ -118,7 +118,7 @@ class ForkServer:
             return self._ends.pop(pid, None)
 
     def knows_end_of(self, pid: int) -> bool:
-        """Return whether a child is known to have exited, by itself or with the server."""
+        """Return whether a child is known to have exited, on its own or with the server."""
         return pid in self._ends or self.has_ended
 
     def forget(self, pid: int) -> None:
@@ -270,7 +270,7 @@ class _Server:
 
 
 def ignore_stop_signals() -> None:
-    """Leave stop signals to the worker. Signals from a terminal or a service manager reach its children too.
+    """Leave stop signals to the worker. Signals from a terminal or a service manager reach the worker's children too.
 
     The signals get a handler instead of being ignored, because programs that a task starts would inherit ignored
     signals.
@@ -286,7 +286,7 @@ def _no_action(_number: int, _frame: object) -> None:
 
 def _die_with_parent(parent: int) -> None:
     """Make the kernel kill this process when its parent exits. Only Linux supports this; on other systems, the closed
-    socket must suffice.
+    socket has to suffice.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):

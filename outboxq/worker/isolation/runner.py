@@ -111,8 +111,8 @@ class Children:
         self.server.forget(child.pid)
 
     def stacks_of(self, pids: Collection[int], timeout: float) -> dict[int, str | None]:
-        """Ask busy children for the stacks of their threads, and wait for their answers for `timeout` seconds in all.
-        None means that a child has not answered. Only one thread may call this at a time.
+        """Ask busy children for the stacks of their threads, and wait at most `timeout` seconds in total for their
+        answers. None means that a child has not answered. Only one thread may call this at a time.
         """
         self._asked = asked = {pid: _Asked() for pid in pids}
         until = time.monotonic() + timeout
@@ -256,8 +256,8 @@ class IsolatedRunner:
         self._fail(active, task, error)
 
     def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
-        """End the claim of a handler whose process has died. No other handler ran there, so its attempt counts as
-        failed.
+        """End the claim of a handler whose process has died. No other handler was running in that process, so the
+        handler's attempt counts as failed.
         """
         child.connection.close()
         server, claim = self.children.server, active.claim

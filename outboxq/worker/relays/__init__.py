@@ -1,5 +1,5 @@
-"""The senders of relays to brokers: one thread for each relay, and one that extends their leases; and a runner that
-runs them without a worker.
+"""The senders of relays to brokers, and a runner that runs them without a worker. Each relay has one thread, and one
+more thread extends all leases.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .waiting import waiting_for
 log = logging.getLogger("outboxq.relay")
 
 _HEARTBEAT = 3.0
-"""Seconds between two extensions of the leases, a third of a lease."""
+"""Seconds between two extensions of the leases: a third of a lease's duration."""
 
 
 class Senders:
@@ -104,7 +104,7 @@ class Senders:
         self._waiting.close()
 
     def stop(self, timeout: timedelta) -> bool:
-        """Stop the senders, and return whether all of them have ended in time."""
+        """Stop the senders, and return whether all of them ended in time."""
         self.request_stop()
         if self._has_begun:
             end = time.monotonic() + timeout.total_seconds()
@@ -131,7 +131,7 @@ class RelayRunner:
         drain_timeout: timedelta = timedelta(seconds=25),
         burst: bool = False,
     ) -> None:
-        """Prepare to run the relays with these names; without names, all of them.
+        """Prepare to run the relays with these names, or all relays if there are no names.
 
         Raises ConfigurationError if the application declares no relay to a broker, and RelayNotFound for an unknown name.
         """
@@ -164,7 +164,7 @@ class RelayRunner:
         ConfigurationError outside the main thread, because only the main thread receives signals.
 
         Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or a broker
-        failed in a burst, so events are left.
+        failed in a burst, so that events are left.
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(

@@ -23,12 +23,12 @@ class Care(Enum):
     NONE = "none"
     """A call contains as many events as the order allows."""
     PROBE = "probe"
-    """The first event and a random other one, each in a call of its own. It is random, because the events at the front
-    may be the cause.
+    """The first event and another event, each in a separate call. The other event is chosen at random, because the
+    events at the front may be the cause of the error.
     """
     SEARCH = "search"
-    """A call contains as many events as without care, but a call that raises an error is repeated in halves, to find
-    the event that causes the error.
+    """A call contains as many events as with `NONE`, but a call that raises an error is repeated in halves, to find the
+    event that causes the error.
     """
 
 
@@ -68,11 +68,11 @@ def publish(
     """Publish the messages until the deadline, and return their outcomes.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
-    when the answer to the one before it has arrived. Otherwise a broker could have a later event for a key but lack an
-    earlier one: an event that is `Unsure` may have to be repeated, and with `holds`, the broker must not get the later
-    events while an earlier one is refused. So after an event without a confirmation, the later events for its key stay
-    where they are: after Unsure always, and after Refused only with `holds`. Events without a key have no order, and
-    all of them are in the first call.
+    after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
+    earlier one. An event that is `Unsure` may have to be repeated. With `holds`, the broker must not get the later
+    events while an earlier one is refused. So after an event without a confirmation, the later events for its key are
+    not published: always after Unsure, but only with `holds` after Refused. Events without a key have no order, and all
+    of them are in the first call.
     """
     report, left = Report(), list(messages)
     if care is Care.PROBE:
@@ -141,8 +141,8 @@ def _check(outcomes: Sequence[Outcome], number: int) -> None:
 def _search(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> None:
     """Publish these messages in smaller and smaller calls, as long as the calls raise errors.
 
-    An event is refused if several consecutive calls with only this event raise errors, another event is confirmed after
-    that, and then one more call with only this event raises an error: the broker was available, so the event is the
+    An event is refused if several consecutive calls with only this event raise errors, another event is then confirmed,
+    and one more call with only this event raises an error. In that case, the broker was available, so the event is the
     cause. Otherwise, it remains `Unsure`.
     """
     suspects: dict[int, int] = {}

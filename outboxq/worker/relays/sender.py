@@ -56,14 +56,16 @@ class Shard:
     is_proven: bool = False
     """True if no transaction is open that began before the announcement that this sender is sleeping."""
     care: Care | None = None
-    """The care for the next batch. None: nothing has been published yet."""
+    """The care for the next batch. None if nothing has been published yet."""
     has_raised: bool = False
     """True if the transport raised an error, and the event that caused it has not been searched for."""
     busy_until: float | None = None
     """The deadline of the batch that is being published."""
 
     def learn(self, care: Care, report: Report) -> None:
-        """Decide how carefully to publish after this report on a batch that was published with this care."""
+        """Decide how carefully to publish next, given the report on a batch and the care with which that batch was
+        published.
+        """
         self.has_raised = care is not Care.SEARCH and (self.has_raised or report.raised)
         if report.unsure and not report.confirmed:
             self.care = Care.PROBE
@@ -72,10 +74,10 @@ class Shard:
 
 
 class Sender(threading.Thread):
-    """Takes a relay's shards, and publishes the messages in each of them in id order.
+    """Leases a relay's shards, and publishes the messages of each shard in id order.
 
-    The shards are served at the same time, each with its own connection: while one of them waits for the broker,
-    another one waits for the database. If the transport cannot be cloned, they take turns.
+    The shards are served at the same time, each with its own connection, so that one shard can wait for the database
+    while another waits for the broker. If the transport cannot be cloned, the shards take turns.
     """
 
     def __init__(
@@ -144,8 +146,8 @@ class Sender(threading.Thread):
         return [one.lease for one in shards]
 
     def run_once(self) -> float | None:
-        """Publish the next batches of each shard. Returns the number of seconds until the next search; None in a burst
-        that is over.
+        """Publish the next batches of each shard. Returns the number of seconds until the next search; None if the
+        burst is over.
         """
         self._take()
         looks = self._work_on_all()
@@ -163,7 +165,7 @@ class Sender(threading.Thread):
             _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
         ]
         if waits:
-            self._stopping.wait(min(waits))  # notifications must not make a paused relay search at once
+            self._stopping.wait(min(waits))  # notifications must not make a paused relay search immediately
             return 0.0
         return self._until_look(looks)
 
@@ -177,8 +179,8 @@ class Sender(threading.Thread):
         return [one for one in looks if one is not None]
 
     def _in_turn(self) -> list[Shard]:
-        """Return the shards, with a different one first in each round: after a failure, the shards behind the failed
-        one do not publish.
+        """Return the shards, with a different one first in each round, because after a failure, the shards behind the
+        failed one do not publish.
         """
         shards = list(self._shards.values())
         self._round += 1
@@ -235,8 +237,8 @@ class Sender(threading.Thread):
             log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
     def _work(self, shard: Shard) -> RelayLook | None:
-        """Publish the next batches of the shard while they are full. Returns the result of the last search; None if the
-        lease is lost.
+        """Publish the shard's next batches, as long as they are full. Returns the result of the last search; None if
+        the lease is lost.
         """
         for _ in range(_BATCHES):
             look = self._publish_next(shard)
@@ -330,7 +332,7 @@ class Sender(threading.Thread):
             one.cursor, one.is_proven = TailCursor(), False
 
     def _end(self) -> None:
-        """Let other workers have the shards at once, if the database can be reached, and close the connection."""
+        """Release the shards to other workers immediately, if the database can be reached, and close the connection."""
         shards = list(self._shards.values())
         self._shards.clear()
         with suppress(Exception):
@@ -342,7 +344,7 @@ class Sender(threading.Thread):
 
 
 def _at_once(work: Callable[[Shard], RelayLook | None], shards: Sequence[Shard]) -> list[RelayLook | None]:
-    """Do this work for all shards, each in a thread of its own. Raises what one of them raised."""
+    """Do this work for all shards, each in a separate thread. Raises the error of one of the threads, if any."""
     turns = [_Turn(work, one) for one in shards]
     for one in turns:
         one.start()

@@ -17,7 +17,7 @@ from ..distributor.sqlite import FileWatch
 
 
 class Waiting(Protocol):
-    """Waits for messages for several relays, each relay in a thread of its own."""
+    """Waits for messages for several relays, each in a separate thread."""
 
     @property
     def listening(self) -> int:
@@ -33,7 +33,7 @@ class Waiting(Protocol):
     def wake(self, relay: str) -> None: ...
 
     def close(self) -> None:
-        """Wake all threads. From then on, `wait` returns at once."""
+        """Wake all threads. From then on, `wait` returns immediately."""
 
 
 def waiting_for(

@@ -78,8 +78,8 @@ class WorkerRegistration:
     process: Callable[[], Mapping[str, Any]] = dict
     """A function that returns the current arguments for `Store.workers.describe`, except for the state."""
     failures: Callable[[], object] = lambda: None
-    """A function that returns the failures of the worker's parts. When they change, the registration is renewed at
-    once.
+    """A function that returns the failures of the worker's parts. When they change, the registration is renewed
+    immediately.
     """
     orders: Obedience = field(default_factory=Obedience)
 
@@ -147,8 +147,8 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the number of seconds until the next renewal. It is due at once if an unknown task, a failure or a new
-        state is not registered yet.
+        """Return the number of seconds until the next renewal. It is due immediately if an unknown task, a failure or a
+        new state is not registered yet.
         """
         is_written = (
             self.orders.state() is self._written_state
@@ -192,12 +192,12 @@ class BatchCanceller:
         """The time of the last check (`time.monotonic()`)."""
 
     def run_once(self) -> None:
-        """Cancel these tasks."""
+        """Cancel the other tasks in the batches that require it."""
         self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Check at once, or a second after the last check, because a task in a batch has failed."""
+        """Check immediately, or a second after the last check, because a task in a batch has failed."""
         self._is_due = True
         self.wake.set()
 
@@ -229,9 +229,9 @@ class Planting:
         self._stopping = False
 
     def begin(self, *, burst: bool) -> None:
-        """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
+        """Declare the schedules and plant the first page of them (all of them with `burst`) before the thread starts.
 
-        Therefore the thread does not have to plant at first. If it planted while the worker was being stopped, it could
+        The thread then does not have to plant at first. If it planted while the worker was being stopped, it could
         outlive its connections.
         """
         self._wait = _PLANT_EVERY
@@ -279,8 +279,8 @@ class MetricsWriter:
     """Writes the meter's counts since the last write, every ten seconds and when the worker stops: a row for each queue
     and task.
 
-    Rows that could not be written are kept unchanged, with their ids, and written first the next time. So each row is
-    written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
+    Rows that could not be written are kept unchanged, with their ids, and are written first the next time. So each row
+    is written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
     """
 
     store: Store
@@ -289,7 +289,7 @@ class MetricsWriter:
 
     def __post_init__(self) -> None:
         self._written: Mapping[tuple[str, str], AttemptCounts] = {}
-        """The part of the meter's counts that the rows so far contain."""
+        """The part of the meter's counts that earlier rows contain."""
         self._unwritten: Sequence[TaskMetric] = ()
         self._due = time.monotonic() + WRITE_EVERY
 

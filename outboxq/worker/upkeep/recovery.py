@@ -2,8 +2,8 @@
 
 An expired lease proves little. Its worker may be unable to reach the database, may be waiting for a lock or may have
 been paused, and the clock may have been changed. So a worker recovers a task only after it has twice found the task's
-lease unchanged. Between the two checks, this worker must have written to the database, and there must be enough time
-for a live worker's heartbeat, which is sent again every half second while it fails. Anything that prevents this worker
+lease unchanged. Between the two checks, this worker must have written to the database, and a live worker must have had
+enough time for its heartbeat, which is sent again every half second while it fails. Anything that prevents this worker
 from checking or writing restarts the watch.
 """
 
@@ -61,11 +61,12 @@ class Recovery:
         self._watched: dict[Lease, float] = {}
         """Expired leases, and the time since which each has been watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases that were written by a clock that was running fast, and when they actually expire
-        (`time.monotonic()`). Their stored expiry times are too late.
+        """Leases whose stored expiry times are too late, because a clock was running fast, and the times at which they
+        actually expire (`time.monotonic()`).
         """
         self._has_corrected = False
-        """True after this process has corrected the rows that a clock that was running fast wrote before its start.
+        """True after this process has corrected the rows that were written before its start, while a clock was running
+        fast.
         """
         self._broken: dict[Lease, float] = {}
         """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
@@ -175,7 +176,7 @@ class Recovery:
         self._looked_at = None
 
     def _check_clock(self, now: datetime, took: float) -> None:
-        """Notice whether the database's clock was changed, and correct leases and due times."""
+        """Check whether the database's clock was changed. If so, correct leases and due times."""
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
@@ -187,8 +188,8 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Record when leases whose expiry times are now too late actually expire, and make due the tasks whose due
-        times were set by the clock that was running fast.
+        """Record when leases with expiry times that are now too late actually expire. Make due the tasks whose due
+        times come from the clock that was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process
         began. A lease then expires after the duration that its task declares, unless a heartbeat extends it.

@@ -139,8 +139,8 @@ class KnownTasks:
     """Makes due the tasks that this worker knows and that are waiting because other workers did not know them.
 
     It does so when the worker starts, so that after a deployment no task has to wait for a long delay to end. While a
-    live worker knows the tasks, other workers release them with the first delay only. After the start, it runs once
-    an hour, to catch tasks that were released while the worker started.
+    live worker knows the tasks, other workers release them with only the first delay. After the start, it runs once an
+    hour, to catch tasks that were released while the worker started.
     """
 
     store: Store
