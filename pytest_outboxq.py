@@ -1,7 +1,7 @@
 """outboxq's fixtures for pytest; see `outboxq.testing`.
 
 This module is outside the package, because pytest imports its plugins in every run, and importing the package would
-slow each run down.
+slow down each run.
 """
 
 from __future__ import annotations
