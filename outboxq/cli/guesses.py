@@ -169,7 +169,7 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "prune": ("the age", "--older-than {word}"),
     **dict.fromkeys(("check", "workers list", "task list", "failed list", "failed summary"), _QUEUE),
 }
-"""The probable meaning of a word typed where APP belongs, by command, and the option that takes it."""
+"""The probable meaning of a word typed where APP belongs, by command, and the option that accepts the word."""
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 

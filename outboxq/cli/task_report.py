@@ -129,7 +129,7 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
 
 
 def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str | None:
-    """Return the reason for the due time of a Ready task; None if it was due at once."""
+    """Return the reason for the due time of a Ready task; None if the task was due immediately."""
     cause = None
     for one in history if found.status is TaskStatus.READY else ():
         # A priority change is recorded as a rescheduling without a due time.

@@ -1,8 +1,8 @@
 """The Sentry hook: queue spans in one trace, the errors from tasks that failed permanently, and cron monitors for
 schedules.
 
-It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. It does nothing until the program calls
-`sentry_sdk.init()`.
+It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. The hook does nothing until the program
+calls `sentry_sdk.init()`.
 """
 
 from __future__ import annotations
@@ -234,11 +234,11 @@ class _Span:
             self.set(name, value)
 
     def set(self, name: str, value: object) -> None:
-        """Set one of its data fields."""
+        """Set one of the span's data fields."""
         self._span.set_data(name, value)
 
     def end_as(self, status: str) -> None:
-        """Set its status: ok, cancelled, aborted or internal_error."""
+        """Set the span's status: ok, cancelled, aborted or internal_error."""
         self._span.set_status(status)
 
     def end_after(self, seconds: float) -> None:
@@ -248,7 +248,7 @@ class _Span:
         self._span.finish(end_timestamp=now)
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
+        """Return the headers that continue the span's trace: `sentry-trace` and `baggage`."""
         return dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers(span=self._span))
 
 
@@ -262,7 +262,7 @@ class _StreamedSpan(_Span):
         self._span.status = "ok" if status in _NO_ERRORS else "error"
 
     def end_after(self, seconds: float) -> None:
-        """Keep the SDK's times, because the SDK does not accept another start time."""
+        """Keep the SDK's times, because the SDK does not accept a different start time."""
 
 
 def streams() -> bool:
@@ -328,7 +328,8 @@ _CHECK_IN_STATUSES: Mapping[EventType, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in for one tick. All attempts at the tick's task share it, because its id is the task's id."""
+    """The check-in for one tick. All attempts at the tick's task share the check-in, because its id is the task's id.
+    """
 
     slug: str
     """The name of the monitor."""

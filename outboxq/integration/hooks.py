@@ -63,17 +63,17 @@ class WorkerInfo:
     label: str
     """A name for people to read, such as `host:pid`."""
     queues: Sequence[str] | None
-    """The queues that it serves. None means all queues."""
+    """The queues that the worker serves. None means all queues."""
     topics: Sequence[str] | None
-    """The topics whose tasks it runs. None if it runs all tasks, with or without a topic."""
+    """The topics whose tasks the worker runs. None if it runs all tasks, with or without a topic."""
     concurrency: int
     """The maximum number of handlers that run at once."""
     task_names: Sequence[str]
-    """The names of the tasks that it knows."""
+    """The names of the tasks that the worker knows."""
 
 
 class Hook:
-    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others take no time.
+    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others cost nothing.
 
     The first hook in the list is entered first and exited last. If a hook raises an Exception, it is logged with the
     hook's name, at most once a minute, and the other hooks still run. Many threads may call a hook at the same time.
@@ -101,15 +101,17 @@ class Hook:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
         This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
-        child process died. The completion of a transactional task has been committed by then; any other outcome is
-        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
+        child process died. By this time, the completion of a transactional task has been committed; any other outcome
+        is about to be written. This is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
         """React to a worker that is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """React to a worker that has stopped. This is not called in a process that is killed or told to stop at once."""
+        """React to a worker that has stopped. This is not called in a process that is killed or told to stop
+        immediately.
+        """
 
 
 log = logging.getLogger("outboxq.hooks")
@@ -143,8 +145,8 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks with the tasks and the headers that the hooks have added, and return its
-        handles.
+        """Call `write` inside the hooks with the tasks and the headers that the hooks have added, and return the
+        handles that `write` returns.
         """
         if not self._sending or not tasks:
             return write(tasks)
@@ -164,8 +166,8 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks with the event and the headers that the hooks have added, and return its
-        result.
+        """Call `write` inside the hooks with the event and the headers that the hooks have added, and return the result
+        of `write`.
         """
         if not self._sending:
             return write(event)
@@ -289,8 +291,8 @@ class _SafeHook:
                 self.failed(f"its {method}() failed on exit and is skipped", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
-        """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later
-        ones at most once a minute.
+        """Log an exception that the hook raised, with the fields of its task. The first exception is logged
+        immediately, later ones at most once a minute.
         """
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(

@@ -1,7 +1,7 @@
 """The Django admin for an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
 
-Lists contain only the newest rows, so a page costs the same however large the table is. Forms cannot change rows. The
-actions in the lists change rows through the store.
+Lists contain only the newest rows, so the cost of a page does not depend on the size of the table. Forms cannot change
+rows. The actions in the lists change rows through the store.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NEWEST = 10_000
 AT_ONCE = 1_000
 """The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""The number of rows, newest first, from which a filter takes the names that it offers."""
+"""The number of rows, newest first, whose names a filter offers."""
 _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
@@ -61,7 +61,7 @@ _SOURCES: Mapping[str, Any] = {
 """The tables that contain only the tasks with one status."""
 _ASKED_FOR = {"reason"}
 _LEFT_OUT = {"force", "take_key_back"}
-"""The verb fields that the admin asks for, and those that it leaves out. It offers only the verbs that have no other
+"""The verb fields that the admin asks for, and those that it omits. The admin offers only verbs that have no other
 fields.
 """
 
@@ -349,8 +349,8 @@ class TaskExecutionAdmin(NewestAdmin):
         return [name for name in super().get_fields(request, obj) if name not in hidden]
 
     def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
-        """Return the listed rows that are among the newest tasks. If the chosen status has a separate table, look
-        there.
+        """Return the listed rows that are among the newest tasks. If the chosen status has a separate table, read that
+        table.
         """
         source = _SOURCES.get(chosen["status"] or "")
         if source is None:
@@ -434,7 +434,7 @@ class TaskScheduleAdmin(OutboxAdmin):
         return "schedule", {"name": row.name}
 
     def _with_next_ticks(self, schedules: Iterable[Any]) -> list[Any]:
-        """Return the schedules with their next ticks, which are read all at once."""
+        """Return the schedules with their next ticks, which are read in one call."""
         found = list(schedules)
         with present_transaction(self.alias, mode="DEFERRED") as using:
             upcoming = outboxes[self.alias].store.schedules.upcoming(found, 1, using=using)

@@ -90,7 +90,7 @@ class DjangoOutbox(Outbox):
 
     @property
     def store(self) -> DjangoStore:
-        """The Store. Its methods use Django's connection only with ``using=``; otherwise they create an engine.
+        """The Store. The methods use Django's connection only with ``using=``; without it, they create an engine.
 
         It follows the settings: when a test changes the database's name, a new Store is created.
         """
@@ -188,7 +188,9 @@ class DjangoStore(FrameworkStore):
 
 
 class Outboxes:
-    """The outboxes by alias, like `django.db.connections`. All threads share them, because an outbox holds the tasks."""
+    """The outboxes by alias, like `django.db.connections`. All threads share them, because an outbox contains the
+    tasks.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, DjangoOutbox] = {}

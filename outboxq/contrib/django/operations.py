@@ -43,7 +43,7 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables unless they are already older, which `outboxq upgrade`, a router or `--fake` can cause."""
+    """Downgrade the tables unless they are already older because of `outboxq upgrade`, a router or `--fake`."""
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
@@ -104,8 +104,8 @@ _NEWER = "Install the outboxq release that created these tables, or a later one.
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """Check the settings, and the databases of all tasks. The tasks are imported as a worker imports them. No database
-    connection is needed.
+    """Check the settings, and the databases of all tasks. The tasks are imported in the same way as in a worker. No
+    database connection is needed.
     """
     try:
         hooks_of_settings()
@@ -166,6 +166,6 @@ def _places() -> Iterator[CheckMessage]:
 
 
 def _is_migrated(alias: str) -> bool:
-    """Return whether outboxq's migrations have run. If they have not, Django reports it."""
+    """Return whether outboxq's migrations have run. If they have not, Django itself reports it."""
     executor = MigrationExecutor(connections[alias])
     return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))
