@@ -277,7 +277,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files beside the zone files. They hold this machine's own setting."""
+"""Files in the directory of the zone files that contain this machine's own setting."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field is the second"
 
 
@@ -343,7 +343,7 @@ def _in_words(seconds: int) -> str:
 
 
 REST: Final = timedelta(days=1)
-"""The longest time between two plans for a schedule without ticks. A change in the time zone data is noticed within
+"""The longest time between two plans for a schedule that has no ticks. A change in the time zone data is noticed within
 this time.
 """
 FARTHEST: Final = REST + HORIZON
@@ -360,12 +360,12 @@ class Plan:
     first_skipped: datetime | None
     last_skipped: datetime | None
     begins_anew: bool
-    """True if ticks were missed. The clock may have jumped over them, so it is no longer known whether earlier ticks
+    """True if ticks were missed. The clock may have jumped past them, so it is no longer known whether earlier ticks
     were planted.
     """
     planted_until: datetime
-    """All ticks up to this time are in this plan or in an earlier one. It is never earlier than the schedule's own
-    `planted_until`.
+    """All ticks up to this time are in this plan or in an earlier one. This time is never earlier than the schedule's
+    own `planted_until`.
     """
 
 

@@ -73,10 +73,11 @@ class SourceConnection(Protocol):
     """
 
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
-        """Return up to `limit` messages as soon as there are any, or none at `deadline` (`time.monotonic()`)."""
+        """Return up to `limit` messages as soon as there are any, or no messages at `deadline` (`time.monotonic()`)."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker not to deliver the messages again. They are the oldest that `receive` has returned."""
+        """Tell the broker not to deliver the messages again. They are the oldest messages that `receive` has returned.
+        """
 
     def close(self) -> None:
         """Close the connection. The broker then redelivers messages that were not acknowledged."""

@@ -1,4 +1,4 @@
-"""The values that verbs need in addition to their targets: a command's options, and a form's inputs."""
+"""The values that verbs need in addition to their targets: the options of a command, and the inputs of a form."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ LIMITS = (
 
 
 def _kept(name: str, label: str, read: Callable[[str], Any], metavar: str, help: str, **more: Any) -> Field:
-    """Return the field for a value that stays as it is if the option is left out."""
+    """Return the field for a value that is not changed if the option is left out."""
     option = f"--{name.replace('_', '-')}"
     return Field(name=name, option=option, label=label, read=read, metavar=metavar, help=help, default=..., **more)
 
