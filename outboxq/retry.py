@@ -196,7 +196,8 @@ def _call_state(retrying: BaseRetrying, attempt: int, error: BaseException, elap
     state.attempt_number = attempt
     state.set_exception((type(error), error, error.__traceback__))
     # tenacity reads elapsed as fl(now - start_time). One float below fl(now - elapsed) is at most the true difference,
-    # and rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not a hair later.
+    # and rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not slightly
+    # later.
     now = cast("float", state.outcome_timestamp)
     state.start_time = math.nextafter(now - max(elapsed.total_seconds(), 0.0), -math.inf)
     return state

@@ -175,7 +175,7 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 
 def option_for(word: str, *, command: str) -> tuple[str, str] | None:
     """Return the probable meaning of a word that was typed where a command's APP belongs, and the option to write."""
-    if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant as APP
+    if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant to be APP
         return None
     meaning, option = _WORDS[command]
     try:

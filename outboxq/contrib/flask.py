@@ -86,7 +86,7 @@ class Outboxq(Outbox):
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError("session= takes a scoped_session, which gives each handler its own session")
         if _starts_worker(sys.argv[1:]):
-            leave_on_signals()  # the rest of the application is still to be imported
+            leave_on_signals()  # the rest of the application has not been imported yet
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)

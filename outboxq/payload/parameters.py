@@ -265,7 +265,7 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
     marker = f"\n... at least {len(data) - limit} bytes were cut ...\n".encode()
     if limit < 4 * len(marker):
         return data[: max(limit, 0)].decode(errors="ignore")
-    # The end gets more of the space, because a traceback ends with what happened.
+    # The end gets more of the space, because a traceback ends with the error.
     head = (limit - len(marker)) // 3
     tail = limit - len(marker) - head
     return (data[:head] + marker + data[-tail:]).decode(errors="ignore")

@@ -63,8 +63,8 @@ class TestTransaction:
         if begin is Begin.READ:
             yield target
             return
-        # Tasks in batches are counted at once, because the test's transaction may never be committed. Plans are kept, because
-        # planning takes three quarters of the time for a tick.
+        # Tasks in batches are counted immediately, because the test's transaction may never be committed. Plans are
+        # kept, because planning takes three quarters of the time for a tick.
         commands = filter(None, [target.dialect.count_batches_at_once(), target.dialect.plan_once()])
         with target.atomic(savepoint=True, then="; ".join(commands)):
             target.own = True  # an error ends this savepoint, so statements do not need another one
@@ -101,7 +101,7 @@ class TestTransaction:
         return nullcontext()
 
     def check(self) -> None:
-        """Raise InvalidTarget if the transaction cannot hold handlers' savepoints."""
+        """Raise InvalidTarget if the transaction cannot contain savepoints for handlers."""
 
     @property
     def is_flushed(self) -> bool:

@@ -73,7 +73,7 @@ class Templates:
 
 def environment(redact: Redact = str) -> Environment:
     """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
-    filter `drawn` keeps the last charts, because drawing them takes half of the time that a page with charts needs.
+    filter `drawn` keeps the last charts, because drawing charts takes half of the time for a page that has any.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -163,8 +163,8 @@ def unbroken(value: object) -> Markup:
 def age(value: datetime | None, now: datetime) -> Markup | str:
     """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty.
 
-    A time less than a second ahead is "now": the clock of the machine that wrote it may be fast. The page's script
-    updates the text from its attribute, which is in seconds.
+    A time less than a second ahead is "now", because the clock of the machine that wrote it may be fast. The page's
+    script updates the text from its attribute, which is in seconds.
     """
     if value is None:
         return ""

@@ -316,7 +316,7 @@ def _called(settings: Mapping[str, Any]) -> URL:
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:
-        return url  # a URL cannot express libpq's default, its service file, or several servers in Django's way
+        return url  # a URL cannot express libpq's default, its service file, or Django's list of servers
     if host.startswith("/"):
         return url.set(query={"host": host})
     return url.set(host=host, port=int(port) if port.isdigit() else None)
@@ -328,7 +328,7 @@ def _parameters(connection: Any) -> dict[str, Any]:
     for own in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(own, None)
     if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler without sessions
+        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that does not keep sessions
     if role := given.get("assume_role"):
         escaped = "".join(f"\\{one}" if one in "\\ " else one for one in role)
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()

@@ -22,10 +22,8 @@ from ...database.dialects import dialect_for
 from ...errors import ConfigurationError, InvalidArgument, SchemaOutOfDate, TablesLocked
 from .django_outbox import hooks_of_settings, outboxes, setting
 
-_DRIVERS: dict[str, dict[str, Any]] = {
-    "sqlite": {"url": "sqlite://"},
-    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # it would be set up on the connection
-}
+_DRIVERS: dict[str, dict[str, Any]] = { "sqlite": {"url": "sqlite://"}, "postgresql": {"url": "postgresql+psycopg://",
+"use_native_hstore": False},  # hstore would be set up on the connection }
 
 
 def reaching(revision: str, *, before: str) -> RunPython:
@@ -109,7 +107,7 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
     """
     try:
         hooks_of_settings()
-        outboxes[DEFAULT_DB_ALIAS]  # has the other settings checked, unless a model's module has done so
+        outboxes[DEFAULT_DB_ALIAS]  # checks the other settings, unless a model's module has done so
     except (ConfigurationError, InvalidArgument) as error:
         return [Error(str(error), id="outboxq.E001", hint="Correct OUTBOXQ in the settings.")]
     autodiscover_modules("tasks")

@@ -60,7 +60,7 @@ class Action:
 
     verb: Verb
     url: str
-    """The URL to which its form is sent."""
+    """The URL to which the form is sent."""
 
     @property
     def fields(self) -> list[Field]:
@@ -187,7 +187,7 @@ class Offer:
     command: str
     """The line to type in a shell."""
     href: str | None
-    """The page on which a person can do it. None if there is no such page, or if it is the current page."""
+    """The page on which a person can apply the cure. None if there is no such page, or if it is the current page."""
     action: str | None
     """The URL to which the button's form is sent. None if the cure is not a button, or the viewer may not act."""
     fields: Mapping[str, str]
@@ -235,9 +235,8 @@ def unfound(
     data: object = None,
     status: int = 404,
 ) -> View:
-    """Return the page that is shown for something that does not exist.
-
-    `several` are the tasks that the person may mean. `first` is the task to deal with first.
+    """Return the page that is shown for a task or another object that does not exist. `several` are the tasks that the
+    person may mean. `first` is the task to deal with first.
     """
     values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
     return View(template="unfound.html", title=title, values=values, data=data, status=status)

@@ -64,9 +64,11 @@ class Moment:
     at: datetime
     words: str
     tone: str
-    """The name of its colour in the style sheet."""
+    """The name of the entry's colour in the style sheet."""
     due_at: datetime | None
-    """The earliest time at which the task may start. None if it was due at once, or the event does not mention it."""
+    """The earliest time at which the task may start. None if the task was due immediately, or the event does not
+    contain a due time.
+    """
     progress: Progress | None
     """The progress that the handler had reported when the attempt ended."""
     reason: str
@@ -81,11 +83,11 @@ class TimedAttempt:
 
     attempt: Attempt
     waited: timedelta | None
-    """None if the events do not include its beginning."""
+    """None if the events do not include the beginning of the attempt."""
     ran: timedelta | None
     worker: str
     ends_as: str
-    """The outcome in words; "" while it is running."""
+    """The outcome in words; "" while the attempt is running."""
 
 
 def page(request: PageRequest) -> View:

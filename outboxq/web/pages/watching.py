@@ -1,4 +1,4 @@
-"""The pages for watching: the overview, the queues, the workers, the relays to brokers, and the database."""
+"""The pages for monitoring: the overview, the queues, the workers, the relays to brokers, and the database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TASKS = 50
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. They are the
+"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. These are the
 workers that started last.
 """
 
