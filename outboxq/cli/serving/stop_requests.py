@@ -122,9 +122,10 @@ class Lifeline:
         self._supervisor_end.close()
 
     def send(self, order: Order) -> bool:
-        """Send an order. Return whether the process is listening. If it is not listening yet, send it a signal instead.
-        A process that has just begun to listen may receive both, which is harmless, because it is not running any task
-        yet.
+        """Send an order, and return whether the process is listening. If it is not listening yet, send it a signal.
+
+        A process that has just begun to listen may receive both. This is harmless, because the process is not running
+        any task yet.
         """
         with suppress(OSError):  # the process has exited
             self._supervisor_end.send(order.value)

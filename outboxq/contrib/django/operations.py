@@ -22,8 +22,10 @@ from ...database.dialects import dialect_for
 from ...errors import ConfigurationError, InvalidArgument, SchemaOutOfDate, TablesLocked
 from .django_outbox import hooks_of_settings, outboxes, setting
 
-_DRIVERS: dict[str, dict[str, Any]] = { "sqlite": {"url": "sqlite://"}, "postgresql": {"url": "postgresql+psycopg://",
-"use_native_hstore": False},  # hstore would be set up on the connection }
+_DRIVERS: dict[str, dict[str, Any]] = {
+    "sqlite": {"url": "sqlite://"},
+    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # hstore would be set up there
+}
 
 
 def reaching(revision: str, *, before: str) -> RunPython:

@@ -235,8 +235,9 @@ def unfound(
     data: object = None,
     status: int = 404,
 ) -> View:
-    """Return the page that is shown for a task or another object that does not exist. `several` are the tasks that the
-    person may mean. `first` is the task to deal with first.
+    """Return the page that is shown for an object that does not exist, such as a task.
+
+    `several` are the tasks that the person may mean. `first` is the task to deal with first.
     """
     values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
     return View(template="unfound.html", title=title, values=values, data=data, status=status)

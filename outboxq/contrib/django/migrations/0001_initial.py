@@ -1,6 +1,8 @@
-"""Create outboxq's tables at revision 0001. The models in Django's migration state are those of the installed release.
-They are derived from the tables, which only outboxq's own revisions change. A later migration therefore only names the
-revision that it reaches, and contains no state.
+"""Create outboxq's tables at revision 0001.
+
+The models in Django's migration state are those of the installed release. They are derived from the tables, which only
+outboxq's own revisions change. A later migration therefore only names the revision that it reaches, and contains no
+state.
 """
 
 from __future__ import annotations
