@@ -44,7 +44,7 @@ def outboxq_using() -> object:
 
 @pytest.fixture
 def outboxq_flask(request: pytest.FixtureRequest) -> Any:
-    """Return the Flask application: the value of the `app` fixture, as in pytest-flask. None if there is no such
+    """Return the Flask application: the value of the `app` fixture, as in pytest-flask; None if there is no such
     fixture.
     """
     if (flask := sys.modules.get("flask")) is None:

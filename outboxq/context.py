@@ -185,7 +185,7 @@ class TaskContext(Answering):
         """The topic of the emitted event that this task handles; None if it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The partition key: tasks with this key run one at a time, in order. None if the task has no partition key."""
+        """The partition key: tasks with this key run one at a time, in order; None if the task has no partition key."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, counted from 1. Only retries increase it."""
         self.max_attempts = max_attempts
@@ -281,7 +281,7 @@ class TaskContext(Answering):
 
     @property
     def concurrency_key(self) -> str | None:
-        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once. None if
+        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once; None if
         the task has no such key.
         """
         return self.claim.concurrency_key
@@ -335,7 +335,7 @@ class TaskContext(Answering):
     @property
     def was_killed(self) -> bool:
         """Return whether the worker ended the attempt because the handler was still running after the timeout grace, or
-        because the handler's child process died. For hooks.
+        because the handler's child process died. This property is for hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 

@@ -71,7 +71,9 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed at once."""
+    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed
+    immediately.
+    """
 
 
 class UnknownTask(OutboxqError, LookupError):
@@ -133,7 +135,7 @@ class StepRefused(OutboxqError, RuntimeError):
     used, or because its result is not JSON.
 
     Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
-    Failed at once, and its completed steps are kept.
+    Failed immediately, and its completed steps are kept.
     """
 
 

@@ -412,11 +412,11 @@ EXAMPLES: Final[dict[str, str]] = {
     "workers stop": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
     "workers show": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
 }
-"""The words that follow the command in its example, by command."""
+"""The words that follow a command in its example, keyed by command."""
 
 
 def example_of(path: str) -> str | None:
-    """Return the text below the help for the command that a user types as `path`. None for a group."""
+    """Return the text below the help for the command that a user types as `path`; None for a group."""
     words = path.split()
     for place in range(len(words)):
         if (found := EXAMPLES.get(" ".join(words[place:]))) is not None:

@@ -40,7 +40,7 @@ _CAUSES: Mapping[EventType | str, str] = {
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
     EventType.RESCHEDULED: "it was rescheduled for {wait} later",
 }
-"""Explanations for a due time in the future, by the event that caused it."""
+"""Explanations for a due time in the future, keyed by the event that caused it."""
 
 
 def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, handler_log: bool) -> None:

@@ -238,7 +238,7 @@ class Application:
     store: Store | None = None
     """The application's Store. None means the Outboxq's own Store."""
     session: scoped_session[Any] | None = None
-    """The Outboxq's scoped_session. None if the application has none, or uses the session of `db`."""
+    """The Outboxq's scoped_session; None if the application has none, or uses the session of `db`."""
     db: Any = None
     """The Flask-SQLAlchemy extension, if the application uses its `session`."""
     engine: Engine | None = None

@@ -84,7 +84,7 @@ class OpenTelemetryHook(Hook):
         self._labels: dict[UUID, str] = {}
         """The labels of this process's workers."""
         self._attempts: dict[int, _Attempt] = {}
-        """The running attempts, by the identity of their contexts."""
+        """The running attempts, keyed by the identity of their contexts."""
 
     def worker_started(self, worker: WorkerInfo) -> None:
         self._labels[worker.id] = worker.label

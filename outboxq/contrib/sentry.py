@@ -72,7 +72,7 @@ class SentryHook(Hook):
         self._monitors = monitor_schedules
         self._margin = duration(checkin_margin, "checkin_margin")
         self._running: dict[int, _Attempt] = {}
-        """The running attempts, by the identity of their contexts."""
+        """The running attempts, keyed by the identity of their contexts."""
 
     @contextmanager
     def sending(self, sent: Sending) -> Iterator[Mapping[str, str] | None]:
@@ -159,7 +159,7 @@ class _Attempt:
             span.end_as(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the spans now, as if they had begun this number of seconds ago."""
+        """End the spans now, as if they had begun `seconds` before now."""
         for span in reversed(self.spans):
             span.end_after(seconds)
 
@@ -242,7 +242,7 @@ class _Span:
         self._span.set_status(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the span now, as if it had begun this number of seconds ago."""
+        """End the span now, as if it had begun `seconds` before now."""
         now = datetime.now(UTC)
         self._span.start_timestamp = now - timedelta(seconds=seconds)
         self._span.finish(end_timestamp=now)
@@ -317,7 +317,7 @@ def _attributes(op: str, data: Mapping[str, object]) -> dict[str, Any]:
 
 _LONGEST_SLUG = 50
 _UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour", 60: "minute"}
-"""Sentry's interval units, by their length in seconds."""
+"""Sentry's interval units, keyed by their length in seconds."""
 _CHECK_IN_STATUSES: Mapping[EventType, str] = {
     EventType.COMPLETED: "ok",
     EventType.CANCELLED: "ok",  # a person asked for it

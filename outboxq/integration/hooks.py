@@ -29,19 +29,19 @@ class Sending:
     """One enqueue, enqueue_many or emit that is about to be written."""
 
     task_names: tuple[str, ...] = ()
-    """The name of the task. Empty for an emit, because only the database knows the subscribers."""
+    """The name of the task; empty for an emit, because only the database knows the subscribers."""
     topic: str | None = None
-    """The topic of an emit. None if a task is enqueued by name."""
+    """The topic of an emit; None if a task is enqueued by name."""
     queue: str | None = None
-    """The queue in which the tasks will wait. None for an emit, because each subscriber has its own queue."""
+    """The queue in which the tasks will wait; None for an emit, because each subscriber has its own queue."""
     count: int | None = None
     """The number of tasks; None for an emit."""
     ids: tuple[UUID, ...] = ()
-    """The ids of the new tasks, in call order. Empty for an emit. A task is not created if its idempotency key is
+    """The ids of the new tasks, in call order; empty for an emit. A task is not created if its idempotency key is
     taken.
     """
     pipeline_execution_id: UUID | None
-    """The id shared by the tasks from an emit or an enqueue_many. None if the task is enqueued alone."""
+    """The id shared by the tasks from an emit or an enqueue_many; None if the task is enqueued alone."""
     size: int
     """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
@@ -65,7 +65,7 @@ class WorkerInfo:
     queues: Sequence[str] | None
     """The queues that the worker serves. None means all queues."""
     topics: Sequence[str] | None
-    """The topics whose tasks the worker runs. None if it runs all tasks, with or without a topic."""
+    """The topics whose tasks the worker runs; None if it runs all tasks, with or without a topic."""
     concurrency: int
     """The maximum number of handlers that run at once."""
     task_names: Sequence[str]

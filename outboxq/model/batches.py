@@ -55,7 +55,7 @@ class BatchStatus(StrEnum):
 
 
 UNCLOSED = "its with block raised an error, but its transaction was committed anyway; no task will follow it, and it does not end unless it is cancelled"
-"""The explanation for an Unclosed batch, for people."""
+"""The explanation for an Unclosed batch, for display."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

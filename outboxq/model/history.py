@@ -1,4 +1,4 @@
-"""The history of a task: its events replayed into the state of its row, and summed up for people. No I/O."""
+"""The history of a task: its events, which are replayed into the state of its row and summed up for display. No I/O."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class NewTask(TaskOptions):
     headers: str | None = field(default=None, repr=False)
     """The headers as a JSON object of strings; None if the task does not have any."""
     partition_key: str | None = None
-    """Tasks with the same queue and key run one at a time, in the order in which they were enqueued. None if the task
+    """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None if the task
     does not have such a key.
     """
     concurrency_key: str | None = None

@@ -60,7 +60,7 @@ class ShardLease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelayShard:
-    """One shard of a relay, for people."""
+    """One shard of a relay, for display."""
 
     shard: int
     worker_id: UUID | None
@@ -178,7 +178,7 @@ def check_relay(relay: NewRelay) -> None:
 
 
 class RelayState(StrEnum):
-    """The state of a relay, for people."""
+    """The state of a relay, for display."""
 
     FAILING = "failing"
     """The broker has not confirmed any event since the last failure."""

@@ -48,7 +48,7 @@ class Rule(ABC):
 
     @abstractmethod
     def after(self, moment: datetime) -> datetime | None:
-        """Return the next tick strictly after the given time. None if there are no more ticks."""
+        """Return the next tick strictly after the given time; None if there are no more ticks."""
 
     @abstractmethod
     def count(self, after: datetime, before: datetime) -> int:
@@ -465,8 +465,8 @@ def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetim
 
 
 def sentence_of(schedule: Schedule) -> str:
-    """Return the rule in words, or the reason why it cannot be read here, so that one bad schedule does not hide the
-    others.
+    """Return the rule in words, or the reason why this process cannot read it, so that one bad schedule does not hide
+    the others.
     """
     try:
         return describe(schedule.rule, schedule.tz)
@@ -475,7 +475,8 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the rule's next tick. None if the schedule is paused or has ended, or its rule cannot be read here."""
+    """Return the rule's next tick; None if the schedule is paused or has ended, or this process cannot read its rule.
+    """
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
@@ -486,7 +487,7 @@ def to_come(
     planted yet.
 
     `planted` maps each tick after now that has a task to True if the task has not started. The list is empty if the
-    schedule is paused or its rule cannot be read here.
+    schedule is paused or this process cannot read its rule.
     """
     ticks = _ticks(schedule, max(now, planted_until))
     if ticks is None:
@@ -496,7 +497,9 @@ def to_come(
 
 
 def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
-    """Return the rule's ticks after the given time. None if the schedule is paused, or its rule cannot be read here."""
+    """Return the rule's ticks after the given time; None if the schedule is paused, or this process cannot read its
+    rule.
+    """
     if schedule.paused_at is not None:
         return None
     try:

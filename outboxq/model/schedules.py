@@ -115,7 +115,7 @@ class Tick:
     """The scheduled time."""
     task_id: UUID
     status: TaskStatus | None
-    """The status of the tick's task. None if the task has been deleted."""
+    """The status of the tick's task; None if the task has been deleted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A schedule's tick, and how long its task ran."""
 
     ran: timedelta | None
-    """The running time of the last attempt. None if the task has not started, has not ended or has been deleted."""
+    """The running time of the last attempt; None if the task has not started, has not ended or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

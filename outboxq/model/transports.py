@@ -62,7 +62,7 @@ class Message:
     type: str | None = None
     """The kind of the message, such as its routing key. Like the id, it is used if the message is not a CloudEvent."""
     source: str = ""
-    """The place that the message comes from. Like the id, it is used if the message is not a CloudEvent."""
+    """The place from which the message comes. Like the id, it is used if the message is not a CloudEvent."""
     tag: Any = field(default=None, repr=False)
     """The value with which the connection acknowledges the message."""
 

@@ -41,7 +41,7 @@ class Field:
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
-    """A function that returns the value that a string describes, or raises InvalidArgument. None for a flag."""
+    """A function that returns the value that a string describes, or raises InvalidArgument; None for a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None

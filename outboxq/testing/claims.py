@@ -45,7 +45,7 @@ class Series:
     may_go_on: Callable[[], bool]
     """A function that returns whether the harness has nothing else to do before the next claim."""
     claim: Claim | None = None
-    """The next claim. None if the series has ended or must be interrupted."""
+    """The next claim; None if the series has ended or must be interrupted."""
     moment: datetime = field(init=False)
     """The time of the next claim."""
 

@@ -228,7 +228,7 @@ class Sessions:
         return session_id, sealed(self.key, session_id, seconds=SECONDS)
 
     def find(self, cookies: Mapping[str, str], client: Client) -> str | None:
-        """Return the id of the browser's session. None if the browser has no session, or its session is over."""
+        """Return the id of the browser's session; None if the browser has no session, or its session is over."""
         session_id = opened(self.key, cookies.get(client.cookie(COOKIE), ""))
         with self._lock:
             return None if session_id in self._ended else session_id

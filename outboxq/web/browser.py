@@ -91,7 +91,7 @@ class Browser:
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:
-        """Return the notice for the page. None if there is no notice, or it was forged."""
+        """Return the notice for the page; None if there is no notice, or it was forged."""
         value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
         return None if value is None else Notice(text=value[0], is_warning=value[1], undo=value[2])
 
@@ -395,13 +395,13 @@ def matches(given: str, right: str) -> bool:
 
 
 def sealed(key: bytes, value: object, *, seconds: int) -> str:
-    """Return the value as a string for a cookie, which `opened` accepts for this number of seconds."""
+    """Return the value as a string for a cookie. `opened` accepts the string for `seconds`."""
     content = json.dumps([int(time.time()) + seconds, value]).encode()
     return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
 
 
 def opened(key: bytes, text: str) -> Any:
-    """Return the value that was passed to `sealed`. None if the string was changed, has expired, or was sealed with
+    """Return the value that was passed to `sealed`; None if the string was changed, has expired, or was sealed with
     another key.
     """
     first, _, second = text.partition(".")

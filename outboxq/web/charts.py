@@ -297,8 +297,8 @@ def lines(
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None if fewer than
-    two values are known.
+    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it; None if fewer than two
+    values are known.
     """
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:

@@ -113,7 +113,7 @@ class View:
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
     data: object = None
-    """The same data as dataclasses, lists and mappings, for `/api/….json`. None if the page is not available as JSON.
+    """The same data as dataclasses, lists and mappings, for `/api/….json`; None if the page is not available as JSON.
     """
     status: int = 200
     section: str = ""

@@ -24,13 +24,13 @@ from .stop_requests import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""Environment variable that tells a process not to log its database and tasks, because another process does. Not for
-users.
+"""Environment variable that tells a process not to log its database and tasks, because another process does. Users
+should not set it.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
-"""Environment variable that contains the number of a process, from 1. Its replacements get the same number. Not for
-users.
+"""Environment variable that contains the number of a process, from 1. Its replacements get the same number. Users
+should not set it.
 """
 
 SETTLED_AFTER = 10.0
@@ -178,7 +178,7 @@ class Supervisor:
         return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
-        """Return the number of seconds until the next start. None if no start is planned."""
+        """Return the number of seconds until the next start; None if no start is planned."""
         due = min((child.due for child in self._children if child.due is not None), default=math.inf)
         return None if due == math.inf else max(0.0, due - time.monotonic())
 
@@ -337,7 +337,7 @@ class _WorkerProcess:
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """The time of the next start (`time.monotonic()`). None if the process is running or has exited for good."""
+    """The time of the next start (`time.monotonic()`); None if the process is running or has exited for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0

@@ -301,7 +301,7 @@ class TaskExecutionAdmin(NewestAdmin):
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
-    """The pattern for the names whose values are shown as asterisks, at any depth of the arguments. None if all values
+    """The pattern for the names whose values are shown as asterisks, at any depth of the arguments; None if all values
     are shown.
 
     Exception messages are shown unchanged, unless there is a `redact`.

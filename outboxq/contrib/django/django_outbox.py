@@ -188,8 +188,8 @@ class DjangoStore(FrameworkStore):
 
 
 class Outboxes:
-    """The outboxes by alias, like `django.db.connections`. All threads share them, because an outbox contains the
-    tasks.
+    """The outboxes, keyed by alias, like `django.db.connections`. All threads share them, because an outbox contains
+    the tasks.
     """
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ def _forget(*, setting: str, **_: Any) -> None:
 setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.django_outbox")
 _importing = threading.RLock()
 _imported: dict[str, Hook] = {}
-"""The hooks by path. All outboxes of the project share them."""
+"""The hooks, keyed by path. All outboxes of the project share them."""
 
 
 def _place(connection: Any) -> list[Any]:

@@ -38,7 +38,7 @@ class ScheduleState(StrEnum):
     AHEAD = "ahead"
     """The schedule was planted by a clock that was running fast. Workers will plant it again by the current clock."""
     UNREADABLE = "unreadable"
-    """The rule cannot be read here, perhaps because a later release wrote it."""
+    """The dashboard cannot read the rule, perhaps because a later release wrote it."""
     ACTIVE = "active"
     PAUSED = "paused"
     ENDED = "ended"

@@ -149,9 +149,7 @@ def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> li
 
 def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] | None:
     """Return the number of tasks in a state according to the last full counts, and the time of the oldest of these
-    counts.
-
-    None if the current numbers are exact, or there are no full counts.
+    counts; None if the current numbers are exact, or there are no full counts.
     """
     samples = [one.sample for one in queues if one.sample is not None]
     if not samples or not any(getattr(one, f"{state}_at_least") for one in queues):
