@@ -26,8 +26,8 @@ class Subscription(TaskOptions):
     """An exact topic, a pattern such as `order.*`, or `*` for all topics."""
     task_name: str
     parameter: str | None
-    """The name of the parameter that receives the payload. None if the task belongs to a relay to a broker; a message
-    for the broker is then written instead of a task.
+    """The name of the parameter that receives the payload; None for a relay to a broker, for which a message is written
+    instead of a task.
     """
 
 

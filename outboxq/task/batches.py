@@ -274,9 +274,9 @@ class BatchedTasks(AwaitedResults):
 
         Args:
             using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
-            around the block.
+                around the block.
             then: The call that follows the batch: ``report.call(42)``, or with options
-            ``report.using(priority=5).call(42)``. None if no call follows.
+                ``report.using(priority=5).call(42)``. None if no call follows.
             on_failed: The effect of a dead letter on the batch. "continue": the dead letter counts as ended. "wait":
                 the batch waits until the dead letter is redriven and completes, or is discarded. "cancel": the other
                 tasks in the batch are cancelled, and `then` still follows.
@@ -338,8 +338,8 @@ class BatchedTasks(AwaitedResults):
 
         Args:
             calls: The calls, in order.
-            on_failed: The effect of a dead letter on the chain. "wait": the chain waits, and continues when the dead letter
-            has been redriven and completes. "cancel": the chain ends.
+            on_failed: The effect of a dead letter on the chain. "wait": the chain waits, and continues when the dead
+                letter has been redriven and completes. "cancel": the chain ends.
             name: A name for people to read. None means no name.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.

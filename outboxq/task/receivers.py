@@ -75,9 +75,9 @@ class Receivers:
         Args:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
             source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers
-            may share one object; each of them then gets its own task for a message.
+                may share one object; each of them then gets its own task for a message.
             keep: The minimum time for which the inbox remembers a message. It must be longer than the period in which
-            the message can be delivered again.
+                the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
         Raises the same exceptions as `task`, and ConfigurationError for a function that cannot take a payload or a
@@ -116,7 +116,7 @@ class Receivers:
         """Verify a webhook, enqueue its tasks, and return the number of new tasks: 0 for a webhook that has arrived
         before.
 
-        The tasks are committed when this method returns; respond with status 204 then. A webhook that cannot be read is
+        The tasks are committed when this method returns; then respond with status 204. A webhook that cannot be read is
         kept as a dead letter, and counts as a task. In a framework, use the functions in `outboxq.contrib`, which do
         this for you.
 

@@ -155,30 +155,30 @@ class Task(Answering, Generic[P, R]):
 
         Args:
             target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or
-            sqlite3 connection, a Django connection or alias, or the context of a transactional task. Pass the outbox
-            itself for a separate transaction, or a batch to add the task to it. If you leave it out, the current
-            transaction is used, as in `enqueue()`.
+                sqlite3 connection, a Django connection or alias, or the context of a transactional task. Pass the
+                outbox itself for a separate transaction, or a batch to add the task to it. If you leave it out, the
+                current transaction is used, as in `enqueue()`.
             delay: The time after which the task is due, counted from now.
             run_after: The time at which the task is due, instead of `delay`.
             queue: The queue in which the task waits. None means the declared queue.
             priority: -100 to 100. Tasks with a higher priority start first. None means the declared priority.
             max_attempts: The maximum number of attempts, including the first. None means that the retry policy decides.
             partition_key: A key whose tasks run one at a time within each queue, in the order in which they were
-            enqueued.
+                enqueued.
             concurrency_key: A key whose tasks run in any order, with as many running at once as the queue's limit per
-            key allows. Without such a limit, they run one at a time.
+                key allows. Without such a limit, they run one at a time.
             expires: The time after which the task is no longer started, either as a span from now or as a point in
-            time.
+                time.
             idempotency_key: A key that only one task with this name can have. Enqueueing again with the same key finds
-            the first task.
+                the first task.
             unique_for: The time for which the key remains taken. None means forever.
             unique_until_finished: If True, the key becomes free when its task has ended.
             on_conflict: The response to a key that is already taken. "return": the handle of the task that has the key
-            is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
-            arguments and options if it is still Ready. "raise": DuplicateTask is raised.
+                is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets
+                these arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-            `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not begin with
-            `outboxq-`. Hooks can add more headers.
+                `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not
+                begin with `outboxq-`. Hooks can add more headers.
         """
         if target is None:
             raise no_target(self.outbox, self.name)

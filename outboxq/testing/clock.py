@@ -16,7 +16,7 @@ from ..store.arguments import aware
 class Clock(Answering):
     """A clock that the test moves. Due times, leases and limits follow this clock on both databases.
 
-    It moves without the test only when a drain begins, and never past the due time of a retry or a delayed task.
+    On its own, the clock moves only when a drain begins, and never past the due time of a retry or a delayed task.
     """
 
     _noun = "the clock"

@@ -165,7 +165,7 @@ class Client:
     address: str
     """The sender's IP address; "" if the address is unknown, for example behind a Unix socket."""
     host: str
-    """The requested host in lower case, with the port if one was given. "" if the request does not have a valid host.
+    """The requested host in lower case, with the port if one was given; "" if the request has no valid host.
     """
     is_secure: bool
     """True if the request was sent over HTTPS."""

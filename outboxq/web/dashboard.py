@@ -84,19 +84,19 @@ def application(
         outbox: The outbox whose tasks are shown.
         allow_actions: If True, the dashboard can also change tasks, queues and schedules.
         show_arguments: If True, the dashboard shows tasks' arguments, results and headers. Values whose names suggest
-        secrets remain hidden.
+            secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
-        only read.
+            only read.
         authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
-        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that any
-        name is accepted if people have to log in.
+        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that
+            any name is accepted if people have to log in.
         redact: A function that takes a string and returns it without its sensitive parts. Pages and their JSON pass it
-        the arguments, results and headers that they show, everything that handlers and brokers wrote (messages,
-        tracebacks, logs, notes), and the reasons that people gave.
+            the arguments, results and headers that they show, everything that handlers and brokers wrote (messages,
+            tracebacks, logs, notes), and the reasons that people gave.
         title: A name such as "shop, production", which distinguishes this dashboard from others in the header and the
-        title of each page; at most 60 characters.
+            title of each page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
 
     Raises ConfigurationError if these options contradict each other, if the token is too short or the title too long,

@@ -59,7 +59,7 @@ def dashboard_urls(
             user.is_staff``.
         redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.
         title: A name that is shown in the header and the title of each page. Default: the alias, unless that is
-        "default".
+            "default".
     """
     from werkzeug.exceptions import Forbidden
 

@@ -169,7 +169,7 @@ def _calls(batch: Batch) -> list[tuple[UUID, str | None]]:
 
 
 def _window(batch: Batch) -> list[tuple[int, UUID, str | None]]:
-    """Return the tasks before and after the last one that was enqueued, with their places."""
+    """Return the tasks around the one that was enqueued last, with their places."""
     calls = _calls(batch)
     enqueued = batch.stage + (batch.kind is BatchKind.CHAIN)
     begin = max(0, min(enqueued - _DRAWN // 2, len(calls) - _DRAWN))
