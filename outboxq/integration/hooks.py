@@ -82,7 +82,7 @@ class Hook:
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around the write of an enqueue, an enqueue_many or an emit.
 
-        It yields headers for all tasks of the call, or None. These replace the `sent.headers` with the same names, and
+        It yields headers for all tasks in the call, or None. These replace the `sent.headers` with the same names, and
         handlers find them in `ctx.headers`. If the call fails, its error is raised inside the context manager, and
         always reaches the caller. The caller's transaction may still be rolled back afterwards.
         """

@@ -274,8 +274,8 @@ class StaticFiles:
         return f"{PREFIX}{self._files[name].version}/{name}"
 
     def answer(self, request: Request) -> Response:
-        """Return the file with this path. A path with another version belongs to another release, and its response is
-        not cached.
+        """Return the file with this path. A path with a different version belongs to a different release, and its
+        response is not cached.
         """
         version, _, name = request.path.removeprefix(PREFIX).partition("/")
         found = self._files.get(name)

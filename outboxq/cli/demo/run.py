@@ -96,8 +96,8 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
 
 
 def _place_order(number: int, day: Day) -> None:
-    """Place an order. Every fifth customer cancels at the last moment: the transaction is rolled back, and its tasks
-    with it.
+    """Place an order. Every fifth customer cancels at the last moment, so the transaction is rolled back with its
+    tasks.
     """
     is_cancelled = number % 5 == 0 and number not in (shop.DECLINED, shop.HEAVY)
     with Session(shop.engine()) as session:

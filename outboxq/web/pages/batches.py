@@ -98,7 +98,7 @@ def _record(one: Batch) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The share of a batch's tasks that ended in the same way, as a piece of a bar."""
+    """The share of a batch's tasks that ended in the same way, as a segment of a bar."""
 
     x: float
     width: float
