@@ -1,5 +1,5 @@
-"""`outboxq relay`: list, run and change relays to brokers. Also the tables of relays and receivers that `outboxq status`
-and `outboxq workers show` print.
+"""`outboxq relay`: list, run and change relays to brokers. This module also contains the tables of relays and receivers
+that `outboxq status` and `outboxq workers show` print.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ def new_batch_id() -> UUID:
 
     The first bit of ids that are derived from the time remains zero until the year 6429, so a single comparison
     distinguishes tasks in batches from other tasks. The last 16 bits are zero. In the ids of the tasks that follow,
-    they contain the task's number (`BatchLink.task_id`), and the first bit is zero. So the id of a task that does not
-    exist yet shows which batch it follows.
+    these bits contain the task's number (`BatchLink.task_id`), and the first bit is zero. So the id of a task that does
+    not exist yet shows which batch it follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
 

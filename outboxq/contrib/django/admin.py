@@ -160,7 +160,9 @@ class OutboxAdmin(admin.ModelAdmin):
     dashboard_page: ClassVar[str]
     """The dashboard page that shows all rows."""
     redact: ClassVar[Callable[[str], str] | None] = None
-    """A function that returns a text with its sensitive parts removed. It is applied to arguments, results and errors."""
+    """A function that takes a string and returns it without its sensitive parts. It is applied to arguments, results
+    and errors.
+    """
 
     action_form = ReasonedAction
     sortable_by = ()
@@ -209,7 +211,7 @@ class OutboxAdmin(admin.ModelAdmin):
         return None
 
     def private(self, text: str | None) -> str:
-        """Return a text as users may see it; "" for None."""
+        """Return a string as users may see it; "" for None."""
         redact = type(self).redact  # self.redact would be a method
         return plain_text(redact(text) if redact is not None and text else text or "")
 

@@ -57,7 +57,8 @@ def dashboard_urls(
         show_arguments: True: users see tasks' arguments, results and headers; values whose names suggest secrets stay
             hidden. A function: only the users for whom it returns True see them, for example ``lambda user:
             user.is_staff``.
-        redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.
+        redact: A function that takes a string and returns it without its sensitive parts; see
+            `outboxq.web.application`.
         title: A name that is shown in the header and the title of each page. Default: the alias, unless that is
             "default".
     """
