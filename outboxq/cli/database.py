@@ -157,8 +157,7 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables in this database, as a user must type it. It never contains a password.
-        """
+        """The command that creates the tables in this database, as a user types it. It never contains a password."""
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))

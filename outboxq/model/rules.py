@@ -475,8 +475,7 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the rule's next tick; None if the schedule is paused or has ended, or this process cannot read its rule.
-    """
+    """Return the next tick; None if the schedule is paused or has ended, or this process cannot read its rule."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 

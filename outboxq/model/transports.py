@@ -76,8 +76,7 @@ class SourceConnection(Protocol):
         """Return up to `limit` messages as soon as there are any, or no messages at `deadline` (`time.monotonic()`)."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker not to deliver the messages again. They are the oldest messages that `receive` has returned.
-        """
+        """Tell the broker not to redeliver the messages. They are the oldest messages that `receive` has returned."""
 
     def close(self) -> None:
         """Close the connection. The broker then redelivers messages that were not acknowledged."""

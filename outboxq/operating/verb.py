@@ -38,8 +38,7 @@ class Noun(StrEnum):
 
     @property
     def group(self) -> str:
-        """The name of the noun's command group. It is plural for workers, because the command `worker` runs a worker.
-        """
+        """The name of the noun's command group. For workers, it is plural, because `worker` runs a worker."""
         return "workers" if self is Noun.WORKER else self.value
 
     def of(self, target: Target) -> str:
