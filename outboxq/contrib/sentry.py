@@ -328,8 +328,7 @@ _CHECK_IN_STATUSES: Mapping[EventType, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in for one tick. All attempts at the tick's task share it, because the check-in's id is the task's id.
-    """
+    """The check-in for one tick. All attempts at the tick's task share it: the check-in's id is the task's id."""
 
     slug: str
     """The name of the monitor."""
