@@ -15,7 +15,7 @@ PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check format, style and layers, as tests/unit/test_house.py does, but faster."""
+    """Check the format, the style and the layers, as tests/unit/test_house.py does, but faster."""
     session.install("-e", ".[lint]")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
@@ -24,7 +24,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Run mypy --strict on the package and on its users' code, and pyright on users' code."""
+    """Run mypy --strict on the package and on examples of user code, and pyright on those examples."""
     session.install("-e", ".[types,postgresql,pydantic,django,flask,prometheus,web,reload,opentelemetry,sentry]")
     session.install("-e", ".[rabbitmq,redis,nats,kafka,aws]")
     session.run("mypy")
@@ -130,14 +130,14 @@ def site_browser(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Run 20 000 tasks on each database with kills, outages, stuck callers and full disks, and the other long tests."""
+    """Run 20 000 tasks per database with kills, outages, stuck callers and full disks, and run the other long tests."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
 
 
 @nox.session
 def faults_mixed(session: nox.Session) -> None:
-    """Run the campaign with every second process of an earlier commit: `nox -s faults_mixed -- COMMIT`."""
+    """Run the campaign with an earlier commit in every second process: `nox -s faults_mixed -- COMMIT`."""
     (commit,) = session.posargs
     before = str(Path(session.create_tmp()).resolve() / "before")
     session.install("-e", ".[test]")
@@ -245,14 +245,14 @@ def bench_keyed(session: nox.Session) -> None:
 
 @nox.session
 def bench_history(session: nox.Session) -> None:
-    """Measure the effect of ten million finished tasks on later ones, and their deletion; needs some 15 GB of disk."""
+    """Measure how ten million finished tasks affect later ones, and the time to delete them; needs 15 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.history", *session.posargs)
 
 
 @nox.session
 def bench_growth(session: nox.Session) -> None:
-    """Measure pages, log and time of each call as the tables grow to ten million tasks; needs some 25 GB of disk."""
+    """Measure the pages, WAL and time per call as the tables grow to ten million tasks; needs about 25 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.growth", *session.posargs)
 
@@ -266,21 +266,21 @@ def bench_status(session: nox.Session) -> None:
 
 @nox.session
 def bench_results(session: nox.Session) -> None:
-    """Measure the delay of results and the cost of a thousand waiting callers: `nox -s bench_results -- --on sqlite`."""
+    """Measure the delay of results and the cost of 1 000 waiting callers: `nox -s bench_results -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.awaited", *session.posargs)
 
 
 @nox.session
 def bench_batches(session: nox.Session) -> None:
-    """Measure the cost of an end in a batch, on PostgreSQL: `nox -s bench_batches`."""
+    """Measure the cost of ending a task in a batch, on PostgreSQL: `nox -s bench_batches`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.batches", *session.posargs)
 
 
 @nox.session
 def bench_scale(session: nox.Session) -> None:
-    """Count what claims read as dead entries, queues and priorities grow, on PostgreSQL: `nox -s bench_scale -- --quick`."""
+    """Count the pages read by claims as dead entries, queues and priorities grow: `nox -s bench_scale -- --quick`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.scale", *session.posargs)
 
@@ -294,21 +294,21 @@ def bench_steps(session: nox.Session) -> None:
 
 @nox.session
 def bench_relays(session: nox.Session) -> None:
-    """Compare a relay to Redis and RabbitMQ with their clients: `nox -s bench_relays -- --broker redis`."""
+    """Compare a relay to Redis or RabbitMQ with the bare client: `nox -s bench_relays -- --broker redis`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.relays", *session.posargs)
 
 
 @nox.session
 def bench_emits(session: nox.Session) -> None:
-    """Measure the cost of relays for `emit`, on PostgreSQL: `nox -s bench_emits -- --rounds 300`."""
+    """Measure how much relays slow down `emit`, on PostgreSQL: `nox -s bench_emits -- --rounds 300`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.emits", *session.posargs)
 
 
 @nox.session
 def bench_herd(session: nox.Session) -> None:
-    """Measure the cost of a task while 1, 10 and 50 workers are idle, on PostgreSQL: `nox -s bench_herd -- --idle 10`."""
+    """Measure a task's cost while 1, 10 or 50 workers are idle, on PostgreSQL: `nox -s bench_herd -- --idle 10`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.herd", *session.posargs)
 
@@ -329,13 +329,13 @@ def bench_ticks(session: nox.Session) -> None:
 
 @nox.session
 def bench_dashboard(session: nox.Session) -> None:
-    """Measure each dashboard page with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
+    """Time each dashboard page with ten million finished and ten million waiting tasks; needs about 20 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.dashboard", *session.posargs)
 
 
 @nox.session
 def bench_verify(session: nox.Session) -> None:
-    """Measure each check of verify at 250 000 and 1 000 000 events: `nox -s bench_verify -- --on sqlite`."""
+    """Time each check in `verify` with 250 000 and 1 000 000 events: `nox -s bench_verify -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.verify", *session.posargs)

@@ -1,7 +1,7 @@
 """outboxq's fixtures for pytest; see `outboxq.testing`.
 
 This module is outside the package, because pytest imports its plugins in every run, and importing the package would
-slow each run down.
+slow down each run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def outboxq_using() -> object:
 
 @pytest.fixture
 def outboxq_flask(request: pytest.FixtureRequest) -> Any:
-    """Return the Flask application: the value of the `app` fixture, as in pytest-flask. None if there is no such
+    """Return the Flask application: the value of the `app` fixture, as in pytest-flask; None if there is no such
     fixture.
     """
     if (flask := sys.modules.get("flask")) is None:

@@ -71,7 +71,7 @@ class BatchTarget(Protocol):
 
     @property
     def outbox(self) -> object:
-        """The outbox to which its tasks belong."""
+        """The outbox to which the tasks in the batch belong."""
 
     @property
     def target(self) -> Any:
@@ -82,7 +82,7 @@ class BatchTarget(Protocol):
 
 
 class TaskBatch(BatchTarget, Protocol):
-    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read when any of them is first
+    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read when one of them is first
     used.
 
     ``using(ctx.batch)`` enqueues tasks in the transaction of a transactional task, and otherwise in a separate one.
@@ -94,30 +94,31 @@ class TaskBatch(BatchTarget, Protocol):
 
     @property
     def size(self) -> int:
-        """The number of its tasks, not counting the tasks that follow it."""
+        """The number of tasks in the batch, not counting the tasks that follow the batch."""
 
     @property
     def completed(self) -> int:
-        """The number of its tasks that completed."""
+        """The number of tasks that completed."""
 
     @property
     def failed(self) -> int:
-        """The number of its dead letters."""
+        """The number of dead letters."""
 
     @property
     def cancelled(self) -> int:
-        """The number of its tasks that were cancelled, expired or discarded."""
+        """The number of tasks that were cancelled or discarded, or that expired."""
 
     @property
     def pending(self) -> int:
-        """The number of its tasks that have not ended yet."""
+        """The number of tasks that have not ended yet."""
 
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each completed task, in id order.
 
-        The results are read on demand, 200 at a time. The tasks that follow a batch are left out. Raises TaskNotFound
-        if the rows of some completed tasks are missing: before the first result, or after the last one if a row was
-        deleted in the meantime. Raises PayloadError for a result that does not fit its annotation.
+        The results are read on demand, 200 at a time. The tasks that follow a batch are left out. If the rows of some
+        completed tasks are missing, raises TaskNotFound before the first result. If a row is deleted during the
+        iteration, raises TaskNotFound after the last result. Raises PayloadError for a result that does not fit its
+        annotation.
         """
 
     def failures(self) -> Iterator[BatchFailure]:
@@ -184,16 +185,16 @@ class TaskContext(Answering):
         """The topic of the emitted event that this task handles; None if it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The key whose tasks run one at a time, in order; None if the task does not wait for any other task."""
+        """The partition key: tasks with this key run one at a time, in order; None if the task has no partition key."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, counted from 1. Only retries increase it."""
         self.max_attempts = max_attempts
-        """The maximum number of attempts: if the last of them fails, the failure is final. None: only the policy's
-        `stop` decides.
+        """The maximum number of attempts: if the last of them fails, the failure is final. None means that only the
+        policy's `stop` decides.
         """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task, since a live worker last ended an attempt at
-        it.
+        """The number of workers that have died while running this task since a live worker last ended one of its
+        attempts.
         """
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
@@ -214,7 +215,7 @@ class TaskContext(Answering):
         self.ended: float | None = None
         """The time at which the handler ended (`time.monotonic()`)."""
         self.error: BaseException | None = None
-        """The exception that the handler raised, or the error that kept its result from being stored."""
+        """The exception that the handler raised, or the error that prevented the result from being stored."""
         self.interruption: BaseException | None = None
         """The error from outside the task that ended a step's transaction."""
         self.thread: int | None = None
@@ -240,8 +241,7 @@ class TaskContext(Answering):
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        They are also empty if another program's SQL wrote headers that cannot be read. In that case, a warning is
-        logged.
+        They are also empty, and a warning is logged, if another program's SQL wrote headers that cannot be read.
         """
         if self._headers is None:
             try:
@@ -281,8 +281,8 @@ class TaskContext(Answering):
 
     @property
     def concurrency_key(self) -> str | None:
-        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once. None: the
-        task has no such key.
+        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once; None if
+        the task has no such key.
         """
         return self.claim.concurrency_key
 
@@ -335,7 +335,7 @@ class TaskContext(Answering):
     @property
     def was_killed(self) -> bool:
         """Return whether the worker ended the attempt because the handler was still running after the timeout grace, or
-        because the handler's child process died. For hooks.
+        because the handler's child process died. This property is for hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 
@@ -355,8 +355,8 @@ class TaskContext(Answering):
         """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
 
         Raises TimeoutError, which fails the attempt like any other error, after the task's `timeout`; Cancel if a user
-        has cancelled the task; and Snooze if the worker is stopping or the lease is lost. After Snooze, the task starts
-        over at once, on any worker, and no attempt is used. Its event names the reason.
+        has cancelled the task; and Snooze if the worker is stopping or the lease is lost. After Snooze, the task can
+        start over immediately, on any worker, and no attempt is used. The snooze event contains the reason.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -438,7 +438,7 @@ class TaskContext(Answering):
         """Return the stored result of the step, or call the function and store its result.
 
         A result is stored as JSON under the step's name, and read according to the function's return annotation. After
-        it has been stored, the function is not called again, whether the task is retried, snoozed or redriven, the
+        it has been stored, the function is not called again, even if the task is retried, snoozed or redriven, the
         process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
         calls it again. A function whose first parameter is annotated with TaskContext receives this context.
 
@@ -458,8 +458,8 @@ class TaskContext(Answering):
         """Make the task sleep for `delay` (a timedelta or seconds), once in its lifetime. No thread waits, and no
         attempt is used.
 
-        The first call stores the time at which the sleep ends under this name, and ends this attempt. At that time the
-        task runs again from the beginning, and this call returns at once. A crash, a retry or a redrive neither
+        The first call stores the time at which the sleep ends under this name, and ends this attempt. At that time, the
+        task runs again from the beginning, and this call returns immediately. A crash, a retry or a redrive neither
         lengthens nor repeats the sleep. Raises the same errors as `step`.
         """
         self._steps_by("sleep").sleep(self, name, delay)
@@ -484,7 +484,7 @@ class TaskContext(Answering):
 
 
 class Leave(Snooze):
-    """A snooze for a task whose worker is stopping or whose lease is lost. The task is due at once."""
+    """A snooze for a task whose worker is stopping or whose lease is lost. The task is due immediately."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(0)
@@ -505,7 +505,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The purpose of this process. Code that waits for results needs to know it."""
+    """The purpose of this process. Code that waits for results depends on it."""
 
     is_worker = False
     """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a

@@ -71,7 +71,9 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed at once."""
+    """The stored arguments are not a JSON object. No attempt could ever read them, so the task becomes Failed
+    immediately.
+    """
 
 
 class UnknownTask(OutboxqError, LookupError):
@@ -133,7 +135,7 @@ class StepRefused(OutboxqError, RuntimeError):
     used, or because its result is not JSON.
 
     Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
-    Failed at once, and its completed steps are kept.
+    Failed immediately, and its completed steps are kept.
     """
 
 
@@ -166,10 +168,10 @@ class QueueNotFound(OutboxqError, LookupError):
         super().__init__(fault if creation is None else fault + how)
         self.fault = fault
         self.can_be_created = creation is not None
-        """True if the call that was refused can set the queue up."""
+        """True if the refused call can set up the queue."""
 
     def mended_by(self, creation: str) -> QueueNotFound:
-        """Return this error with another way to set the queue up; unchanged if the call cannot set it up."""
+        """Return this error with another way to set up the queue; unchanged if the refused call cannot set it up."""
         return QueueNotFound(self.fault, creation=creation) if self.can_be_created else self
 
 
@@ -205,7 +207,7 @@ class ReadOnly(OutboxqError):
 
 
 class OutcomesRefused(OutboxqError):
-    """The database permanently refuses to record task outcomes, so the worker stops instead of running tasks in vain."""
+    """The database permanently refuses to record task outcomes, so the worker stops."""
 
 
 class FileUnusable(OutboxqError):
@@ -229,11 +231,11 @@ class EndpointGone(WebhookFailed):
 
 
 class EndpointRefused(WebhookFailed):
-    """An endpoint has an address that is not public, so nothing was sent to it."""
+    """An endpoint's address is not public, so nothing was sent to the endpoint."""
 
 
 class PublishFailed(OutboxqError):
-    """A broker did not confirm a redriven event, so it might not have received the event."""
+    """A broker did not confirm a redriven event, and may not have received it."""
 
 
 class EventRefused(PublishFailed):

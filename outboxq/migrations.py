@@ -110,10 +110,10 @@ def upgrade(
     InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
-    longer than `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs
-    a warning that names the other transaction, and tries again. After `wait`, it raises TablesLocked and leaves the
-    tables unchanged. A `lock_timeout` of a second or more may cause a deadlock that aborts a producer's transaction; a
-    value below 1 ms raises InvalidArgument.
+    longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade then
+    releases its locks, logs a warning that names the other transaction, and tries again. After `wait`, the upgrade
+    raises TablesLocked and leaves the tables unchanged. A `lock_timeout` of a second or more may cause a deadlock that
+    aborts a producer's transaction; a value below 1 ms raises InvalidArgument.
     """
     from alembic import command
 
@@ -144,12 +144,12 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Let the schema admit code from this revision on. outboxq's own migration scripts call this in upgrade() and
+    """Set the oldest revision whose code the schema admits. outboxq's own migration scripts call this in upgrade() and
     downgrade().
 
-    If a revision only adds things that older code can ignore, it repeats the previous revision's value. If it removes
-    something, or needs something that older code does not write, it names the first revision whose code can work with
-    it.
+    A revision that only adds things that older code can ignore repeats the previous revision's value. A revision that
+    removes something, or needs something that older code does not write, names the first revision whose code can work
+    with the new schema.
     """
     from alembic import op
 
@@ -176,7 +176,7 @@ def partition(
     missing partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
-    for a few million rows. Run it as the tables' owner. It waits for open transactions as `upgrade` does. Raises
+    for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
     UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period, and
     TablesLocked.
     """
@@ -212,8 +212,7 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks. Return the result of
-    `work`.
+    """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks; return its result.
 
     The rollback to the savepoint releases all locks from the round, so that others can continue before the next round.
     Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
@@ -271,7 +270,7 @@ def current(database: str | URL | Engine | Connection, *, schema: str | None = N
 
 
 def revisions() -> list[tuple[str, str]]:
-    """Return the revisions that this release knows, oldest first, each with a sentence about what it adds."""
+    """Return the revisions that this release knows, oldest first, each with a sentence about what the revision adds."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory(str(script_location()))
@@ -345,8 +344,8 @@ def _place(connection: Connection, schema: str | None) -> str:
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Return Alembic's configuration. It does not read any of the application's files. Attributes, unlike options, may
-    contain a %.
+    """Return Alembic's configuration. None of the application's files are read. The values are attributes because
+    options cannot contain a %.
     """
     from alembic.config import Config
 

@@ -94,7 +94,7 @@ class TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """The time at which the lease of a Running task expires. Loaded on first use, or with `undefer`."""
+    """The time at which the lease of a Running task expires. It is loaded on first use, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
     """The task's transitions, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
@@ -112,8 +112,8 @@ class TaskExecution(_Row):
         """Return an expression for one argument as text, for filters and joins. It is NULL if the argument was not
         given.
 
-        No index covers it, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a
-        parameter.
+        No index covers the expression, so filter by something else too. Raises InvalidArgument if `name` cannot be the
+        name of a parameter.
         """
         if not name.isidentifier():
             raise InvalidArgument(f"{name!r} is not the name of a parameter")
@@ -237,7 +237,7 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
 
 
 def _seen(kind: type[Any], **options: Any) -> Any:
-    """Return a relationship that SQLAlchemy neither writes nor merges."""
+    """Return a relationship that SQLAlchemy can read but neither writes nor merges."""
     return relationship(kind, viewonly=True, cascade="none", **options)
 
 

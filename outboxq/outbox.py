@@ -91,7 +91,7 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""Marks an argument that was not given; None would be a mistake there."""
+"""Marks an argument that was not given. None cannot be the mark, because passing None is a mistake."""
 
 
 class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
@@ -118,8 +118,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
         Args:
             database: A URL or an Engine. None means the URL in the environment variable OUTBOXQ_DATABASE_URL; if that
-            is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at first use, so
-            an Outbox can be a module global even if the process forks later.
+                is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at first use,
+                so an Outbox can be a module global even if the process forks later.
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the current request's Session, such as a `scoped_session`. `task.enqueue()`
                 writes in its transaction, and handlers can use it too.
@@ -127,12 +127,12 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the newer one's
-                schedules apply. "": the schedules of the worker that started last apply.
+                schedules apply. "" means that the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
                 an hour. None means that no worker deletes them.
-            outage_timeout: The time for which a transaction of outboxq's own, such as `using(outbox)` or
-                `outbox.store.get(…)`, is retried while the database is unavailable. After that, it raises the database's
-                error. In a handler, it is retried for 30 seconds.
+            outage_timeout: The time for which one of outboxq's own transactions, such as `using(outbox)` or
+                `outbox.store.get(…)`, is retried while the database is unavailable. After that, the database's error is
+                raised. In a handler, the transaction is retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name
                 without spaces, such as "shop".
 
@@ -226,9 +226,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         If the function needs the TaskContext, annotate its first parameter with that class.
 
         Args:
-            name: The name under which workers find the function. It is stored permanently with each task. None:
-            ``module.qualname``.
-            queue: The queue in which its tasks wait.
+            name: The name under which workers find the function. It is stored permanently with each task. None means
+                ``module.qualname``.
+            queue: The queue in which the function's tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
             retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None means
                 ten attempts.
@@ -239,12 +239,12 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 raised in the handler. "kill": the same, and a handler that is still running after the worker's
                 ``timeout_grace`` is killed with its process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same
-                transaction commits the completion and what the handler enqueued, so all of it takes effect exactly once
-                within this database.
+                transaction commits the completion and everything that the handler enqueued, so all of it takes effect
+                exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event with such a topic; the event's payload is the task's only argument.
-            on_dead_letter: The effect on a partition key when its task is Failed. "release": its next task runs.
-                "hold": the key waits until the dead letter is redriven or discarded.
+            on_dead_letter: The effect on a partition key when a task with this key is Failed. "release": the key's next
+                task runs. "hold": the key waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
                 None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.
 
@@ -314,7 +314,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         subscribers that have been added since. All of the tasks get the `headers`, which work as in `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
-        InvalidTarget if there is no transaction to write in. All of them are raised before anything is written.
+        InvalidTarget if there is no transaction to write in. Each is raised before anything is written.
         """
         event = NewEvent(
             id=family(),
@@ -349,7 +349,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Store the relays to brokers and the subscriptions of this process's tasks in the database, and delete
         subscriptions that the tasks no longer declare.
 
-        Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts.
+        Subscriptions of tasks that this process does not know are not changed. Every worker calls this when it starts.
         `outboxq upgrade APP` calls it too, so that events that are emitted before a release's first worker starts are
         not missed.
         """
@@ -383,7 +383,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
 
 class TaskDecorator(Protocol):
-    """The decorator that `@outbox.task(…)` returns; it takes the function."""
+    """The decorator that `@outbox.task(…)` returns and that is applied to the function."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...

@@ -1,9 +1,9 @@
 """The RetryPolicy uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide whether and when another
 attempt follows a failure.
 
-tenacity itself repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may
-run on another machine. Therefore only tenacity's *objects* are used, with a ``RetryCallState`` that is built from the
-row.
+tenacity itself repeats a call within one process and sleeps in between. In outboxq, the time of the next attempt is
+stored in the task's row, and that attempt may run on another machine. Therefore only tenacity's *objects* are used,
+with a ``RetryCallState`` that is built from the row.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class RetryPolicy:
-    """A rule that decides whether and when a failed task gets another attempt. The row waits in the meantime; no thread
-    sleeps.
+    """A rule that decides whether and when a failed task gets another attempt. No thread sleeps between attempts.
 
     ``max_attempts`` includes the first attempt. None means that ``stop`` decides; without ``stop``, the task is tried
     again forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that
     returns one of the first two. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the
     start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry`` specifies the
-    errors after which the task is tried again; None means after any error. It is always tried again after
-    ``tenacity.TryAgain``, within the limits. The policy is consulted only for errors. A returned value is the task's
-    result, so ``retry_if_result`` alone never causes a retry.
+    errors after which the task is tried again; None means after any error. Within the limits, the task is always tried
+    again after ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the task's result,
+    so ``retry_if_result`` alone never causes a retry.
 
     Raises InvalidArgument for any other value.
     """
@@ -114,10 +113,10 @@ class RetryPolicy:
     ) -> timedelta | None:
         """Return the time to wait before the next attempt; None if there will not be another attempt.
 
-        ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the row's own
-        bound, which replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started,
-        in any process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the policy's
-        objects raises, or if the wait is not a finite number or timedelta.
+        ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the limit stored
+        in the row, which replaces the policy's limit unless it is None. ``elapsed`` is the time since the first attempt
+        started, in any process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the
+        policy's objects raises, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -197,7 +196,8 @@ def _call_state(retrying: BaseRetrying, attempt: int, error: BaseException, elap
     state.attempt_number = attempt
     state.set_exception((type(error), error, error.__traceback__))
     # tenacity reads elapsed as fl(now - start_time). One float below fl(now - elapsed) is at most the true difference,
-    # and rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not a hair later.
+    # and rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not slightly
+    # later.
     now = cast("float", state.outcome_timestamp)
     state.start_time = math.nextafter(now - max(elapsed.total_seconds(), 0.0), -math.inf)
     return state

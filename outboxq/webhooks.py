@@ -31,13 +31,13 @@ from .model.options import bad_name, bad_span, is_name, is_span
 from .model.transports import Message
 
 TOLERANCE = timedelta(minutes=5)
-"""The longest time between a webhook's signature and its arrival, in either direction."""
+"""The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
 _LONGEST_WAIT = timedelta(days=1)
-"""The longest `Retry-After` that is obeyed."""
+"""The longest wait in a `Retry-After` header that is honored."""
 _PREFIX = "whsec_"
 _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
-"""The maximum number of bytes to read from an answer. Only the status matters."""
+"""The maximum number of bytes to read from a response. Only its status matters."""
 _TRACE = frozenset({"traceparent", "tracestate"})
 _OK = range(200, 300)
 _GONE = 410
@@ -60,14 +60,14 @@ class Webhook:
     rotated, give both the new and the old one; each event then has two signatures.
     """
     timeout: timedelta | float = timedelta(seconds=10)
-    """The time within which the endpoint must answer, from the connection to the end of the answer."""
+    """The time within which the endpoint must respond, from the connection to the end of the response."""
     body: Body | str = Body.CLOUDEVENT
     allowed_networks: Sequence[str] = ()
     """Networks that are not public but may contain the endpoint, such as ``10.1.0.0/16``."""
     allow_http: bool = False
     """Accept an ``http`` URL. Events are then sent without encryption."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    """The TLS settings, for example for a private certificate authority. None: Python's defaults."""
+    """The TLS settings, for example for a private certificate authority. None means Python's defaults."""
 
     def __post_init__(self) -> None:
         """Raise InvalidArgument or ConfigurationError for a webhook that can never be sent."""
@@ -179,7 +179,7 @@ class Webhook:
     def _check(self, text: str) -> None:
         """Raise EndpointRefused unless the address is public or in an allowed network.
 
-        An IPv6 address that stands for an IPv4 address is judged by the IPv4 address.
+        For an IPv6 address that represents an IPv4 address, the IPv4 address is checked.
         """
         address = _inner(ip_address(text.partition("%")[0]))
         is_public = address.is_global and not address.is_multicast and not any(address in one for one in _NOT_PUBLIC)
@@ -210,9 +210,9 @@ class WebhookSource:
     rotated, give both the new and the old one.
     """
     tolerance: timedelta | float = TOLERANCE
-    """The longest time between the signature and the arrival, in either direction."""
+    """The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
     topic: str | None = None
-    """The topic for a webhook whose body has no `type`. None: such a webhook cannot be read."""
+    """The topic for a webhook whose body has no `type`. None means that such a webhook cannot be read."""
     max_bytes: int = 1_048_576
     """The size in bytes of the largest body that is read."""
 
@@ -366,7 +366,7 @@ def _seconds_of(after: str | None) -> timedelta | None:
 
 
 def _inner(address: _Address) -> _Address:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    """Return the IPv4 address that an IPv6 address represents, or the address itself."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return IPv4Address(int(address) & 0xFFFFFFFF)
@@ -377,8 +377,8 @@ def _inner(address: _Address) -> _Address:
 
 @contextmanager
 def _cut_at(deadline: float, connection: socket.socket) -> Iterator[None]:
-    """Cut the connection at the deadline. A socket's timeout applies to each read, so an endpoint that answers one byte
-    at a time could otherwise keep the handler for hours.
+    """Shut down the connection at the deadline. A socket's timeout applies to each read, so an endpoint that responds
+    one byte at a time could otherwise keep the handler waiting for hours.
     """
     is_late = threading.Event()
 

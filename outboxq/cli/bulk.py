@@ -45,7 +45,7 @@ def change_all(
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on the tasks that match and were counted. `sentence` describes the result; by default it is `done`."""
+    """Act on the matching tasks that were counted. `sentence` describes the result; the default is `done`."""
     counted, what = cache(count), in_words(noun, wanted, limit=limit, verb=verb)
 
     def to_change() -> Exactly | Count:
@@ -98,8 +98,8 @@ def _of_exception(exception: str, names: Collection[str]) -> str:
 
 
 def _task_names(store: Store) -> set[str]:
-    """Return the task names in the application, in schedules, in subscriptions and among the dead letters, and those
-    that workers seen in the last week know or have counted.
+    """Return the task names in the application, in schedules, in subscriptions and among the dead letters, as well as
+    the names that workers seen in the last week know or have counted.
     """
     from ..store.claims.workers import KEPT
 

@@ -112,7 +112,7 @@ def confirmed(
 
 
 def up_to(limit: int | None, count: Exactly | Count) -> Exactly | Count:
-    """Return how many items a command with this limit changes."""
+    """Return how many of the counted items a command with this limit changes."""
     return count if limit is None or count.number < limit else Exactly(number=limit)
 
 
@@ -166,7 +166,7 @@ def _print_what_would_be(found: Exactly | Count, what: str, done: str, first: Se
 
 
 def _answer() -> bool:
-    """Ask on stderr, so that stdout contains only the result. The end of the input counts as a no."""
+    """Ask on stderr, so that stdout contains only the result. End of input counts as "no"."""
     click.echo("Continue? [y/N] ", nl=False, err=True)
     # A plain read could miss a Ctrl-C that arrives just before it, and then wait forever.
     with suppress(OSError, ValueError):  # on this system, select() does not accept terminals
@@ -240,10 +240,10 @@ def progress(
 ) -> Iterator[Progress]:
     """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
-    After Ctrl-C, print how many items were processed, and exit with code 130. After SIGTERM, the code is 143, and after
-    SIGHUP, 129. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes the
-    current batch, so that the number is exact; a second signal stops it at once. `commits` is False for an operation
-    that changes nothing.
+    After Ctrl-C, print how many items were processed, and exit with code 130. The exit code is 143 after SIGTERM, and
+    129 after SIGHUP. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes
+    the current batch, so that the number is exact; a second signal stops it immediately. `commits` is False for an
+    operation that changes nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None

@@ -63,9 +63,9 @@ _NARROWEST = 6
 """Width in characters below which a text column is never wrapped."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
-"""Matches a count as tables show it: a whole number, with a + if there are more."""
+"""Matches a count in a table: a whole number, with a + if there are more."""
 _MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
-"""Matches any number as tables show it, such as a count, a share or a span of time."""
+"""Matches any number in a table, such as a count, a share or a span of time."""
 
 
 @contextmanager
@@ -298,9 +298,9 @@ def in_utc(moment: datetime | None) -> datetime | str | None:
 
 def leave_uncollected() -> None:
     """Exempt all existing objects from garbage collection, because they live until the process ends. Otherwise, Python
-    would scan them again and again, and these scans were found to take a third of a busy worker's CPU time. In the
-    dashboard, a scan delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the
-    failures page's response time is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
+    would scan them again and again, and these scans took a third of a busy worker's CPU time. In the dashboard, a scan
+    delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page's
+    response time is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
     """
     gc.collect()
     gc.freeze()

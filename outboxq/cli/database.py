@@ -1,4 +1,4 @@
-"""The database that a command works on, chosen by URL or by application, and the way to type follow-up commands."""
+"""The database that a command works on, chosen by URL or by application, and the wording of follow-up commands."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables there, as a user must type it. It never contains a password."""
+        """The command that creates the tables in this database, as a user types it. It never contains a password."""
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
@@ -264,7 +264,7 @@ def disposing(engine: Engine) -> Iterator[Engine]:
 
 def fail_without_database(app: str, outbox: Outbox, cure: str) -> NoReturn:
     """Exit because the outbox has no database. A framework's outbox uses its application's database, and only the
-    framework's own command sets that application up.
+    framework's own command sets up that application.
     """
     program = outbox.integration.front_end.program
     if program == FrontEnd().program:
@@ -311,7 +311,7 @@ def load(app: str) -> Outbox:
     """Return the Outbox named by `module:name`, which may also name one of its tasks. The working directory is put on
     Python's path.
 
-    Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg and it is not installed.
+    Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg, but psycopg is not installed.
     """
     from ..outbox import Outbox
     from ..task import Task
@@ -358,7 +358,7 @@ def _written(app: str) -> str:
 
 
 def _likely(context: click.Context | None, word: str) -> str:
-    """Return the end of a message about an invalid APP: the probable meaning of the word, and the line to write."""
+    """Return the end of a message about an invalid APP: what the word probably means, and the line to write."""
     from .guesses import option_for
 
     if context is None or "://" in word or context.params.get("app_argument") != word:
@@ -416,7 +416,7 @@ def front_end(own: str) -> FrontEnd:
     ``task explain``.
 
     The other commands repeat the APP, URL and schema that were typed, except a URL with a password. If APP came from
-    the environment, the worker command leaves it out, because the worker finds it there too.
+    the environment, the worker command omits it, because the worker reads the same environment.
     """
     ctx = click.get_current_context()
     if isinstance(known := ctx.meta.get(FRONT_END), FrontEnd):
@@ -447,7 +447,9 @@ def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
 
 
 _OUTAGE: Final = timedelta(seconds=30)
-"""The time for which a command waits for a database that is busy or restarting. `log --follow` and bulk commands run for long."""
+"""The time for which a command waits for a database that is busy or restarting. Commands such as `log --follow` and
+bulk changes run long enough to need it.
+"""
 _PATIENCE: Final = 1.0
 """Seconds for which a failed read of the database is retried."""
 

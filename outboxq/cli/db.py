@@ -161,7 +161,7 @@ def sizes(store: Store) -> None:
 
 add_verbs(db, Noun.SESSION)
 WAIT: Final = timedelta(seconds=10)
-"""The time that is usually enough for a server without much to recover."""
+"""The time within which a server usually starts if it has little to recover."""
 _PAUSE: Final = 0.5
 """Seconds between two attempts to connect."""
 
@@ -438,8 +438,8 @@ def verify(store: Store, *, repair: bool) -> None:
 
 
 def await_server(engine: Engine, longest: timedelta = WAIT) -> None:
-    """Wait until the server accepts a connection, an error shows that it is not just starting, or the time is up. The
-    next statement then reports the error.
+    """Wait until the server accepts a connection, an error shows that the server is not merely starting, or the time is
+    up. The next statement then reports the error.
     """
     from sqlalchemy.exc import OperationalError
 

@@ -36,7 +36,7 @@ class Frame:
     `store`. None if there is no application.
     """
     options: Sequence[click.Option] = ()
-    """Options that every command has in addition to its own."""
+    """Options that are added to every command."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
     """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``. It is
     called with the same values as `store`.

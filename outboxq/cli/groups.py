@@ -154,7 +154,7 @@ class Group(click.Group):
     """A group that lists the first sentence of each command's help, and whose errors say where an option belongs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the group's own options. It has few, so an unknown option probably belongs to a command."""
+        """Read the group's own options. They are few, so an unknown option probably belongs to a command."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -231,7 +231,7 @@ class Group(click.Group):
 
 
 def sentence_of(command: click.Command) -> str:
-    """Return the whole first sentence of a command's help."""
+    """Return the complete first sentence of a command's help."""
     return command.get_short_help_str(limit=1_000_000)
 
 
@@ -239,7 +239,7 @@ class Place(NamedTuple):
     """A command's location, and its sentence in the list of commands."""
 
     path: str
-    """Written as `.module:name`."""
+    """The location, written as `.module:name`."""
     sentence: str
 
 
@@ -261,10 +261,10 @@ class LateGroup(Group):
 
 
 class Program(LateGroup):
-    """A program's top-level group. The process ends with it. An import creates hundreds of thousands of objects that
-    live until the process ends. Python does not scan them for garbage during the import, afterwards or at the end,
-    which saves a third of the time that `outboxq status` takes (``python -m timeit -n 1 -r 9 -s "import subprocess"
-    "subprocess.run(['outboxq', 'status'])"``).
+    """A program's top-level group. The process ends when the command ends. An import creates hundreds of thousands of
+    objects that live until the process ends. Python does not scan them for garbage during the import, afterwards or at
+    the end, which saves a third of the time that `outboxq status` takes (``python -m timeit -n 1 -r 9 -s "import
+    subprocess" "subprocess.run(['outboxq', 'status'])"``).
     """
 
     _is_starting = False
@@ -411,11 +411,11 @@ EXAMPLES: Final[dict[str, str]] = {
     "workers stop": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
     "workers show": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
 }
-"""The words after the command, by command."""
+"""The words that follow a command in its example, keyed by command."""
 
 
 def example_of(path: str) -> str | None:
-    """Return the text below the help for the command that a user types as `path`. None for a group."""
+    """Return the text below the help for the command that a user types as `path`; None for a group."""
     words = path.split()
     for place in range(len(words)):
         if (found := EXAMPLES.get(" ".join(words[place:]))) is not None:

@@ -96,7 +96,7 @@ _ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "relay": {"start publish": f"{PROGRAM} relay run", "delete forget": f"{PROGRAM} relay remove NAME"},
     "db": {"upgrade migrate init create": f"{PROGRAM} upgrade"},
 }
-"""Replacements for commands that other programs have, by group; "" is the program itself. A key may list several
+"""Replacements for commands that other programs have, keyed by group; "" is the program itself. A key may list several
 names.
 """
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -150,7 +150,7 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--retry --max-retries --retry-max": "--max-attempts",
     },
 }
-"""Replacements for options that other programs or commands have, by command. A key may list several names."""
+"""Replacements for options that other programs or commands have, keyed by command. A key may list several names."""
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     command: {name: cure for names, cure in rows.items() for name in names.split()}
     for command, rows in _ROWS_OF_OPTIONS.items()
@@ -169,13 +169,13 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "prune": ("the age", "--older-than {word}"),
     **dict.fromkeys(("check", "workers list", "task list", "failed list", "failed summary"), _QUEUE),
 }
-"""The probable meaning of a word typed where APP belongs, by command, and the option that takes it."""
+"""The probable meaning of a word typed where APP belongs, and the option that accepts the word, keyed by command."""
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
 def option_for(word: str, *, command: str) -> tuple[str, str] | None:
     """Return the probable meaning of a word that was typed where a command's APP belongs, and the option to write."""
-    if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant as APP
+    if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant to be APP
         return None
     meaning, option = _WORDS[command]
     try:

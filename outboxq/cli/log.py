@@ -167,7 +167,7 @@ PAYLOAD: Final = ("args", "result")
 HANDLER_LOG: Final = ("log", "log_omitted")
 """Fields of the handler log. `task show` prints them below the attempt, not in the history."""
 _NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Event details that are printed with their names. The error has a column of its own."""
+"""Event details that are printed with their names. The error is in a separate column."""
 
 
 def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
@@ -201,7 +201,7 @@ def details(event: ExecutionEvent) -> str:
 
 
 def wait_of(event: ExecutionEvent) -> timedelta | None:
-    """Return the time from the event until the task is due; None if the task is due at once."""
+    """Return the time from the event until the task is due; None if the task is due immediately."""
     with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
         wait = datetime.fromisoformat(event.event_data["available_at"]) - event.created_at
         if wait > timedelta(0):

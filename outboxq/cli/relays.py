@@ -1,5 +1,5 @@
-"""`outboxq relay`: list, run and change relays to brokers. Also the tables of relays and receivers that `outboxq status`
-and `outboxq workers show` print.
+"""`outboxq relay`: list, run and change relays to brokers. This module also contains the tables of relays and receivers
+that `outboxq status` and `outboxq workers show` print.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ RELAY_HEAD: Final = (
     "last error",
 )
 RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest", "redriven")
-"""The columns that a narrow terminal leaves out first."""
+"""The columns that are left out first on a narrow terminal."""
 
 RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")
 RECEIVER_SPARE: Final = ("tasks", "last error")
@@ -253,7 +253,7 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
 
 
 def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:
-    """Return a row for each source, with the time since it began to fail."""
+    """Return a row for each source, with the time since the source began to fail."""
     return [
         (
             one.source,

@@ -42,7 +42,7 @@ _NOW = ("due", "delayed", "retrying", "running", "failed")
 _SPARE_NOW: Final = ("retrying", "delayed", "workers", "running", "oldest", "")
 _SPARE_HAPPENED: Final = ("cancelled", "retried", "per s", "completed")
 _SPARE_TIMES: Final = ("wait p99", "run p99", "wait p50", "run p50")
-"""The columns that a narrow terminal leaves out first, in each of these three tables."""
+"""The columns that are left out first on a narrow terminal, for each of three tables."""
 
 
 class Lines(NamedTuple):
@@ -51,7 +51,7 @@ class Lines(NamedTuple):
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
     spare: Sequence[str] = ()
-    """The columns that a narrow terminal leaves out, in this order."""
+    """The columns that are left out on a narrow terminal, in this order."""
 
 
 class Watching(click.Command):
@@ -166,7 +166,7 @@ def _watch(
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return one table for a pipe. Its columns are always the same, so that scripts can find them."""
+    """Return one table for a pipe. The columns are always the same, so that scripts can find them."""
     return [_lines(found, _important, by_task=by_task)]
 
 

@@ -40,7 +40,7 @@ _CAUSES: Mapping[EventType | str, str] = {
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
     EventType.RESCHEDULED: "it was rescheduled for {wait} later",
 }
-"""Explanations for a due time in the future, by the event that caused it."""
+"""Explanations for a due time in the future, keyed by the event that caused it."""
 
 
 def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
@@ -129,7 +129,7 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
 
 
 def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str | None:
-    """Return the reason for the due time of a Ready task; None if it was due at once."""
+    """Return the reason for the due time of a Ready task; None if the task was due immediately."""
     cause = None
     for one in history if found.status is TaskStatus.READY else ():
         # A priority change is recorded as a rescheduling without a due time.

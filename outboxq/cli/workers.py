@@ -213,7 +213,7 @@ def order_of(worker: LiveWorker) -> str | None:
 
 
 def _failure(worker: LiveWorker) -> str | None:
-    """Return the error that keeps a worker from its work, and the time at which it began."""
+    """Return the error that keeps a worker from working, and the time at which the error began."""
     if worker.failure is None or worker.failing_since is None:
         return worker.failure
     return f"{worker.failure}, since {short(worker.failing_since)} UTC"
@@ -226,7 +226,7 @@ def _tasks(number: int, *, more: bool) -> str:
 def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Mapping[str, Collection[str]]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
     ``other outboxq``. A version that is blamed for recent failures is a ``failing version`` on workers that serve the
-    queues of these failures, and no other version is compared with it.
+    queues of these failures, and other versions are not compared with it.
     """
     found = ["failing version"] if worker.is_blamed(blamed) else []
     good = [one for one in every if one.version not in blamed]

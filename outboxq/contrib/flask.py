@@ -86,7 +86,7 @@ class Outboxq(Outbox):
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError("session= takes a scoped_session, which gives each handler its own session")
         if _starts_worker(sys.argv[1:]):
-            leave_on_signals()  # the rest of the application is still to be imported
+            leave_on_signals()  # the rest of the application has not been imported yet
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
@@ -236,9 +236,9 @@ class Application:
     """The parts of a Flask application that its Outboxq needs."""
 
     store: Store | None = None
-    """The application's Store; None: the Outboxq's own Store."""
+    """The application's Store. None means the Outboxq's own Store."""
     session: scoped_session[Any] | None = None
-    """The Outboxq's scoped_session; None: the application has none, or uses the session of `db`."""
+    """The Outboxq's scoped_session; None if the application has none, or uses the session of `db`."""
     db: Any = None
     """The Flask-SQLAlchemy extension, if the application uses its `session`."""
     engine: Engine | None = None
@@ -341,7 +341,7 @@ def _starts_worker(arguments: Sequence[str]) -> bool:
 
 
 _WITH_VALUES = {"-A", "--app", "-e", "--env-file"}
-"""The options of `flask` whose values are the next words."""
+"""The options of `flask` whose values are separate words."""
 _PUSH = "push an application's context: with app.app_context():"
 _SAY = "write using(session) with the session or connection to enqueue in, or using(outbox) for a separate transaction"
 

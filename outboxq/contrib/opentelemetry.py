@@ -31,7 +31,7 @@ except ImportError as error:
     ) from error
 
 SAME_TRACE_FOR: Final = timedelta(minutes=5)
-"""The time after the enqueue within which a task may start and still continue the enqueue's trace."""
+"""The time after the enqueue within which a task that starts continues the enqueue's trace."""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The bucket bounds in seconds that the conventions recommend."""
@@ -62,7 +62,7 @@ class OpenTelemetryHook(Hook):
         Args:
             tracer_provider: The tracer provider. None means the program's, even if it is set later.
             meter_provider: The meter provider. None means the program's, even if it is set later.
-            same_trace_for: The time after its enqueue within which a task may start and still continue the same trace.
+            same_trace_for: The time after its enqueue within which a task that starts continues the same trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """
@@ -84,7 +84,7 @@ class OpenTelemetryHook(Hook):
         self._labels: dict[UUID, str] = {}
         """The labels of this process's workers."""
         self._attempts: dict[int, _Attempt] = {}
-        """The running attempts, by the identity of their contexts."""
+        """The running attempts, keyed by the identity of their contexts."""
 
     def worker_started(self, worker: WorkerInfo) -> None:
         self._labels[worker.id] = worker.label
@@ -192,7 +192,7 @@ class OpenTelemetryHook(Hook):
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
     def _of(self, context: TaskContext) -> dict[str, Any]:
-        """Return the attributes of an attempt's span, except the ones that all operations have."""
+        """Return the attributes of an attempt's span, except those that all operations have."""
         grouped = context.pipeline_execution_id != context.task_id
         found = {
             "messaging.message.id": str(context.task_id),
@@ -213,9 +213,9 @@ class _Attempt:
     span: Span
     began: float = field(default_factory=time.perf_counter)
     has_ended: bool = False
-    """True once its outcome is known."""
+    """True once the outcome is known."""
     failure: dict[str, str] = field(default_factory=dict)
-    """The failure's attribute, for the metrics."""
+    """The attribute that describes the failure, for the metrics."""
 
 
 def _common(operation: str, destination: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The Sentry hook: queue spans in one trace, the errors from tasks that failed permanently, and cron monitors for
 schedules.
 
-It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. It does nothing until the program calls
-`sentry_sdk.init()`.
+It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. The hook does nothing until the program
+calls `sentry_sdk.init()`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SentryHook(Hook):
         self._monitors = monitor_schedules
         self._margin = duration(checkin_margin, "checkin_margin")
         self._running: dict[int, _Attempt] = {}
-        """The running attempts, by the identity of their contexts."""
+        """The running attempts, keyed by the identity of their contexts."""
 
     @contextmanager
     def sending(self, sent: Sending) -> Iterator[Mapping[str, str] | None]:
@@ -159,7 +159,7 @@ class _Attempt:
             span.end_as(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the spans now, as if they had begun this number of seconds ago."""
+        """End the spans now, as if they had begun `seconds` before now."""
         for span in reversed(self.spans):
             span.end_after(seconds)
 
@@ -234,21 +234,21 @@ class _Span:
             self.set(name, value)
 
     def set(self, name: str, value: object) -> None:
-        """Set one of its data fields."""
+        """Set one of the span's data fields."""
         self._span.set_data(name, value)
 
     def end_as(self, status: str) -> None:
-        """Set its status: ok, cancelled, aborted or internal_error."""
+        """Set the span's status: ok, cancelled, aborted or internal_error."""
         self._span.set_status(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the span now, as if it had begun this number of seconds ago."""
+        """End the span now, as if it had begun `seconds` before now."""
         now = datetime.now(UTC)
         self._span.start_timestamp = now - timedelta(seconds=seconds)
         self._span.finish(end_timestamp=now)
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
+        """Return the headers that continue the span's trace: `sentry-trace` and `baggage`."""
         return dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers(span=self._span))
 
 
@@ -262,7 +262,7 @@ class _StreamedSpan(_Span):
         self._span.status = "ok" if status in _NO_ERRORS else "error"
 
     def end_after(self, seconds: float) -> None:
-        """Keep the SDK's times, because the SDK does not accept another start time."""
+        """Keep the SDK's times, because the SDK does not accept a different start time."""
 
 
 def streams() -> bool:
@@ -317,7 +317,7 @@ def _attributes(op: str, data: Mapping[str, object]) -> dict[str, Any]:
 
 _LONGEST_SLUG = 50
 _UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour", 60: "minute"}
-"""Sentry's interval units, by their length in seconds."""
+"""Sentry's interval units, keyed by their length in seconds."""
 _CHECK_IN_STATUSES: Mapping[EventType, str] = {
     EventType.COMPLETED: "ok",
     EventType.CANCELLED: "ok",  # a person asked for it
@@ -328,7 +328,7 @@ _CHECK_IN_STATUSES: Mapping[EventType, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in for one tick. All attempts at the tick's task share it, because its id is the task's id."""
+    """The check-in for one tick. All attempts at the tick's task share it: the check-in's id is the task's id."""
 
     slug: str
     """The name of the monitor."""

@@ -14,7 +14,7 @@ LONGEST: Final = 4096
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return our headers, with the earlier headers' baggage added. If both contain the same member, ours wins.
+    """Return our headers, with the earlier headers' baggage added. If both contain the same member, ours is kept.
 
     Members that do not fit are dropped, starting with those of the earlier headers. Otherwise the hook's headers could
     become too long.

@@ -42,7 +42,8 @@ def length_of(header: str | None) -> int | None:
 def read_body(source: WebhookSource, read: Callable[[int], bytes], length: int | None) -> bytes:
     """Return the body of a request. Raises WebhookInvalid for one that is too large, without reading all of it.
 
-    `length` is its length; None: it ends where the input ends. A single call to `read` may return only part of it.
+    `length` is the length of the body; None means that the body ends where the input ends. A single call to `read` may
+    return only part of the body.
     """
     source.check_length(length)
     left, chunks = source.max_bytes + 1 if length is None else length, []

@@ -1,5 +1,5 @@
-"""Integrations with frameworks, which provide the transaction of the current request, the sessions for handlers, and
-the form of commands.
+"""Integrations with frameworks. They provide the transaction of the current request, the sessions for handlers, and the
+form in which commands are written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class FrontEnd:
 
     program: str = "outboxq"
     finds_app: bool = False
-    """True if the program starts a worker for the right application without being told its name."""
+    """True if the program can start a worker for the right application without being told the application's name."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs. None if the program knows its database without it."""
+    """The application (``module:outbox``) that a command needs; None if the program knows its database without it."""
     options: str = ""
     """The options that specify the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a
-    worker does not take them.
+    worker does not accept them.
     """
 
     def typed(self, command: Sequence[str]) -> str:
@@ -54,7 +54,8 @@ class Integration:
     front_end = FrontEnd()
     """The form of the program's commands, for messages that contain one."""
     needs_front_end = False
-    """If True, commands work only through `front_end`, which sets the framework up before it imports the application."""
+    """If True, commands work only through `front_end`, which sets up the framework before it imports the application.
+    """
 
     @property
     def knows_transaction(self) -> bool:
@@ -98,7 +99,8 @@ class Integration:
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         """Observe the handler's outcome. After a failure, `context.error` is the exception.
 
-        The completion of a transactional task has been committed by then. Any other outcome is written afterwards.
+        By this time, the completion of a transactional task has been committed. Any other outcome is written
+        afterwards.
         """
 
     def on_thread_exit(self) -> None:

@@ -29,19 +29,19 @@ class Sending:
     """One enqueue, enqueue_many or emit that is about to be written."""
 
     task_names: tuple[str, ...] = ()
-    """The name of the task. Empty for an emit, because only the database knows the subscribers."""
+    """The name of the task; empty for an emit, because only the database knows the subscribers."""
     topic: str | None = None
-    """The topic of an emit. None if a task is enqueued by name."""
+    """The topic of an emit; None if a task is enqueued by name."""
     queue: str | None = None
-    """The queue in which the tasks will wait. None for an emit, because each subscriber has its own queue."""
+    """The queue in which the tasks will wait; None for an emit, because each subscriber has its own queue."""
     count: int | None = None
     """The number of tasks; None for an emit."""
     ids: tuple[UUID, ...] = ()
-    """The ids of the new tasks, in call order. Empty for an emit. A task is not created if its idempotency key is
+    """The ids of the new tasks, in call order; empty for an emit. A task is not created if its idempotency key is
     taken.
     """
     pipeline_execution_id: UUID | None
-    """The id shared by the tasks from an emit or an enqueue_many. None if the task is enqueued alone."""
+    """The id shared by the tasks from an emit or an enqueue_many; None if the task is enqueued alone."""
     size: int
     """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
@@ -63,17 +63,17 @@ class WorkerInfo:
     label: str
     """A name for people to read, such as `host:pid`."""
     queues: Sequence[str] | None
-    """The queues that it serves. None means all queues."""
+    """The queues that the worker serves. None means all queues."""
     topics: Sequence[str] | None
-    """The topics whose tasks it runs. None if it runs all tasks, with or without a topic."""
+    """The topics whose tasks the worker runs; None if it runs all tasks, with or without a topic."""
     concurrency: int
     """The maximum number of handlers that run at once."""
     task_names: Sequence[str]
-    """The names of the tasks that it knows."""
+    """The names of the tasks that the worker knows."""
 
 
 class Hook:
-    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others take no time.
+    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others cost nothing.
 
     The first hook in the list is entered first and exited last. If a hook raises an Exception, it is logged with the
     hook's name, at most once a minute, and the other hooks still run. Many threads may call a hook at the same time.
@@ -82,7 +82,7 @@ class Hook:
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around the write of an enqueue, an enqueue_many or an emit.
 
-        It yields headers for all tasks of the call, or None. These replace the `sent.headers` with the same names, and
+        It yields headers for all tasks in the call, or None. These replace the `sent.headers` with the same names, and
         handlers find them in `ctx.headers`. If the call fails, its error is raised inside the context manager, and
         always reaches the caller. The caller's transaction may still be rolled back afterwards.
         """
@@ -101,15 +101,17 @@ class Hook:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
         This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
-        child process died. The completion of a transactional task has been committed by then; any other outcome is
-        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
+        child process died. By this time, the completion of a transactional task has been committed; any other outcome
+        is about to be written. This is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
         """React to a worker that is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """React to a worker that has stopped. This is not called in a process that is killed or told to stop at once."""
+        """React to a worker that has stopped. This is not called in a process that is killed or told to stop
+        immediately.
+        """
 
 
 log = logging.getLogger("outboxq.hooks")
@@ -143,8 +145,8 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks with the tasks and the headers that the hooks have added, and return its
-        handles.
+        """Call `write` inside the hooks with the tasks and the headers that the hooks have added, and return the
+        handles that `write` returns.
         """
         if not self._sending or not tasks:
             return write(tasks)
@@ -164,8 +166,8 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks with the event and the headers that the hooks have added, and return its
-        result.
+        """Call `write` inside the hooks with the event and the headers that the hooks have added, and return the result
+        of `write`.
         """
         if not self._sending:
             return write(event)
@@ -289,8 +291,8 @@ class _SafeHook:
                 self.failed(f"its {method}() failed on exit, and the error is ignored", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
-        """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later
-        ones at most once a minute.
+        """Log an exception that the hook raised, with the fields of its task. The first exception is logged
+        immediately, later ones at most once a minute.
         """
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(

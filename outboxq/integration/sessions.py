@@ -126,9 +126,9 @@ class Scope:
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
         """Open a transaction like `Integration.unit_of_work`, with a new session that writes in it.
 
-        `home` is the engine for outboxq's tables. None means the engine that the session uses for them. Anything that
-        the session writes to other engines is committed in separate transactions. Raises InvalidTarget if the session
-        and the store use different databases.
+        `home` is the engine for outboxq's tables. None means the engine that the session uses for those tables.
+        Anything that the session writes to other engines is committed in separate transactions. Raises InvalidTarget if
+        the session and the store use different databases.
         """
         session = self.session.session_factory()
         home = home or _home(session)

@@ -1,4 +1,6 @@
-"""Tasks and events that a Session has not committed yet, and the warning about those that are lost when it is closed."""
+"""Tasks and events that a Session has not committed yet, and the warning about those that are lost when the Session is
+closed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref
 def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:
     """Record that tasks with this name, or events of this topic, were written in a Session that has to be committed.
 
-    Does nothing for any other target, nor for a Session that has joined a transaction on a Connection.
+    Do nothing for any other target, or for a Session that has joined a transaction on a Connection.
     """
     session = _session_of(target)
     if session is None or isinstance(session.bind, Connection):
@@ -83,7 +85,7 @@ def _rolled_back(session: Session) -> None:
 def _ended(session: Session, transaction: SessionTransaction) -> None:
     """Warn if the transaction was neither committed nor rolled back, but ended by `close()`.
 
-    An exception that passes through the Session's `with` block closes it too, and is itself reported.
+    An exception that passes through the Session's `with` block also closes the Session, but is reported anyway.
     """
     if _NOTED not in session.__dict__ or transaction.parent is not None:
         return

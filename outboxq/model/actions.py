@@ -27,7 +27,7 @@ class CommandAction(StrEnum):
     """The changes that people make with commands that are not verbs, named after these commands."""
 
     ENQUEUE = "enqueue"
-    """Made in the dashboard. The command is not recorded, because programs use it too."""
+    """Enqueueing a task in the dashboard. The command is not recorded, because programs use it too."""
     PRUNE = "prune"
     SCHEDULE_ADD = "schedule add"
     SCHEDULE_ADD_RETENTION = "schedule add-retention"

@@ -39,23 +39,23 @@ class BatchStatus(StrEnum):
     """The status of a batch or a chain."""
 
     RUNNING = "Running"
-    """Some of its tasks have not ended yet."""
+    """Some tasks in the batch have not ended yet."""
     UNCLOSED = "Unclosed"
-    """Its `with` block raised an error, but its transaction was committed anyway. No task will follow it, and it does
-    not end unless it is cancelled.
+    """The `with` block raised an error, but its transaction was committed anyway. No task will follow the batch, and
+    the batch does not end unless it is cancelled.
     """
     CANCELLING = "Cancelling"
-    """Its tasks are being cancelled."""
+    """The tasks in the batch are being cancelled."""
     COMPLETED = "Completed"
-    """All of its tasks have ended, and the task that follows, if any, has been enqueued."""
+    """All tasks in the batch have ended, and the task that follows, if any, has been enqueued."""
     CANCELLED = "Cancelled"
-    """All of its tasks have ended, but no task follows, because a person cancelled it or a task in the chain did not
-    complete.
+    """All tasks in the batch have ended, but no task follows, because a person cancelled the batch or a task in the
+    chain did not complete.
     """
 
 
 UNCLOSED = "the batch's with block raised an error, but the transaction was committed anyway; no task will follow the batch, and it does not end unless you cancel it"
-"""The explanation for an Unclosed batch, for people."""
+"""The explanation for an Unclosed batch, for display."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,13 +92,13 @@ class Batch:
     """The number of tasks in the batch. For a chain, the number of enqueued tasks that are followed by another task."""
     completed: int
     failed: int
-    """The number of its dead letters."""
+    """The number of dead letters."""
     cancelled: int
     closed: bool
     then_ids: tuple[UUID, ...]
     """The ids of the tasks that follow, whether or not they have been enqueued yet."""
     then_names: tuple[str, ...]
-    """The names of these tasks."""
+    """The names of the tasks that follow."""
     then_is_readable: bool = True
     """If False, another program's SQL has written the tasks that follow in a form that cannot be enqueued, so they are
     not listed.
@@ -111,12 +111,12 @@ class Batch:
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """The time at which its last task ended; None if some tasks have not ended yet."""
+    """The time at which the last task ended; None if some tasks have not ended yet."""
 
     @property
     def pending(self) -> int:
-        """The number of its tasks that have not ended yet. A dead letter counts as ended, unless the batch is waiting
-        for it.
+        """The number of tasks that have not ended yet. A dead letter counts as ended, unless the batch is waiting for
+        it.
         """
         ended = self.completed + self.cancelled + (0 if self.on_failed is OnFailed.WAIT else self.failed)
         return 0 if self.completed_at is not None else max(0, self.size - ended)
@@ -143,9 +143,9 @@ class BatchCounts:
     size: int
     completed: int
     failed: int
-    """The number of its dead letters."""
+    """The number of dead letters."""
     cancelled: int
-    """The number of its tasks that were cancelled or discarded, or that expired."""
+    """The number of tasks that were cancelled or discarded, or that expired."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,10 +195,10 @@ LONGEST_CHAIN = FAMILY + 1
 def new_batch_id() -> UUID:
     """Return a new batch id: a version 8 UUID (RFC 9562). Its first bit is one; otherwise it is like a uuid7.
 
-    The first bit of ids that are derived from the time remains zero until the year 6429, so a single comparison tells
-    tasks in batches from other tasks. The last 16 bits are zero. In the ids of the tasks that follow, they contain the
-    task's number (`BatchLink.task_id`), and the first bit is zero. So the id of a task that does not exist yet shows
-    which batch it follows.
+    The first bit of ids that are derived from the time remains zero until the year 6429, so a single comparison
+    distinguishes tasks in batches from other tasks. The last 16 bits are zero. In the ids of the tasks that follow,
+    these bits contain the task's number (`BatchLink.task_id`), and the first bit is zero. So the id of a task that does
+    not exist yet shows which batch it follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
 

@@ -1,5 +1,5 @@
-"""Stored values in a form for people and programs: records as JSON, JSON without secrets, and groups of similar
-failures. No I/O.
+"""Stored values, prepared for display and for other programs: records as JSON, JSON without secrets, and groups of
+similar failures. No I/O.
 """
 
 from __future__ import annotations

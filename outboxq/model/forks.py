@@ -13,12 +13,12 @@ CAN_FORK = hasattr(os, "fork")
 """True if processes can be started with a lifeline, which `--processes` and `--reload` need."""
 EXIT_KILLED = 75
 """The exit code (EX_TEMPFAIL) of a worker process that had to end because a handler with `timeout_action="kill"` did
-not stop. Start the process again.
+not stop. The process should then be started again.
 """
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Have each child that this process forks run `call` first."""
+    """Make each child that this process forks run `call` first."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 

@@ -1,4 +1,4 @@
-"""The history of a task: its events replayed into the state of its row, and summed up for people. No I/O."""
+"""The history of a task: its events, which are replayed into the state of its row and summed up for display. No I/O."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class TaskState:
     recovery_attempts: int
     lease_token: int
     worker_id: UUID | None = None
-    """The worker that has claimed it; None unless it is Running."""
+    """The worker that has claimed the task; None unless the task is Running."""
     available_at: datetime | None
-    """The time at which it is due; None unless it is Ready."""
+    """The time at which the task is due; None unless the task is Ready."""
     completed_at: datetime | None = None
-    """The time at which it ended; None if it has not ended."""
+    """The time at which the task ended; None if it has not ended."""
     last_error: str | None = field(default=None, repr=False)
     steps: tuple[str, ...] = ()
-    """The names of the steps that it has completed and the sleeps that it has begun, in event order."""
+    """The names of the steps that the task has completed and the sleeps that it has begun, in event order."""
 
 
 def replay(events: Iterable[ExecutionEvent]) -> TaskState:

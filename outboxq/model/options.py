@@ -37,11 +37,11 @@ class TimeoutAction(StrEnum):
     """The action to take if a handler is still running after the task's timeout."""
 
     ASK = "ask"
-    """The context reports the timeout, and the handler is expected to stop by itself."""
+    """The context reports the timeout, and the handler is expected to stop."""
     RAISE = "raise"
     """TaskTimeout is raised in the handler, and again every second until the handler stops."""
     KILL = "kill"
-    """TaskTimeout is raised, and if the handler is still running after the timeout grace, its process is killed."""
+    """TaskTimeout is raised. If the handler is still running after the timeout grace, its process is killed."""
 
 
 @dataclass(frozen=True, kw_only=True)

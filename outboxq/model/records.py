@@ -57,8 +57,8 @@ class EventType(StrEnum):
     renamed.
 
     A release that does not know a type reads it as a plain string and treats it as a note, which neither changes a
-    task's status nor ends a claim. So a new type must either be a note without a lease token, or not be written until
-    the schema supports only code that knows it.
+    task's status nor ends a claim. Therefore, a new type must either be a note without a lease token, or not be written
+    until the schema supports only code that knows the type.
     """
 
     CREATED = "task_created"
@@ -154,7 +154,7 @@ class OnConflict(StrEnum):
 
 
 UNKNOWN_TASK = "unknown task"
-"""The reason recorded when a task is released by a worker that does not know its name."""
+"""The reason recorded when a worker that does not know a task's name releases the task."""
 INTERRUPTED = "interrupted transaction"
 """The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
@@ -215,12 +215,12 @@ class NewTask(TaskOptions):
     pipeline_execution_id: UUID | None = None
     """The id shared by tasks that belong together; None means the task's own id."""
     available_at: datetime | None = None
-    """The time at which it is due, as an aware datetime; None means now plus `delay`, by the database's clock."""
+    """The time at which the task is due, as an aware datetime; None means now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
     """The headers as a JSON object of strings; None if the task does not have any."""
     partition_key: str | None = None
-    """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None: the task
+    """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None if the task
     does not have such a key.
     """
     concurrency_key: str | None = None
@@ -230,7 +230,7 @@ class NewTask(TaskOptions):
     topic: str | None = None
     """The topic of the emitted event that the task handles; None if it was not enqueued by an event."""
     expires_at: datetime | None = None
-    """The time after which it is no longer started, as an aware datetime. None means `expires_in` from now by the
+    """The time after which the task is no longer started, as an aware datetime. None means `expires_in` from now by the
     database's clock, or never.
     """
     expires_in: timedelta | None = None
@@ -366,9 +366,9 @@ class Claim(HasKey):
     first_started_at: datetime
     started_at: datetime
     available_at: datetime | None = None
-    """The time at which it became due; None if unknown."""
+    """The time at which the task became due; None if unknown."""
     limited: bool = False
-    """True if its queue has limits."""
+    """True if the task's queue has limits."""
 
     def __str__(self) -> str:
         return f"task {self.id} ({self.task_name})"
@@ -498,8 +498,8 @@ class Retry(Exception):
     """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime)
     instead of after the delay that the policy specifies.
 
-    The attempt is counted. With a time before 1970, the task is due at once; with a time after the year 9000, at the
-    end of that year. Raises InvalidArgument unless exactly one of the two is given.
+    The attempt is counted. A time before 1970 makes the task due immediately; a time after the year 9000 makes it due
+    at the end of that year. Raises InvalidArgument unless exactly one of the two is given.
     """
 
     @naming_options("Retry()", OF_A_RETRY)

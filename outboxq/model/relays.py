@@ -32,7 +32,7 @@ class OnRefused(StrEnum):
 
     @property
     def of_dead_letters(self) -> OnDeadLetter:
-        """The same choice for the task that is the dead letter."""
+        """The equivalent `OnDeadLetter` value, for the task that is the dead letter."""
         return OnDeadLetter.HOLD if self is OnRefused.HOLD else OnDeadLetter.RELEASE
 
 
@@ -44,7 +44,7 @@ class NewRelay:
     topics: Sequence[str]
     """Exact topics, or patterns such as ``order.*``."""
     shards: int = 1
-    """The number of parts that can be sent at the same time, each by one worker."""
+    """The number of shards. They can be published at the same time, each by one worker."""
     on_refused: OnRefused = OnRefused.HOLD
 
 
@@ -60,11 +60,11 @@ class ShardLease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelayShard:
-    """One shard of a relay, for people."""
+    """One shard of a relay, for display."""
 
     shard: int
     worker_id: UUID | None
-    """The worker that sends its messages; None: no worker does."""
+    """The worker that publishes the shard's messages; None if no worker does."""
     worker: str | None
     """The label of that worker, if it is known."""
     lease_expires_at: datetime | None
@@ -81,16 +81,16 @@ class Relay:
     paused_at: datetime | None
     pause_reason: str | None
     failing_since: datetime | None
-    """The time of the first failure since the broker last confirmed an event; None: it is not failing."""
+    """The time of the first failure since the broker last confirmed an event; None if the relay is not failing."""
     next_try_at: datetime | None
-    """The time before which nothing is published; None: there is no pause."""
+    """The time before which nothing is published; None if there is no such time."""
     created_at: datetime
     last_error: str | None
-    """The reason for the last failure. It is kept even after the broker works again."""
+    """The reason for the last failure, which is kept even after the broker works again."""
     messages: int = 0
     """The number of events that the broker has not confirmed, up to `COUNTED`."""
     oldest_at: datetime | None = None
-    """The time of the oldest such event; None: there are none."""
+    """The time of the oldest event that the broker has not confirmed; None if there are none."""
     dead_letters: int = 0
     """The number of events that the broker refused and that are still dead letters, up to `COUNTED`."""
     redriven: int = 0
@@ -178,7 +178,7 @@ def check_relay(relay: NewRelay) -> None:
 
 
 class RelayState(StrEnum):
-    """The state of a relay, for people."""
+    """The state of a relay, for display."""
 
     FAILING = "failing"
     """The broker has not confirmed any event since the last failure."""

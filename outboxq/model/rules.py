@@ -48,7 +48,7 @@ class Rule(ABC):
 
     @abstractmethod
     def after(self, moment: datetime) -> datetime | None:
-        """Return the next tick strictly after the given time. None if there are no more ticks."""
+        """Return the next tick strictly after the given time; None if there are no more ticks."""
 
     @abstractmethod
     def count(self, after: datetime, before: datetime) -> int:
@@ -277,7 +277,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files beside the zone files. They hold this machine's own setting."""
+"""Files in the directory of the zone files that contain this machine's own setting."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field gives the seconds"
 
 
@@ -343,7 +343,7 @@ def _in_words(seconds: int) -> str:
 
 
 REST: Final = timedelta(days=1)
-"""The longest time between two plans for a schedule without ticks. A change in the time zone data is noticed within
+"""The longest time between two plans for a schedule that has no ticks. A change in the time zone data is noticed within
 this time.
 """
 FARTHEST: Final = REST + HORIZON
@@ -360,12 +360,12 @@ class Plan:
     first_skipped: datetime | None
     last_skipped: datetime | None
     begins_anew: bool
-    """True if ticks were missed. The clock may have jumped over them, so it is no longer known whether earlier ticks
+    """True if ticks were missed. The clock may have jumped past them, so it is no longer known whether earlier ticks
     were planted.
     """
     planted_until: datetime
-    """All ticks up to this time are in this plan or in an earlier one. It is never earlier than the schedule's own
-    `planted_until`.
+    """All ticks up to this time are in this plan or in an earlier one. This time is never earlier than the schedule's
+    own `planted_until`.
     """
 
 
@@ -465,8 +465,8 @@ def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetim
 
 
 def sentence_of(schedule: Schedule) -> str:
-    """Return the rule in words, or the reason why it cannot be read here, so that one bad schedule does not hide the
-    others.
+    """Return the rule in words, or the reason why this process cannot read it, so that one bad schedule does not hide
+    the others.
     """
     try:
         return describe(schedule.rule, schedule.tz)
@@ -475,7 +475,7 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the rule's next tick. None if the schedule is paused or has ended, or its rule cannot be read here."""
+    """Return the next tick; None if the schedule is paused or has ended, or this process cannot read its rule."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
@@ -486,7 +486,7 @@ def to_come(
     planted yet.
 
     `planted` maps each tick after now that has a task to True if the task has not started. The list is empty if the
-    schedule is paused or its rule cannot be read here.
+    schedule is paused or this process cannot read its rule.
     """
     ticks = _ticks(schedule, max(now, planted_until))
     if ticks is None:
@@ -496,7 +496,9 @@ def to_come(
 
 
 def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
-    """Return the rule's ticks after the given time. None if the schedule is paused, or its rule cannot be read here."""
+    """Return the rule's ticks after the given time; None if the schedule is paused, or this process cannot read its
+    rule.
+    """
     if schedule.paused_at is not None:
         return None
     try:

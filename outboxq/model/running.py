@@ -30,9 +30,9 @@ class LogLine:
     """One line in a handler log."""
 
     at: datetime
-    """The time at which it was logged, by the worker's clock."""
+    """The time at which the line was logged, by the worker's clock."""
     level: str
-    """The name of its level, such as ``INFO``."""
+    """The name of the level, such as ``INFO``."""
     logger: str
     text: str
     """The message, with the traceback if the record has one."""
@@ -124,7 +124,7 @@ class Progress:
     fraction: float
     """The fraction of the work that is done, from 0 to 1."""
     note: str = ""
-    """A short note about it, such as ``12 of 30``."""
+    """A short note about the progress, such as ``12 of 30``."""
 
     def __str__(self) -> str:
         percent = f"{math.floor(self.fraction * 100 + 1e-9)} %"  # rounded down: 100 % means finished
@@ -175,7 +175,7 @@ class Step:
     number: int
     """The position in the order in which the task completed its steps, starting at 1."""
     lease_token: int
-    """The lease token of the claim that wrote it."""
+    """The lease token of the claim that wrote the step."""
     result: str | None = field(repr=False)
     """The result as JSON; None if the function returned None, or if the step is a sleep."""
     due_at: datetime | None

@@ -34,7 +34,7 @@ class CatchUp(StrEnum):
 
     NONE = "none"
     LATEST = "latest"
-    """Only the newest missed tick runs, at once."""
+    """Only the newest missed tick runs, immediately."""
     ALL = "all"
     """All missed ticks run, oldest first, up to a limit. An event records the number of the others."""
 
@@ -71,8 +71,8 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """The time after the tick until which its task may still be started. None means that it may start no matter how
-    late it is, or with `Overlap.SKIP` until the next tick.
+    """The time after the tick until which its task may still be started. None means that the task may start no matter
+    how late it is or, with `Overlap.SKIP`, until the next tick.
     """
     jitter: timedelta | None = None
     """The maximum delay for a tick's task. The exact delay is derived from the schedule's name and the tick."""
@@ -115,7 +115,7 @@ class Tick:
     """The scheduled time."""
     task_id: UUID
     status: TaskStatus | None
-    """The status of its task. None if the task has been deleted."""
+    """The status of the tick's task; None if the task has been deleted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A schedule's tick, and how long its task ran."""
 
     ran: timedelta | None
-    """The running time of the last attempt. None if the task has not started, has not ended or has been deleted."""
+    """The running time of the last attempt; None if the task has not started, has not ended or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

@@ -26,8 +26,8 @@ class Subscription(TaskOptions):
     """An exact topic, a pattern such as `order.*`, or `*` for all topics."""
     task_name: str
     parameter: str | None
-    """The name of the parameter that receives the payload. None: the task belongs to a relay to a broker, and a message
-    for the broker is written instead of a task.
+    """The name of the parameter that receives the payload; None for a relay to a broker, for which a message is written
+    instead of a task.
     """
 
 
@@ -45,17 +45,19 @@ class NewEvent:
     partition_key: str | None = None
     concurrency_key: str | None = None
     available_at: datetime | None = None
-    """The time at which its tasks are due, as an aware datetime. None: now plus `delay`, by the database's clock."""
+    """The time at which the event's tasks are due, as an aware datetime. None means now plus `delay`, by the database's
+    clock.
+    """
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
-    """The time after which its tasks are no longer started, as an aware datetime. None means `expires_in` from now, or
-    never.
+    """The time after which the event's tasks are no longer started, as an aware datetime. None means `expires_in` from
+    now, or never.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
     """A key for which each subscriber has at most one task, for as long as that task is kept."""
     headers: str | None = field(default=None, repr=False)
-    """The headers for all its tasks, as one JSON object of strings."""
+    """The headers for all of the event's tasks, as one JSON object of strings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

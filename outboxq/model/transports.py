@@ -62,7 +62,7 @@ class Message:
     type: str | None = None
     """The kind of the message, such as its routing key. Like the id, it is used if the message is not a CloudEvent."""
     source: str = ""
-    """The place that the message comes from. Like the id, it is used if the message is not a CloudEvent."""
+    """The place from which the message comes. Like the id, it is used if the message is not a CloudEvent."""
     tag: Any = field(default=None, repr=False)
     """The value with which the connection acknowledges the message."""
 
@@ -73,10 +73,10 @@ class SourceConnection(Protocol):
     """
 
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
-        """Return up to `limit` messages as soon as there are any, or none at `deadline` (`time.monotonic()`)."""
+        """Return up to `limit` messages as soon as there are any, or no messages at `deadline` (`time.monotonic()`)."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker not to deliver the messages again. They are the oldest that `receive` has returned."""
+        """Tell the broker not to redeliver the messages. They are the oldest messages that `receive` has returned."""
 
     def close(self) -> None:
         """Close the connection. The broker then redelivers messages that were not acknowledged."""

@@ -27,7 +27,7 @@ def uuid7() -> UUID:
 
 
 def uuid7s(count: int) -> list[UUID]:
-    """Return this number of ids, made at once, in a third of the time that as many calls of `uuid7` take."""
+    """Return `count` ids. Making them together takes a third of the time that separate calls to `uuid7` take."""
     first, random = _ticks(count), memoryview(os.urandom(8 * count)).cast("Q")
     return [_made(first + at, random[at]) for at in range(count)]
 
@@ -47,7 +47,7 @@ _FIXED, _SEVEN = 0xF << 76 | 3 << 62, 7 << 76 | 2 << 62
 
 
 def _ticks(count: int) -> int:
-    """Take this number of ticks, each 1/4096 of a millisecond. Return the first of them."""
+    """Reserve `count` ticks, each 1/4096 of a millisecond, and return the first of them."""
     global _last  # noqa: PLW0603 - the order of ids within the process is its only purpose
     with _lock:
         first = max(time.time_ns() * 4096 // 1_000_000, _last + 1)

@@ -102,7 +102,7 @@ def plain(value: object, *, kept: Container[str] = "") -> str:
 
 def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
     """Return `plain` text for a page. Line breaks are kept, and text with more than `longest` characters is cut."""
-    if type(value) is str and len(value) <= longest and value.isprintable():  # as almost all of a page's texts are
+    if type(value) is str and len(value) <= longest and value.isprintable():  # as almost all strings on a page are
         return value
     text = "" if value is None else str(value)
     if len(text) > longest:

@@ -43,13 +43,13 @@ class ReceiverState:
     source: str
     """The source in words, such as its broker and queue."""
     tasks: tuple[str, ...]
-    """The names of the tasks that its messages become."""
+    """The names of the tasks that the source's messages become."""
     failing_since: datetime | None = None
-    """The time of the first failure since messages could last be received, by the worker's clock; None: the receiver
+    """The time of the first failure since messages could last be received, by the worker's clock; None if the receiver
     works.
     """
     last_error: str | None = None
-    """The reason for the last failure; None: the receiver works."""
+    """The reason for the last failure; None if the receiver works."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +59,11 @@ class SourceState:
     source: str
     tasks: tuple[str, ...]
     workers: int
-    """The number of live workers that receive from it."""
+    """The number of live workers that receive from the source."""
     failing: int
     """The number of these workers whose receiver is failing."""
     failing_since: datetime | None
-    """The earliest of their first failures; None: all of them work."""
+    """The earliest of the receivers' first failures; None if all of them work."""
     last_error: str | None
 
     @property

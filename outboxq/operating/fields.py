@@ -1,4 +1,4 @@
-"""The values that verbs need in addition to their targets: a command's options, and a form's inputs."""
+"""The values that verbs need in addition to their targets: the options of a command, and the inputs of a form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Field:
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
-    """A function that returns the value that a string describes, or raises InvalidArgument. None for a flag."""
+    """A function that returns the value that a string describes, or raises InvalidArgument; None for a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
@@ -124,7 +124,7 @@ LIMITS = (
 
 
 def _kept(name: str, label: str, read: Callable[[str], Any], metavar: str, help: str, **more: Any) -> Field:
-    """Return the field for a value that stays as it is if the option is left out."""
+    """Return the field for a value that is not changed if the option is left out."""
     option = f"--{name.replace('_', '-')}"
     return Field(name=name, option=option, label=label, read=read, metavar=metavar, help=help, default=..., **more)
 

@@ -95,7 +95,7 @@ def read_limit(text: str) -> int | None:
 
 
 def read_rate(text: str) -> tuple[int, timedelta] | None:
-    """Return a number of starts and their time span: 100/1m, 5/1s, 100/m. None for `none`, which removes the limit."""
+    """Return a number of starts and their time span: 100/1m, 5/1s, 100/m; None for `none`, which removes the limit."""
     if text == NONE:
         return None
     starts, _, time = text.partition("/")
@@ -171,7 +171,7 @@ def read_catch_up(text: str) -> CatchUp:
 
 
 def read_grace(text: str) -> timedelta | None:
-    """Return a span of time greater than 0. None for `none`, which removes the limit."""
+    """Return a span of time greater than 0; None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not (found := read_span(text)):

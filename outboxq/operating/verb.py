@@ -38,7 +38,7 @@ class Noun(StrEnum):
 
     @property
     def group(self) -> str:
-        """The name of its command group. For workers it is plural, because the command `worker` runs one."""
+        """The name of the noun's command group. For workers, it is plural, because `worker` runs a worker."""
         return "workers" if self is Noun.WORKER else self.value
 
     def of(self, target: Target) -> str:
@@ -67,7 +67,7 @@ class State:
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
     worker_is_live: bool = False
-    """True if the worker of a running task has been seen lately."""
+    """True if the worker of a running task has been seen recently."""
     is_paused: bool = False
     """True if the queue, schedule or relay is paused, or the relay is waiting after failures."""
     is_declared: bool = False
@@ -77,7 +77,7 @@ class State:
     has_ended: bool = False
     """True if all tasks in the batch, or the worker, have ended."""
     holds_lost_tasks: bool = False
-    """True if the worker has not been seen lately, but still holds running tasks."""
+    """True if the worker has not been seen recently, but still holds running tasks."""
     asked_to: WorkerOrder | None = None
     """The order that the worker has, if any."""
 
@@ -97,7 +97,7 @@ class Outcome:
     changes: int = 1
     """The number of changes; 0 if everything was already as the person wanted it."""
     replaced: Mapping[str, Any] = field(default_factory=dict)
-    """The values that the change has replaced, and that its record keeps for an undo."""
+    """The values that the change has replaced, which its record keeps so that the change can be undone."""
     action: UUID | None = None
     """The id of the action's record. `Verb.do` fills it in."""
 
@@ -158,7 +158,9 @@ class Verb:
     undo: str = ""
     """The name of the verb that undoes this one; "" if there is none."""
     is_long: bool = False
-    """True if the verb takes several transactions. Its function then takes `on_change`, for the record of the action."""
+    """True if the verb uses several transactions. Its function then has the parameter `on_change`, for the record of
+    the action.
+    """
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -214,7 +216,9 @@ class Verb:
         return replace(outcome, subject=self.noun.of(target), action=action.id)
 
     def _former_reason(self, store: Store, action_id: UUID, target: Target, using: object) -> str | None:
-        """Return the reason for the pause that this action ended; None if it ended none, or if there was no reason."""
+        """Return the reason for the pause that this action ended; None if the action did not end a pause, or the pause
+        had no reason.
+        """
         found = store.actions.get(action_id, using=using)
         undone = (self.noun.group, self.undo)
         if found is None or found.target != str(target) or tuple(found.action.split()) != undone:

@@ -136,8 +136,8 @@ class _Compiler:
 
 
 class UnionCodec(Codec):
-    """A union of members with disjoint JSON types. At most one member is plain, and it comes last. Values are read by
-    their JSON type, never by trial and error.
+    """A union of members with disjoint JSON types. At most one member is plain, and it comes last. The JSON type of a
+    value determines the member that reads it. Members are never tried one after another.
     """
 
     def __init__(self, members: list[Codec]) -> None:
@@ -285,7 +285,8 @@ class RecordCodec(Codec):
 
 
 class ModelCodec(Codec):
-    """A pydantic model, which writes and reads itself. Each value is read back at once to check that it survives.
+    """A pydantic model, which writes and reads itself. Each value is read back immediately, to check that nothing is
+    lost.
 
     Pydantic can lose a field in many ways: an alias for only one direction, `exclude=True`, a `SecretStr` that is
     dumped as asterisks. The second validation costs microseconds.
@@ -330,7 +331,8 @@ class ModelCodec(Codec):
 def _equal(one: Any, other: Any) -> bool:
     """Return whether two values are equal, ignoring the private attributes of models.
 
-    A time is equal to the same time in another zone. Python denies this for one hour a year (PEP 495).
+    A time is equal to the same time in another zone, even in the one hour a year in which Python says that it is not
+    (PEP 495).
     """
     if hasattr(one, "isoformat") and hasattr(other, "isoformat"):
         return bool(one.isoformat() == other.isoformat())

@@ -28,7 +28,7 @@ MAX_INTEGER_BITS = 14_284
 """
 
 Textual = date | time | timedelta | UUID | Decimal
-"""The classes that `to_text` writes; a `datetime` is a `date`."""
+"""The classes that `to_text` writes. `datetime` is not listed, because it is a subclass of `date`."""
 
 
 class CodecError(Exception):
@@ -201,7 +201,7 @@ def to_text(value: Textual) -> str:
 
 
 def path_part(key: object) -> str:
-    """Return a key as part of a path, shortened and escaped: keys are data too."""
+    """Return a key as part of a path. The key is shortened and escaped, because keys are data too."""
     if not isinstance(key, str):
         return ""
     return f".{key}" if key.isascii() and key.isidentifier() and len(key) <= 40 else f"[{key[:40]!a}]"

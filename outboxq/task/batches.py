@@ -66,7 +66,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         self._target: object = None
         self._origin: Origin | None = None
         self._is_open = self._was_named = False
-        """`_was_named`: True once a task has been or could have been enqueued with ``using(batch)``."""
+        """`_was_named`: True once a task has been, or could have been, enqueued with ``using(batch)``."""
 
     def __repr__(self) -> str:
         return f"<OpenBatch {self._batch.id}>"
@@ -158,8 +158,8 @@ class ChainHandle(Sourced[R_co]):
         """Wait until the chain has ended, and return what its last function returned, read according to the return
         annotation.
 
-        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If that
-        task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other
+        If a task stops the chain, the wait ends immediately, and that task's TaskFailed or TaskCancelled is raised. If
+        that task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other
         exceptions are the same as for `Handle.result`.
 
         Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
@@ -275,12 +275,12 @@ class BatchedTasks(AwaitedResults):
 
         Args:
             using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
-            around the block.
+                around the block.
             then: The call that follows the batch: ``report.call(42)``, or with options
-            ``report.using(priority=5).call(42)``. None if no call follows.
-            on_failed: The effect of a dead letter on the batch. "continue": it counts as ended. "wait": the batch waits
-            until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
-            cancelled, and `then` still follows.
+                ``report.using(priority=5).call(42)``. None if no call follows.
+            on_failed: The effect of a dead letter on the batch. "continue": the dead letter counts as ended. "wait":
+                the batch waits until the dead letter is redriven and completes, or is discarded. "cancel": the other
+                tasks in the batch are cancelled, and `then` still follows.
             name: A name for people to read. None means no name.
 
         Raises InvalidTarget if there is no transaction to write in, and InvalidArgument if an option is out of range.
@@ -339,8 +339,8 @@ class BatchedTasks(AwaitedResults):
 
         Args:
             calls: The calls, in order.
-            on_failed: The effect of a dead letter on the chain. "wait": the chain waits, and continues when the dead letter
-            has been redriven and completes. "cancel": the chain ends.
+            on_failed: The effect of a dead letter on the chain. "wait": the chain waits, and continues when the dead
+                letter has been redriven and completes. "cancel": the chain ends.
             name: A name for people to read. None means no name.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.

@@ -85,7 +85,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """An idempotency key: the same string for the same selection."""
+        """The idempotency key, which is the same string for equal selections."""
         return sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -239,7 +239,7 @@ def _plain(value: Any) -> str:
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100
-"""The lowest priority, which lets all other tasks start first."""
+"""The lowest priority, so that all other tasks start first."""
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:

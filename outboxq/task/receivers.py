@@ -70,14 +70,14 @@ class Receivers:
         only argument, as with `subscribe`. `ctx.headers` contains the event's headers and attributes: ``ce_id``,
         ``ce_source``, ``ce_type``. A message's `partitionkey` attribute becomes the task's partition key.
 
-        A message that cannot be read, or whose topic none of the source's receivers takes, is kept as a dead letter.
+        A message that cannot be read, or whose topic none of the source's receivers accepts, is kept as a dead letter.
 
         Args:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
             source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers
-            may share one object; each of them then gets its own task for a message.
+                may share one object; each of them then gets its own task for a message.
             keep: The minimum time for which the inbox remembers a message. It must be longer than the period in which
-            the message can be delivered again.
+                the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
         Raises the same exceptions as `task`, and ConfigurationError for a function that cannot take a payload or a
@@ -116,18 +116,19 @@ class Receivers:
         """Verify a webhook, enqueue its tasks, and return the number of new tasks: 0 for a webhook that has arrived
         before.
 
-        The tasks are committed when this method returns; then answer with status 204. A webhook that cannot be read is
-        kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
+        The tasks are committed when this method returns; then respond with status 204. A webhook that cannot be read is
+        kept as a dead letter, and counts as a task. In a framework, use the functions in `outboxq.contrib`, which do
+        this for you.
 
         Args:
             headers: The request's headers, with names in upper or lower case.
             body: The request's body, byte for byte as it arrived.
-            source: The sender. None: this outbox's only `WebhookSource`.
-            using: A transaction, as for a task; commit it before you answer. None: a separate transaction.
+            source: The sender. None means this outbox's only `WebhookSource`.
+            using: A transaction, as for a task; commit it before you respond. None means a separate transaction.
 
         Raises WebhookInvalid for a request that must be refused with the error's `status`, before anything is written,
         and ConfigurationError for a source without a receiver. After any other error, the sender must send the webhook
-        again, so answer with a status from 500 to 599.
+        again, so respond with a status from 500 to 599.
         """
         known, receivers = _webhooks_of(self.tasks, source)
         message = known.verify(headers, body)
@@ -168,7 +169,9 @@ class Reader:
             raise MessageUnreadable(str(error)) from None
 
     def _kept(self, message: Message, reason: str) -> Arrival:
-        """Return the task that fails with the reason. The message may lack an id, so its text also identifies it."""
+        """Return the task that keeps the message and fails with the reason. The message may lack an id, so it is
+        identified by its text as well.
+        """
         source = _storable(str(self._source))
         fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}
         fields["headers"] = {_storable(name): _storable(value) for name, value in message.headers.items()}
@@ -223,7 +226,7 @@ def _storable(text: str) -> str:
 
 
 def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task that keeps a message. It fails at once, and when it is redriven, it reads the message again."""
+    """Return the task that keeps a message. It fails immediately; when it is redriven, it reads the message again."""
 
     def unreadable_message(ctx: TaskContext, source: str, reason: str, message: dict[str, Any]) -> None:
         tasks: TaskRegistry = ctx.outbox.tasks  # type: ignore[attr-defined]
@@ -258,17 +261,17 @@ class Inbox:
         """Record in the transaction of `using` that the consumer has this message. Return False if the consumer already
         had the message.
 
-        The transaction must also contain what the consumer does with the message. It then takes effect only once, no
-        matter how often the message arrives. If the transaction is rolled back, the message is not accepted, and its
-        next arrival is handled. If another transaction is accepting the message, the call waits until that transaction
-        ends.
+        The transaction must also contain what the consumer does with the message. That work then takes effect only
+        once, no matter how often the message arrives. If the transaction is rolled back, the message is not accepted,
+        and its next arrival is handled. If another transaction is accepting the message, the call waits until that
+        transaction ends.
 
         Args:
             consumer: The name of the part of the application that handles the message. Several consumers of the same
                 message each accept it once.
             message_id: The id that the message keeps when it is delivered again, such as the CloudEvents `id`.
             source: The program that chose the id, such as the CloudEvents `source`. Two programs may use the same ids.
-            keep: The shortest time for which the message is remembered: a timedelta or seconds. It must be longer than
+            keep: The minimum time for which the message is remembered: a timedelta or seconds. It must be longer than
                 the period in which the message can arrive again. After that time, `prune` forgets the message.
             using: The Session or connection that owns the transaction, as in `Task.using`. If it is omitted, the current
                 transaction of the task or the framework is used.

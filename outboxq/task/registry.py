@@ -30,9 +30,9 @@ class Receiver:
     task: Task[..., Any]
     source: Source | WebhookSource
     topics: Sequence[Subscription]
-    """The topics and patterns of its messages, and the parameter that gets their payload."""
+    """The topics and patterns of the task's messages, and the parameter that receives their payload."""
     keep: timedelta
-    """The shortest time for which the inbox remembers each message."""
+    """The minimum time for which the inbox remembers each message."""
 
     def takes(self, topic: str) -> bool:
         """Return whether the task is for messages with this topic."""
@@ -67,7 +67,7 @@ class BrokerRelay:
     source: str
     timeout: timedelta
     options: TaskOptions
-    """The options for its dead letters."""
+    """The options for the relay's dead letters."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """The lock that is held by the thread that uses the transport."""
 
@@ -109,8 +109,7 @@ class TaskRegistry:
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that is executed again, after an import that failed halfway or because of a reload, replaces its own
-        tasks.
+        A module that is executed again, because its import failed halfway or it is reloaded, replaces its own tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(

@@ -43,7 +43,9 @@ PUBLISH_TIMEOUT = timedelta(seconds=10)
 """The default time within which a broker has to confirm a batch."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
-"""The snooze for an event whose queue has been paused: the shortest one, because the pause holds the event back."""
+"""The snooze for an event whose queue has been paused. It is the shortest possible, because the pause holds the event
+back.
+"""
 
 
 class Endpoint(Protocol):
@@ -90,17 +92,19 @@ class Relays(AwaitedResults):
             topics: Exact topics, or patterns such as ``order.*``.
             to: The receiver: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
             name: The name of the relay. It is stored permanently.
-            queue: For `send`: the queue for its tasks, which can be limited and paused. None: a queue with the task's
-            name.
-            retry: For `send`: the policy for sending an event again after a failure. None: 20 attempts in about a day.
+            queue: For `send`: the queue for its tasks, which can be limited and paused. None means a queue with the
+                task's name.
+            retry: For `send`: the policy for sending an event again after a failure. None means 20 attempts in about a
+                day.
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
-                or "release": its next event is sent. "hold": the key waits until the dead letter is redriven or
+                or "release": the key's next event is sent. "hold": the key waits until the dead letter is redriven or
                 discarded.
-            shards: For a broker: the number of parts, 1 to 64, that are published at the same time, by one worker or by
-                several, each through its own connection to the broker. All events with the same partition key are in
-                one part.
-            on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": its later
-                events wait until the dead letter is redriven or discarded. "skip": they are published.
+            shards: For a broker: the number of shards, 1 to 64, that are published at the same time, by one worker or
+                by several, each through its own connection to the broker. All events with the same partition key are in
+                one shard.
+            on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": the key's
+                later events wait until the dead letter is redriven or discarded. "skip": the later events are
+                published.
             timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
 
         Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not belong to
@@ -202,8 +206,8 @@ def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: O
 def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
     """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
 
-    The relays come first, because an emit writes messages as soon as there are subscriptions. The start of a process, which
-    no request waits for, may meet a database that is busy or restarting.
+    The relays come first, because an emit writes messages as soon as there are subscriptions. Both transactions are
+    retried, because the database may be busy or restarting when a process starts, and no request is waiting.
     """
     names = [task.name for task in tasks]
     with patience(_PATIENCE):
@@ -216,7 +220,7 @@ _PATIENCE = 30.0
 
 
 def event_of(ctx: TaskContext, source: str) -> CloudEvent:
-    """Return the event that a relay's task is about."""
+    """Return the event that a relay's task sends."""
     claim = ctx.claim
     _, _, stored = claim.args.partition(":")
     return CloudEvent(
@@ -231,7 +235,7 @@ def event_of(ctx: TaskContext, source: str) -> CloudEvent:
 
 
 def refused_event_of(ctx: TaskContext, source: str, emitted_at: datetime) -> CloudEvent:
-    """Return the event that a broker relay's dead letter is about."""
+    """Return the event that a broker relay's dead letter contains."""
     _, _, stored = ctx.claim.args.partition('"payload":')
     event = event_of(ctx, source)
     return replace(event, time=emitted_at, data=stored.rpartition("}")[0].strip())

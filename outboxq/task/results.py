@@ -52,8 +52,8 @@ class AwaitedResults(ABC):
         no more callers.
 
         You can wait for the task that follows a batch (`OpenBatch.then_id`), and for any task in a chain
-        (`ChainHandle.task_ids`), before that task is enqueued. If an earlier task stops the chain, the wait ends at
-        once.
+        (`ChainHandle.task_ids`), before that task is enqueued. If an earlier task stops the chain, the wait ends
+        immediately.
 
         Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled or discarded or that expired,
         and the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises

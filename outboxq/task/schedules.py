@@ -275,21 +275,21 @@ class PeriodicTasks(AwaitedResults):
                 gives the second. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
                 also accepted. None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
-            tick comes this long after the schedule is stored, or at `starts_at`.
+                tick is this long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
             args: The arguments for each task, as a tuple or a mapping.
             overlap: The policy for a tick's task while an earlier tick's task is running. "allow": they run side by
-            side. "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still
-            running when the `grace` ends.
+                side. "queue": they run one after another. "skip": the later task is cancelled if the earlier one is
+                still running when the `grace` ends.
             catch_up: The ticks that still run if they were missed because no worker was running: "none", "latest" (only
-            the newest one, at once) or "all".
+                the newest one, immediately) or "all".
             catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. A `schedule_skipped` event
-            counts the others.
-            grace: The time after the tick until which its task may still be started. None: it may start however late it
-            is, or with overlap="skip" until the next tick.
+                counts the others.
+            grace: The time after the tick until which its task may still be started. None means that it may start no
+                matter how late it is or, with overlap="skip", until the next tick.
             jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the
-            same delay for the same tick.
+                same delay for the same tick.
             starts_at: The time before which there are no ticks. None means the time at which the schedule is stored.
             ends_at: The time from which there are no more ticks. None means that the schedule never ends.
 

@@ -1,4 +1,4 @@
-"""Tasks, which are plain functions that an application can also enqueue, and calls to them."""
+"""Tasks, which are plain functions that an application can also enqueue, and calls to tasks."""
 
 from __future__ import annotations
 
@@ -66,12 +66,14 @@ _OF_A_CALL: Mapping[str, Any] = {
     "unique_until_finished": False,
     "on_conflict": OnConflict.RETURN,
 }
-"""The defaults of these options. None: the declared option applies, or the call does not have the option."""
+"""The defaults of these options. None means that the declared option applies, or that the call does not have the
+option.
+"""
 
 
 class Task(Answering, Generic[P, R]):
-    """A function that can be enqueued. Calling the task directly runs the function at once, as if
-    it were not a task.
+    """A function that can be enqueued. Calling the task directly runs the function immediately, as if it were not a
+    task.
     """
 
     _noun = "a task"
@@ -110,7 +112,7 @@ class Task(Answering, Generic[P, R]):
         self.transactional: bool = transactional
         """True if the function runs in the transaction that also commits its completion."""
         self.timeout_action: TimeoutAction = timeout_action
-        """The action to take if the handler is still running after the timeout. It is not stored: the worker takes it
+        """The action to take if the handler is still running after the timeout. It is not stored: the worker reads it
         from its own code.
         """
         self.outbox: OutboxRef = outbox
@@ -153,30 +155,30 @@ class Task(Answering, Generic[P, R]):
 
         Args:
             target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or
-            sqlite3 connection, a Django connection or alias, or the context of a transactional task. Pass the outbox
-            itself for a separate transaction, or a batch to add the task to it. If you leave it out, the current
-            transaction is used, as in `enqueue()`.
+                sqlite3 connection, a Django connection or alias, or the context of a transactional task. Pass the
+                outbox itself for a separate transaction, or a batch to add the task to it. If you leave it out, the
+                current transaction is used, as in `enqueue()`.
             delay: The time after which the task is due, counted from now.
             run_after: The time at which the task is due, instead of `delay`.
-            queue: The queue in which the task waits. None: the declared queue.
-            priority: -100 to 100. Tasks with a higher priority start first. None: the declared priority.
-            max_attempts: The maximum number of attempts, including the first. None: the retry policy decides.
+            queue: The queue in which the task waits. None means the declared queue.
+            priority: -100 to 100. Tasks with a higher priority start first. None means the declared priority.
+            max_attempts: The maximum number of attempts, including the first. None means that the retry policy decides.
             partition_key: A key whose tasks run one at a time within each queue, in the order in which they were
-            enqueued.
+                enqueued.
             concurrency_key: A key whose tasks run in any order, with as many running at once as the queue's limit per
-            key allows. Without such a limit, they run one at a time.
+                key allows. Without such a limit, they run one at a time.
             expires: The time after which the task is no longer started, either as a span from now or as a point in
-            time.
+                time.
             idempotency_key: A key that only one task with this name can have. Enqueueing again with the same key finds
-            the first task.
-            unique_for: The time for which the key remains taken. None: forever.
-            unique_until_finished: True: the key is freed when its task has ended.
+                the first task.
+            unique_for: The time for which the key remains taken. None means forever.
+            unique_until_finished: If True, the key becomes free when its task has ended.
             on_conflict: The response to a key that is already taken. "return": the handle of the task that has the key
-            is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
-            arguments and options if it is still Ready. "raise": DuplicateTask is raised.
+                is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets
+                these arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-            `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not begin with
-            `outboxq-`. Hooks can add more headers.
+                `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not
+                begin with `outboxq-`. Hooks can add more headers.
         """
         if target is None:
             raise no_target(self.outbox, self.name)
@@ -313,7 +315,7 @@ _STARTS = frozenset({"apply", "apply_async", "delay", "enqueue", "run", "send"})
 
 
 def batch_in(target: object) -> BatchTarget | None:
-    """Return the argument to `using()` if it is a batch; None otherwise."""
+    """Return the argument to `using()` if it is a batch, otherwise None."""
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
 
 
@@ -469,8 +471,8 @@ class Origin:
 
     @property
     def is_committed(self) -> bool:
-        """Return whether the tasks were written in a separate, committed transaction. It is not known how a caller's
-        transaction ended.
+        """Return whether the tasks were written in a separate, committed transaction. How a caller's transaction ended
+        is not known.
         """
         return self._target is None
 
@@ -544,8 +546,8 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
     """Raise ConfigurationError for a parameter that is annotated with TaskContext but does not receive a context from
     the worker.
 
-    Without this check, the first call would lack an argument that its caller cannot provide. A first parameter `self`
-    without an annotation, which other libraries fill, would take the caller's first argument.
+    Without this check, the function's first call would lack an argument that the caller cannot provide. A first
+    parameter `self` without an annotation, which other libraries fill, would take the caller's first argument.
     """
     for place, parameter in enumerate(list(inspect.signature(function).parameters.values())[int(given) :]):
         is_bare = parameter.annotation is inspect.Parameter.empty

@@ -135,8 +135,8 @@ class Wait:
     def absence(self) -> TaskNotFound | BatchNotFound:
         """Return the error for a task or batch that does not exist and that an open transaction can no longer commit.
 
-        It is not known how a caller's transaction ended. Knowing this would not settle the question either, because a
-        savepoint may have been rolled back.
+        How a caller's transaction ended is not known. Even a commit would prove nothing, because a savepoint may have
+        been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")
@@ -202,7 +202,7 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return the callers whose tasks are to be checked for existence now. They are only some of the callers,
+        """Return the callers whose tasks are to be checked for existence now. Only some of the callers are returned,
         because each check reads a row.
         """
         if not self._is_to_be_checked:
@@ -215,8 +215,8 @@ class Poller:
 
     @property
     def _is_to_be_checked(self) -> bool:
-        """Return whether it is time to check if tasks still exist, because something has been committed since the last
-        check.
+        """Return whether it is time to check whether tasks still exist, because something has been committed since the
+        last check.
         """
         return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
 
@@ -303,8 +303,8 @@ class Poller:
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
 """The pauses between polls, in seconds: the first one, the factor by which each later one grows, and the longest one.
 
-So it takes at most 5 ms, or a fiftieth of the time waited so far if that is longer, to notice that a task has ended,
-and never more than 250 ms.
+The end of a task is therefore noticed within 5 ms or, if that is longer, within a fiftieth of the time waited so far,
+but always within 250 ms.
 """
 SHARE, BURST = 0.035, 0.1
 """The share of a core that polls may use, and the seconds of processor time by which they may briefly exceed it
@@ -389,7 +389,9 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if finding it takes too long. The caller's time is already up."""
+        """Return the reason that `find` returns, or None if finding it takes too long, because the caller's time is
+        already up.
+        """
         if not self._explaining.acquire(blocking=False):  # many calls may time out at once
             return None
         found: list[str] = []
@@ -437,7 +439,9 @@ class ResultWaiter:
             self._arrived.wait(max(0.0, looked + backoff.pause - time.monotonic()))
 
     def _stays(self) -> bool:
-        """Return whether a caller is waiting, after allowing some time for one to arrive. If not, the thread ends."""
+        """Return whether a caller is waiting, after allowing some time for one to arrive. If no caller is waiting, the
+        thread ends.
+        """
         if self._waits:
             return True
         self._arrived.clear()

@@ -17,7 +17,7 @@ from .clock import Clock
 
 @dataclass(eq=False, kw_only=True)
 class Claimer:
-    """The worker that a harness stands in for."""
+    """The worker that a harness simulates."""
 
     store: Store
     clock: Clock
@@ -34,8 +34,8 @@ class Claimer:
 class Series:
     """Tasks that run one after the other, each claimed in the transaction that ends the one before.
 
-    A tick thus takes one transaction instead of three (to claim it, to end it, and to look for the next), which saves
-    half the time: `python -m benchmarks.ticks`.
+    A tick then needs one transaction instead of three (to claim it, to end it, and to look for the next), which halves
+    the time for a tick: `python -m benchmarks.ticks`.
     """
 
     claimer: Claimer
@@ -45,7 +45,7 @@ class Series:
     may_go_on: Callable[[], bool]
     """A function that returns whether the harness has nothing else to do before the next claim."""
     claim: Claim | None = None
-    """The next claim. None if the series has ended or must be interrupted."""
+    """The next claim; None if the series has ended or must be interrupted."""
     moment: datetime = field(init=False)
     """The time of the next claim."""
 

@@ -16,7 +16,7 @@ from ..store.arguments import aware
 class Clock(Answering):
     """A clock that the test moves. Due times, leases and limits follow this clock on both databases.
 
-    It moves on its own only when a drain begins, and never past the due time of a retry or a delayed task.
+    On its own, the clock moves only when a drain begins, and never past the due time of a retry or a delayed task.
     """
 
     _noun = "the clock"
@@ -80,7 +80,7 @@ class Clock(Answering):
 
     def _move(self, moment: datetime, real: datetime) -> datetime:
         """Move the clock to `moment`. `real` is the real time for which `moment` was calculated. If the real time were
-        read again here, the clock would lag behind by the time in between.
+        read again here, the clock would lag behind by the time that has passed since then.
         """
         self._now, self._moved = moment, real
         self._later = [one for one in self._later if one > moment]

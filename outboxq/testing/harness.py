@@ -49,7 +49,7 @@ R = TypeVar("R")
 def naming_options(
     public: str, instead: Mapping[str, str], *, positional: str = ""
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Do the same as `unknown_options.naming_options`, from a frame at which unittest ends its tracebacks."""
+    """Do what `unknown_options.naming_options` does, but from a frame at which unittest ends its tracebacks."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         answering = unknown_options.naming_options(public, instead, positional=positional)(function)
@@ -233,7 +233,7 @@ class Harness(Answering):
         """Move the clock forward by a timedelta or seconds, and run the tasks that become due by then: ticks, delayed
         tasks and retries.
 
-        The clock stops at each tick and each due time on the way, so that each tick runs at its own time. (After
+        The clock stops at each tick and each due time along the way, so that each tick runs at its own time. (After
         `clock.advance()`, `drain()` would find that ticks were missed, and `catch_up` would decide which of them run.)
         Return the runs. Raises the same errors as `drain()`.
         """
@@ -244,8 +244,8 @@ class Harness(Answering):
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
-        """Run one task here and now, as a worker would, without enqueueing it. The arguments and the result pass
-        through JSON.
+        """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result pass through
+        JSON.
 
         The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
         Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if the first
@@ -283,9 +283,10 @@ class Harness(Answering):
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
         """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
-        Such a step returns the given value, converted to JSON and back, and is not stored. If the name is that of a
-        sleep, the sleep ends at once. If a task with steps completes in the block, but no step has one of the names, the
-        block ends with an AssertionError: the name may be mistyped, in which case the step's function was called.
+        Each of these steps returns the given value, converted to JSON and back, and is not stored. If the name is that
+        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but no step has one of the
+        names, the block ends with an AssertionError: the name may be mistyped, in which case the step's function was
+        called.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)
@@ -379,7 +380,9 @@ class Harness(Answering):
     def _run_series(
         self, planted: datetime, queues: Sequence[str] | None, ran: list[TaskRun], *, recovers: bool
     ) -> None:
-        """Run the task that is due now and, while nothing else has to be done first, those that become due after it."""
+        """Run the task that is due now and, as long as nothing else has to be done first, the tasks that become due
+        after it.
+        """
 
         def may_go_on() -> bool:
             is_flushed = self._transaction is None or self._transaction.is_flushed
@@ -406,8 +409,8 @@ class Harness(Answering):
             self._transaction.expire()
 
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
-        """Plant the next hour's ticks, at most up to `until`, and those of schedules that a handler has changed in the
-        meantime. Return the time up to which ticks are planted, whether a task is due now, and when the next one is
+        """Plant the next hour's ticks, but not beyond `until`, and the ticks of schedules that a handler has changed in
+        the meantime. Return the time up to which ticks are planted, whether a task is due now, and when the next one is
         due.
         """
         now = self.clock()
@@ -491,7 +494,9 @@ class Harness(Answering):
         return Expected(self.app.tasks, task, args, **described)
 
     def _refuse_foreign(self, task: Task[..., Any] | str | None) -> None:
-        """Raise ConfigurationError for another outbox's task. Otherwise it would look as if it had not been enqueued."""
+        """Raise ConfigurationError for another outbox's task. Otherwise, that task would look as if it had not been
+        enqueued.
+        """
         __tracebackhide__ = True
         if not isinstance(task, Task) or task.outbox is self.app or task.name in self.app.tasks:
             return

@@ -49,7 +49,7 @@ class TaskRun:
     """The arguments as the handler received them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None if the lease was lost, so no outcome was
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None if the lease was lost, so no outcome was
     recorded.
     """
     result: Any = None

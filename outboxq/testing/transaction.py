@@ -63,8 +63,8 @@ class TestTransaction:
         if begin is Begin.READ:
             yield target
             return
-        # Tasks in batches are counted at once, because the test's transaction may never be committed. Plans are kept, because
-        # planning takes three quarters of the time for a tick.
+        # Tasks in batches are counted immediately, because the test's transaction may never be committed. Plans are
+        # kept, because planning takes three quarters of the time for a tick.
         commands = filter(None, [target.dialect.count_batches_at_once(), target.dialect.plan_once()])
         with target.atomic(savepoint=True, then="; ".join(commands)):
             target.own = True  # an error ends this savepoint, so statements do not need another one
@@ -97,11 +97,11 @@ class TestTransaction:
         return self.transaction()
 
     def series(self) -> AbstractContextManager[None]:
-        """Prepare for many handlers, which then have cheaper savepoints until the end of the block."""
+        """Prepare for many handlers, whose savepoints are then cheaper until the end of the block."""
         return nullcontext()
 
     def check(self) -> None:
-        """Raise InvalidTarget if the transaction cannot hold handlers' savepoints."""
+        """Raise InvalidTarget if the transaction cannot contain savepoints for handlers."""
 
     @property
     def is_flushed(self) -> bool:
@@ -139,7 +139,7 @@ class SqlalchemyTransaction(TestTransaction):
     @contextmanager
     def series(self) -> Iterator[None]:
         """Open one savepoint through SQLAlchemy for all handlers in the block. Each handler then has a savepoint that
-        SQLAlchemy does not know about, which takes half the time.
+        SQLAlchemy does not know about, which takes half as long as SQLAlchemy's own savepoints.
         """
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
@@ -156,7 +156,9 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def _savepoint(self) -> Iterator[Target]:
-        """Open a savepoint inside one of SQLAlchemy's, so that a handler's Session on this connection uses one too."""
+        """Open a savepoint inside one of SQLAlchemy's savepoints, so that a handler's Session on this connection uses a
+        savepoint too.
+        """
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
         if self._around is not None:
@@ -317,7 +319,7 @@ class TransactionBoundStore(ObservingStore):
             return super().batch_standings(links, everything=everything)
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return False, so that the test sees the error at once."""
+        """Return False, so that the test sees the error immediately."""
         return False
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:

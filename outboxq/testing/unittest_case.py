@@ -40,7 +40,8 @@ class OutboxTests(_Case):
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
     outboxq_test_database: str = ""
-    """The name of a database that the tests may commit to. Needed only if that name does not contain the word `test`.
+    """The name of a database that the tests may commit to. It is needed only if the database's name does not contain
+    the word `test`.
     """
 
     def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
@@ -94,8 +95,8 @@ def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "")
     """Raise ConfigurationError if this outbox's database does not look like a test database. Django's databases are not
     checked, because its test runner creates them.
 
-    A test database is in memory or in the directory for temporary files, or its name contains the word `test`, or it is
-    `allowed`: the name of a database or of an SQLite file, in which ``*`` stands for any text.
+    A test database is in memory or in the directory for temporary files, or its name contains the word `test`, or it
+    matches `allowed`: the name of a database or of an SQLite file, in which ``*`` matches any text.
     """
     if hasattr(outbox.integration, "alias"):
         return

@@ -46,7 +46,7 @@ class Grant:
     person: str = ""
     """The session or name to which this person's forms belong."""
     session_id: str | None = None
-    """The id of the session, which is needed to end it."""
+    """The id of the session, which is needed to end the session."""
 
 
 class Access:
@@ -67,7 +67,7 @@ class Access:
         trusted_proxies: Sequence[str],
         trusted_hosts: Sequence[str] | None,
     ) -> None:
-        """Raises ConfigurationError if the values contradict each other."""
+        """Raise ConfigurationError if the values contradict each other."""
         if authorize is not None and (token is not None or trust_header is not None):
             raise ConfigurationError("authorize alone decides who sees the dashboard; leave out token and trust_header")
         if trust_header is not None and not trusted_proxies:
@@ -119,7 +119,7 @@ class Access:
             return self._authorized(self._authorize(request.environ))
         if self._trust_header is not None and client.is_by_trusted_proxy:
             name = request.headers.get(self._trust_header, "").strip()[:_LONGEST_NAME]
-            if "," in name:  # a server joins two headers: one of them may be the visitor's own
+            if "," in name:  # a server joins two such headers, one of which the visitor may have sent
                 raise Forbidden(f"The header {self._trust_header} names several people; the proxy must overwrite it.")
             if name:
                 return Grant(viewer=replace(self._most, name=name), person=f"name {name}")
@@ -176,7 +176,7 @@ log = logging.getLogger("outboxq.web")
 
 COOKIE: Final = "outboxq"
 SECONDS: Final = 12 * 3600
-"""The seconds for which a session is valid."""
+"""The time in seconds for which a session is valid."""
 _SHORTEST: Final = 16
 """The minimum number of characters in a token."""
 _MOST_ENDED: Final = 10_000
@@ -185,13 +185,13 @@ _MOST_ENDED: Final = 10_000
 class Sessions:
     """Checks the token, and the cookies of people who are logged in.
 
-    A cookie contains a random number and an expiry time, signed with a key that is derived from the token. So every
-    process with the same token accepts the cookie, and none accepts it after the token has been changed. Logging out
-    deletes the cookie in the browser, and only this process remembers that the session has ended.
+    A cookie contains a random number and an expiry time, signed with a key that is derived from the token. Every
+    process with the same token therefore accepts the cookie, and no process accepts it after the token has been
+    changed. Logging out deletes the cookie in the browser, and only this process remembers that the session has ended.
     """
 
     def __init__(self, token: str) -> None:
-        """Raises ConfigurationError if the token could be guessed or could not be typed."""
+        """Raise ConfigurationError if the token can be guessed or cannot be typed."""
         if token != token.strip():
             raise ConfigurationError("the dashboard's token begins or ends with a space or a line break; remove it")
         if len(token) < _SHORTEST:
@@ -211,7 +211,7 @@ class Sessions:
         address, or from all addresses together.
 
         The right token is always accepted. Otherwise, anyone could lock everyone out, since behind a proxy that is not
-        trusted, all people have the same address. The token is too long to be guessed at any speed.
+        trusted, all people have the same address. The token is too long to be guessed, however fast an attacker tries.
         """
         if matches(token, self._token):
             self._tries.succeed(client.network)
@@ -228,7 +228,7 @@ class Sessions:
         return session_id, sealed(self.key, session_id, seconds=SECONDS)
 
     def find(self, cookies: Mapping[str, str], client: Client) -> str | None:
-        """Return the id of the browser's session. None if the browser has no session, or its session is over."""
+        """Return the id of the browser's session; None if the browser has no session, or its session is over."""
         session_id = opened(self.key, cookies.get(client.cookie(COOKIE), ""))
         with self._lock:
             return None if session_id in self._ended else session_id
@@ -243,7 +243,7 @@ class Sessions:
 
 
 class TooManyTries(Exception):
-    """Too many wrong tokens were given. After `seconds`, a wrong token is answered as usual again."""
+    """Too many wrong tokens were given. After `seconds`, a wrong token gets the usual response again."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -258,8 +258,8 @@ PERIOD: Final = 60.0
 
 
 class LoginTries:
-    """Counts the wrong tokens that were sent to this process during the last minute. Beyond the limits, they are neither
-    logged nor answered with a page, so that a flood of them costs little.
+    """Counts the wrong tokens that were sent to this process during the last minute. Beyond the limits, wrong tokens
+    are neither logged nor answered with a page, so that a flood of them costs little.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -268,8 +268,8 @@ class LoginTries:
         self._tries: deque[tuple[float, str]] = deque()
 
     def fail(self, address: str) -> float | None:
-        """Count a wrong token from this address. Return None if it is within the limits, otherwise the number of
-        seconds until another one will be within them.
+        """Count a wrong token from this address. Return None if the token is within the limits, otherwise the number of
+        seconds until another wrong token would be within them.
         """
         with self._lock:
             now = self._clock()

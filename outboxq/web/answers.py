@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ..outbox import Outbox
 
 SIBLINGS: Final = "outboxq.siblings"
-"""The key in the WSGI environment for the dashboards in the same application: the name of each, its address, and
-whether it is this one. A request header cannot set it.
+"""The key in the WSGI environment for the dashboards in the same application: the name and the address of each, and
+whether it is the current one. A request header cannot set it.
 """
 LOG_OUT: Final = "log_out"
 """The name of the route that logs a person out."""
@@ -402,7 +402,7 @@ class Problems:
 
 def _unfound(error: errors.OutboxqError) -> str:
     """Return the sentence about a name or an id that does not exist."""
-    if isinstance(error, errors.QueueNotFound):  # forms have no field that sets a queue up
+    if isinstance(error, errors.QueueNotFound):  # no form has a field that sets up a queue
         return f"{error.mended_by('start a worker that serves it')}."
     return str(error)
 

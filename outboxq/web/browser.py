@@ -47,7 +47,7 @@ class Notice:
     text: str
     is_warning: bool
     undo: str
-    """The URL of the action that undoes it; "" if there is none."""
+    """The URL of the action that undoes what the form did; "" if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,7 @@ class Browser:
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:
-        """Return the notice for the page. None if there is no notice, or it was forged."""
+        """Return the notice for the page; None if there is no notice, or it was forged."""
         value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
         return None if value is None else Notice(text=value[0], is_warning=value[1], undo=value[2])
 
@@ -116,7 +116,7 @@ def check_form(request: Request, browser: Browser) -> None:
 
 
 def is_from_here(request: Request, client: Client) -> bool:
-    """Return whether the request was sent from a page of this host, according to headers that every current browser
+    """Return whether the request was sent from a page on this host, according to headers that every current browser
     sends.
     """
     site = request.headers.get("Sec-Fetch-Site")
@@ -163,9 +163,10 @@ class Client:
     """The sender of one request."""
 
     address: str
-    """Its IP address. "": the address is unknown, for example behind a Unix socket."""
+    """The sender's IP address; "" if the address is unknown, for example behind a Unix socket."""
     host: str
-    """The requested host in lower case, with the port if one was given. "": the request does not have a valid host."""
+    """The requested host in lower case, with the port if one was given; "" if the request has no valid host.
+    """
     is_secure: bool
     """True if the request was sent over HTTPS."""
     is_local: bool
@@ -173,7 +174,7 @@ class Client:
     is_by_trusted_proxy: bool
     """True if the request was passed on by a trusted proxy."""
     root: str
-    """The path at which the dashboard is mounted; "": at the root."""
+    """The path at which the dashboard is mounted; "" at the root."""
 
     @classmethod
     def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
@@ -211,7 +212,9 @@ class Client:
 
     @property
     def network(self) -> str:
-        """The address for which attempts are counted. For IPv6, it is the network of one customer."""
+        """The address for which attempts are counted. For IPv6, this is the network that a provider assigns to one
+        customer.
+        """
         if not self.address:
             return ""
         found = ip_address(self.address)
@@ -283,7 +286,7 @@ _YEAR: Final = 365 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comfort:
-    """A choice that each person can make for a browser. It is taken from the URL's parameter or from a cookie."""
+    """A choice that each person can make for a browser. It comes from a URL parameter or from a cookie."""
 
     name: str
     """The name of the parameter, and the end of the cookie's name."""
@@ -332,7 +335,7 @@ class Comforts:
         return None if choice == "off" else timedelta(seconds=int(choice))
 
     def remember(self, response: Response) -> None:
-        """Store in the browser what was chosen with this request."""
+        """Store in the browser the choices that were made with this request."""
         for one in _COMFORTS:
             if one.name in self.new:
                 self.client.set_cookie(response, _cookie(one), self.chosen[one.name], seconds=_YEAR)
@@ -358,13 +361,13 @@ def _cookie(one: Comfort) -> str:
 
 
 def without_comforts(query: MultiDict[str, str]) -> MultiDict[str, str]:
-    """Return the page's parameters without what was chosen for the browser."""
+    """Return the page's parameters without the choices for the browser."""
     names = {one.name for one in _COMFORTS}
     return MultiDict([(name, value) for name, value in query.items(multi=True) if name not in names])
 
 
 def own_path(request: Request) -> str:
-    """Return the URL of the page, without its host and without what was chosen for the browser."""
+    """Return the URL of the page, without its host and without the choices for the browser."""
     return _path(request, {})
 
 
@@ -392,13 +395,13 @@ def matches(given: str, right: str) -> bool:
 
 
 def sealed(key: bytes, value: object, *, seconds: int) -> str:
-    """Return the value as a string for a cookie, which `opened` accepts for this number of seconds."""
+    """Return the value as a string for a cookie. `opened` accepts the string for `seconds`."""
     content = json.dumps([int(time.time()) + seconds, value]).encode()
     return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
 
 
 def opened(key: bytes, text: str) -> Any:
-    """Return the value that was passed to `sealed`. None if the string was changed, has expired, or was sealed with
+    """Return the value that was passed to `sealed`; None if the string was changed, has expired, or was sealed with
     another key.
     """
     first, _, second = text.partition(".")

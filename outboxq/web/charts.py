@@ -138,7 +138,7 @@ class Chart:
     steps: Sequence[Step]
     lines: Sequence[Shape]
     points: Sequence[Shape]
-    """The values between two gaps, which a line of the usual width would not show."""
+    """The single values between two gaps, which a line of the usual width would not show."""
     bars: Sequence[Shape]
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
@@ -221,7 +221,7 @@ HEIGHT: Final = 150
 _TOP, _ZERO = 8, HEIGHT - 8
 """The positions of the highest tick and of zero, measured from the top."""
 _PEAK = 5
-"""The axis is cut if the highest value is more than this many times the 95th percentile."""
+"""The axis is cut off if the highest value is more than this many times the 95th percentile."""
 _MOST_INTERVALS = 4
 """The maximum number of intervals between the ticks on the value axis."""
 _SPANS = (
@@ -260,7 +260,8 @@ def lines(
     """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds. With
     `is_sampled`, steps without values are shown as missing.
 
-    A few high peaks do not flatten the rest: the axis is cut, and a note gives the time and the value of each peak.
+    To keep a few high peaks from flattening the rest, the axis is cut off, and a note gives the time and the value of
+    each peak.
     """
     words: Callable[[float], str] = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
@@ -273,7 +274,7 @@ def lines(
     for one, column in zip(series, columns, strict=True):
         known = [value for value in column if value is not None]
         last = words(known[-1]) if known else "–"
-        # The last step may have only just begun.
+        # The last step may have just begun.
         is_recent = not known or any(value is not None for value in column[-2:])
         legend.append(last if is_recent else f"– (last {last})")
         summary.append(f"{one.name} {f'last {last}, at most {words(max(known))}' if known else 'unknown'}")
@@ -296,8 +297,8 @@ def lines(
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None if fewer than
-    two values are known.
+    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it; None if fewer than two
+    values are known.
     """
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:
@@ -335,8 +336,8 @@ class TickBars:
 
 
 def tick_bars(runs: Sequence[TickRun]) -> TickBars | None:
-    """Return the bars for these ticks, oldest first; None if there are none. A tick whose task has not run has a low
-    bar.
+    """Return the bars for these ticks, oldest first; None if there are none. The bar is low if the tick's task has not
+    run.
     """
     if not runs:
         return None
@@ -429,7 +430,7 @@ def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
     if True not in shown:
         return []
     first = shown.index(True)
-    number = sum(not is_shown for is_shown in shown[first:-1])  # the last step may have only just begun
+    number = sum(not is_shown for is_shown in shown[first:-1])  # the last step may have just begun
     return [f"Samples are missing for {span(number * axis.step)}, because no worker took any."] if number else []
 
 
@@ -473,7 +474,7 @@ def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> st
 
 
 def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
-    """Return the path around the bars of one colour. On each side, a tenth of the step is left free."""
+    """Return the path around the bars of one colour. A tenth of the step is left empty on each side."""
     width, parts = WIDTH / len(tops), []
     for index, (bottom, top) in enumerate(zip(bottoms, tops, strict=True)):
         if bottom > top:

@@ -45,8 +45,8 @@ log = logging.getLogger("outboxq.web")
 _LARGEST_FORM: Final = 64 * 1024
 """The maximum size of a form in bytes."""
 _PATIENCE: Final = 1.0
-"""The seconds for which a statement is retried while the database is not responding. A worker waits longer; here,
-waiting would keep a thread from serving other requests.
+"""The time in seconds for which a statement is retried while the database is not responding. A worker waits longer; in
+the dashboard, waiting would keep a thread from serving other requests.
 """
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
 """The maximum time for a statement, the same as for all statements that read single tasks."""
@@ -84,19 +84,19 @@ def application(
         outbox: The outbox whose tasks are shown.
         allow_actions: If True, the dashboard can also change tasks, queues and schedules.
         show_arguments: If True, the dashboard shows tasks' arguments, results and headers. Values whose names suggest
-        secrets remain hidden.
+            secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
-        only read.
+            only read.
         authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
-        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that any
-        name is accepted if people have to log in.
+        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that
+            any name is accepted if people have to log in.
         redact: A function that takes a string and returns it without its sensitive parts. Pages and their JSON pass it
-        the arguments, results and headers that they show, everything that handlers and brokers wrote (messages,
-        tracebacks, logs, notes), and the reasons that people gave.
+            the arguments, results and headers that they show, everything that handlers and brokers wrote (messages,
+            tracebacks, logs, notes), and the reasons that people gave.
         title: A name such as "shop, production", which distinguishes this dashboard from others in the header and the
-        title of each page; at most 60 characters.
+            title of each page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
 
     Raises ConfigurationError if these options contradict each other, if the token is too short or the title too long,
@@ -200,7 +200,7 @@ class Dashboard:
     def _known(self, visit: Visit, name: str, urls: MapAdapter) -> Response:
         """Return a route's response to a viewer who may see the dashboard."""
         store = self._outbox.store
-        store.ensure_file()  # a connection would create an empty file
+        store.ensure_file()  # connecting would create an empty file
         if store.runs_alone:  # a test, whose transaction may have been rolled back since the last request
             self._freshness.forget()
         if name == _HEALTH:
@@ -308,7 +308,7 @@ class Probes:
     def _look(self) -> bool:
         """Return whether the tables are locked. Raises an exception if the database is not responding."""
         store = self._outbox.store
-        store.ensure_file()  # a connection would create an empty file
+        store.ensure_file()  # connecting would create an empty file
         try:
             alone = store.reserved(threading.Event())
         except ConfigurationError:  # in a test, one connection serves all threads
@@ -351,7 +351,7 @@ class Dashboards:
     """
 
     def __init__(self, dashboards: Mapping[str, Dashboard]) -> None:
-        """Raises ConfigurationError for a name that cannot be part of a path, or if there are no dashboards."""
+        """Raise ConfigurationError for a name that cannot be part of a path, or if there are no dashboards."""
         if not dashboards:
             raise ConfigurationError('give at least one dashboard: Dashboards({"shop": application(outbox)})')
         for name in dashboards:

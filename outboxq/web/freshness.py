@@ -10,13 +10,13 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 SHARED: Final = 2.0
-"""The seconds for which a mark that was read, or a page that was rendered, serves all requests."""
+"""The time in seconds for which a mark or a rendered page serves all requests."""
 AGES: Final = 60
-"""The seconds after which a page is rendered again even if the tables have not changed, because a task may have become
-due in the meantime. The ages on a page advance in the browser.
+"""The time in seconds after which a page is rendered again even if the tables have not changed, because a task may have
+become due in the meantime. The browser itself updates the ages on a page.
 """
 LONGEST_WAIT: Final = 5.0
-"""The seconds for which a thread waits for a value that another thread is making."""
+"""The time in seconds for which a thread waits for a value that another thread is making."""
 _MOST_KEPT: Final = 64
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ class _Making:
         self.lock = threading.Lock()
         self.waiting = 0
         self.error: Exception | None = None
-        """The error with which it failed. The waiting threads raise it too, because each of them would otherwise try
-        again and fail.
+        """The error with which the thread failed. The waiting threads raise this error too; otherwise, each of them
+        would try again and fail.
         """
 
 

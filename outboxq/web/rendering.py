@@ -73,7 +73,7 @@ class Templates:
 
 def environment(redact: Redact = str) -> Environment:
     """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
-    filter `drawn` keeps the last charts, because drawing them takes half of the time that a page with charts needs.
+    filter `drawn` keeps the last charts, because drawing charts takes half of the time for a page that has any.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -163,8 +163,8 @@ def unbroken(value: object) -> Markup:
 def age(value: datetime | None, now: datetime) -> Markup | str:
     """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty.
 
-    A time less than a second ahead is "now": the clock of the machine that wrote it may be fast. The page's script
-    updates the text from its attribute, which is in seconds.
+    A time less than a second ahead is "now", because the clock of the machine that wrote it may be fast. The page's
+    script updates the text from its attribute, which is in seconds.
     """
     if value is None:
         return ""
@@ -274,8 +274,8 @@ class StaticFiles:
         return f"{PREFIX}{self._files[name].version}/{name}"
 
     def answer(self, request: Request) -> Response:
-        """Return the file with this path. A path with another version belongs to another release, and its response is
-        not cached.
+        """Return the file with this path. A path with a different version belongs to a different release, and its
+        response is not cached.
         """
         version, _, name = request.path.removeprefix(PREFIX).partition("/")
         found = self._files.get(name)

@@ -44,7 +44,7 @@ class Permission:
             raise InvalidArgument(f"there is no action {unknown[0]!r}; choose from {', '.join(RECORDED)}")
 
     def covers(self, action: str, queue: str | None) -> bool:
-        """Return whether it is a permission for this action on this queue or, with None, on all queues."""
+        """Return whether this permission is for the action on this queue or, with None, on all queues."""
         is_named = self.actions is None or action in self.actions
         return is_named and (self.queues is None or (queue is not None and queue in self.queues))
 
@@ -113,7 +113,7 @@ class View:
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
     data: object = None
-    """The same data as dataclasses, lists and mappings, for `/api/….json`. None if the page is not available as JSON.
+    """The same data as dataclasses, lists and mappings, for `/api/….json`; None if the page is not available as JSON.
     """
     status: int = 200
     section: str = ""
@@ -128,7 +128,7 @@ class Redirect:
     notice: str
     is_warning: bool = False
     undo: str = ""
-    """The URL of the action that undoes what was done; "" if there is none."""
+    """The URL of the action that undoes what the form did; "" if there is none."""
 
 
 PAYLOAD: Final = ("args", "headers", "result")

@@ -45,7 +45,7 @@ class Day:
     rolled_back: list[int] = field(default_factory=list)
     tasks: list[UUID] = field(default_factory=list)
     undone_tasks: list[UUID] = field(default_factory=list)
-    """Tasks of orders that were rolled back. They must not exist."""
+    """Tasks for orders that were rolled back. These tasks must not exist."""
     killed: int | None = None
     exit_codes: list[int] = field(default_factory=list)
     seconds: float = 0.0
@@ -96,8 +96,8 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
 
 
 def _place_order(number: int, day: Day) -> None:
-    """Place an order. Every fifth customer cancels at the last moment: the transaction is rolled back, and its tasks
-    with it.
+    """Place an order. Every fifth customer cancels at the last moment, so the transaction is rolled back with its
+    tasks.
     """
     is_cancelled = number % 5 == 0 and number not in (shop.DECLINED, shop.HEAVY)
     with Session(shop.engine()) as session:
@@ -143,7 +143,7 @@ def _counts() -> Statistics:
 
 
 def _completed() -> int:
-    """Return the number of Completed tasks. The statistics would show it up to ten seconds later."""
+    """Return the number of Completed tasks, by counting rows. The statistics may be ten seconds old."""
     done = select(func.count()).where(TaskExecution.queue == shop.QUEUE, TaskExecution.status == TaskStatus.COMPLETED)
     with Session(shop.engine()) as session:
         return session.scalar(done) or 0

@@ -56,7 +56,7 @@ def charge_card(number: int) -> None:
 
 @outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def pack_parcel(ctx: TaskContext, number: int) -> None:
-    """Pack a parcel. One parcel is heavy: its worker is killed while packing it, and the next worker succeeds."""
+    """Pack a parcel. One parcel is heavy: the worker is killed while packing it, and the next worker succeeds."""
     if number != HEAVY or ctx.recovery_attempts:
         return
     with engine().begin() as connection:

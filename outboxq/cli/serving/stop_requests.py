@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _EXIT_TIMEOUT = 5.0
-"""Seconds for which signals are ignored after the work, while the process exits."""
+"""Seconds for which signals are ignored after the work has ended, while the process exits."""
 _LISTENING = b"l"
 """The only message that a worker process sends. It means that the process is now reading orders."""
 
@@ -122,17 +122,17 @@ class Lifeline:
         self._supervisor_end.close()
 
     def send(self, order: Order) -> bool:
-        """Send an order. Return whether the process is listening. If it is not listening yet, send it a signal.
+        """Send an order, and return whether the process is listening. If it is not listening yet, send it a signal.
 
-        A process that has just begun to listen may receive both. This is harmless, because it is not running any task
-        yet.
+        A process that has just begun to listen may receive both. This is harmless, because the process is not running
+        any task yet.
         """
         with suppress(OSError):  # the process has exited
             self._supervisor_end.send(order.value)
         return self.listens()
 
     def listens(self) -> bool:
-        """Return whether the process is reading orders. If it is, its signal handlers are set."""
+        """Return whether the process is reading orders. If it is, it has also set its signal handlers."""
         with suppress(OSError):  # it is not listening yet, or has exited
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening
@@ -141,7 +141,7 @@ class Lifeline:
 class Orders:
     """The worker process's end of the lifeline. It carries out the orders that arrive during the block.
 
-    `interrupt` must stop the main thread while there is no worker yet. If `descriptor` is None, there is no supervisor.
+    `interrupt` must stop the main thread if there is no worker yet. If `descriptor` is None, there is no supervisor.
     """
 
     def __init__(self, descriptor: int | None, *, interrupt: Callable[[], None]) -> None:
@@ -211,11 +211,11 @@ def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
     """During the block, each SIGUSR1 prints to stderr the stacks of all threads, the running tasks, and the stacks of
     the child processes that run them.
 
-    The main thread prints them at its next step, at most a tenth of a second later, unless a task's handler is blocking
-    Python in C code. `faulthandler.register(chain=True)` would print them even then, but it lost a concurrent SIGTERM
-    in one run out of six. A child process does not receive SIGTERM, so it uses `faulthandler.register`. If the host
-    application sets its own handler for this signal before or during the block, that handler is kept. The signal does
-    not interrupt any task.
+    The main thread prints them the next time it runs Python code, at most a tenth of a second later, unless a task's
+    handler is blocking Python in C code. `faulthandler.register(chain=True)` would print them even then, but it lost a
+    concurrent SIGTERM in one run out of six. A child process does not receive SIGTERM, so it uses
+    `faulthandler.register`. If the host application sets its own handler for this signal before or during the block,
+    that handler is kept. The signal does not interrupt any task.
     """
     if STACKS_SIGNAL is None or not in_main_thread():
         yield

@@ -24,17 +24,19 @@ from .stop_requests import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""Environment variable that tells a process not to log its database and tasks, because another process does. Not for
-users.
+"""Environment variable that tells a process not to log its database and tasks, because another process does. Users
+should not set it.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
-"""Environment variable that contains the number of a process, from 1. Its replacements get the same number. Not for
-users.
+"""Environment variable that contains the number of a process, from 1. Its replacements get the same number. Users
+should not set it.
 """
 
 SETTLED_AFTER = 10.0
-"""Seconds after which a process counts as successfully started. If it dies later than that, it is replaced at once."""
+"""Seconds after which a process counts as successfully started. A process that dies later than that is replaced
+immediately.
+"""
 
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
@@ -57,7 +59,7 @@ class Supervisor:
 
     `command` takes the descriptor of the process's lifeline. A process that is not listening there yet is sent signals
     instead. Each of the `environments` gets `processes` processes. With `burst`, a process that exits with code 0 is
-    done. With `recycles`, such a process is replaced at once, as is a process that exits with EXIT_KILLED. With
+    done. With `recycles`, such a process is replaced immediately, as is a process that exits with EXIT_KILLED. With
     `reloads`, all other processes that have exited stay down until `reload()` starts them again.
     """
 
@@ -116,7 +118,7 @@ class Supervisor:
     @contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
         """Turn signals into events. Python calls signal handlers only when `run` wakes up, but a thread can read the
-        signal numbers at once.
+        signal numbers immediately.
         """
         numbers, heard = unignored_stop_signals(), SignalCounter()
         stacks = [STACKS] if STACKS is not None and signal.getsignal(STACKS) is signal.SIG_DFL else []
@@ -176,7 +178,7 @@ class Supervisor:
         return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
-        """Return the number of seconds until the next start. None if no start is planned."""
+        """Return the number of seconds until the next start; None if no start is planned."""
         due = min((child.due for child in self._children if child.due is not None), default=math.inf)
         return None if due == math.inf else max(0.0, due - time.monotonic())
 
@@ -254,8 +256,8 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """Return what a process's exit code contributes to the supervisor's. If a process was killed by the signal for
-        a graceful stop, it had not begun to work, so it counts as 0.
+        """Return the exit code that a process contributes to the supervisor's. If a process was killed by the signal
+        for a graceful stop, it had not begun to work, so it counts as 0.
         """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
@@ -263,8 +265,8 @@ class Supervisor:
         """Return whether a process with this exit code can never start. If so, all processes must stop.
 
         Wrong usage, a wrong schema and a missing privilege are permanent if they occur at the first start. At a later
-        start, the other processes are working, and whatever changed may be changed back. An unreachable database may
-        come back, unless no process has ever reached it.
+        start, the other processes are working, and the change that caused the failure may be undone. An unreachable
+        database may come back, unless no process has ever reached it.
         """
         first = child.starts == 1
         if code == EXIT_FILE:
@@ -333,20 +335,22 @@ class _WorkerProcess:
     number: int
     environment: Environment
     introduces_all: bool
-    """True if it logs the database and the tasks on behalf of all processes in its environment."""
+    """True if this process logs the database and the tasks on behalf of all processes in its environment."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """The time at which it will next be started (`time.monotonic()`). None if it is running, or has exited for good."""
+    """The time of the next start (`time.monotonic()`); None if the process is running or has exited for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0
     failures: int = 0
-    """Number of times in a row that it has died soon after its start."""
+    """Number of times in a row that the process has died soon after its start."""
     refused: int = 0
-    """The exit code of its last start, if that failed; 0 if it did not fail."""
+    """The exit code of the last start if it failed, otherwise 0."""
     refusal: float = 0.0
-    """Duration of the longest failed start, in seconds. A process that lives twice as long has started successfully."""
+    """Duration of the longest failed start, in seconds. A process that lives for twice as long has started
+    successfully.
+    """
     reloading: bool = False
 
     def send(self, order: Order, number: int) -> None:

@@ -238,7 +238,7 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
     from ...web.dashboard import HEALTH
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
-        """A dispatcher that answers health checks even if all page threads are waiting for a lock."""
+        """A dispatcher that answers health checks even while all page threads are waiting for a lock."""
 
         def __init__(self) -> None:
             super().__init__()

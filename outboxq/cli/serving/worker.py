@@ -72,7 +72,7 @@ class Rerunnable(click.Command):
 
 
 _OF_WORKERS = ("list", "show", "quiet", "resume", "stop", "stacks", "recover")
-"""The `workers` commands, which people also look for here."""
+"""The `workers` commands, which people also look for under `worker`."""
 DEFAULTS = WorkerSettings()
 
 

@@ -1,7 +1,7 @@
 """The Django admin for an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
 
-Lists contain only the newest rows, so a page costs the same however large the table is. Forms cannot change rows. The
-actions in the lists change rows through the store.
+Lists contain only the newest rows, so the cost of a page does not depend on the size of the table. Forms cannot change
+rows. The actions in the lists change rows through the store.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NEWEST = 10_000
 AT_ONCE = 1_000
 """The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""The number of rows, newest first, from which a filter takes the names that it offers."""
+"""The number of rows, newest first, whose names a filter offers."""
 _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
@@ -61,7 +61,7 @@ _SOURCES: Mapping[str, Any] = {
 """The tables that contain only the tasks with one status."""
 _ASKED_FOR = {"reason"}
 _LEFT_OUT = {"force", "take_key_back"}
-"""The verb fields that the admin asks for, and those that it leaves out. It offers only the verbs that have no other
+"""The verb fields that the admin asks for, and those that it omits. The admin offers only verbs that have no other
 fields.
 """
 
@@ -160,7 +160,9 @@ class OutboxAdmin(admin.ModelAdmin):
     dashboard_page: ClassVar[str]
     """The dashboard page that shows all rows."""
     redact: ClassVar[Callable[[str], str] | None] = None
-    """A function that returns a text with its sensitive parts removed. It is applied to arguments, results and errors."""
+    """A function that takes a string and returns it without its sensitive parts. It is applied to arguments, results
+    and errors.
+    """
 
     action_form = ReasonedAction
     sortable_by = ()
@@ -209,7 +211,7 @@ class OutboxAdmin(admin.ModelAdmin):
         return None
 
     def private(self, text: str | None) -> str:
-        """Return a text as users may see it; "" for None."""
+        """Return a string as users may see it; "" for None."""
         redact = type(self).redact  # self.redact would be a method
         return plain_text(redact(text) if redact is not None and text else text or "")
 
@@ -303,7 +305,7 @@ class TaskExecutionAdmin(NewestAdmin):
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
-    """The pattern for the names whose values are shown as asterisks, at any depth of the arguments. None if all values
+    """The pattern for the names whose values are shown as asterisks, at any depth of the arguments; None if all values
     are shown.
 
     Exception messages are shown unchanged, unless there is a `redact`.
@@ -351,8 +353,8 @@ class TaskExecutionAdmin(NewestAdmin):
         return [name for name in super().get_fields(request, obj) if name not in hidden]
 
     def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
-        """Return the listed rows that are among the newest tasks. If the chosen status has a separate table, look
-        there.
+        """Return the listed rows that are among the newest tasks. If the chosen status has a separate table, read that
+        table.
         """
         source = _SOURCES.get(chosen["status"] or "")
         if source is None:
@@ -436,7 +438,7 @@ class TaskScheduleAdmin(OutboxAdmin):
         return "schedule", {"name": row.name}
 
     def _with_next_ticks(self, schedules: Iterable[Any]) -> list[Any]:
-        """Return the schedules with their next ticks, which are read all at once."""
+        """Return the schedules with their next ticks, which are read in one call."""
         found = list(schedules)
         with present_transaction(self.alias, mode="DEFERRED") as using:
             upcoming = outboxes[self.alias].store.schedules.upcoming(found, 1, using=using)

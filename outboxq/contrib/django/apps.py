@@ -38,7 +38,7 @@ class OutboxqConfig(AppConfig):
                 "upgrade Django, or remove outboxq.contrib.django from INSTALLED_APPS and use outboxq.Outbox alongside Django"
             )
         if sys.argv[1:2] == ["outboxq"] and starts_worker(sys.argv[2:]):
-            leave_on_signals()  # the models of all applications are still to be imported
+            leave_on_signals()  # the applications' models have not been imported yet
         super().__init__(app_name, app_module)
 
     def ready(self) -> None:

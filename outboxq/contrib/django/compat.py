@@ -15,7 +15,7 @@ _HOMES = [name for name in ("django.tasks", "django_tasks") if find_spec(name) i
 if not _HOMES:
     raise ImproperlyConfigured("django.tasks needs Django 6.0; install the backport: pip install django-tasks")
 PACKAGE = _HOMES[0]
-"""The name of the package and of its logger."""
+"""The name of the package, which is also the name of its logger."""
 
 _base, _exceptions = import_module(f"{PACKAGE}.base"), import_module(f"{PACKAGE}.exceptions")
 BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend

@@ -1,4 +1,4 @@
-"""The dashboard inside a Django project, for the project's users. It takes one line in `urls.py`."""
+"""The dashboard inside a Django project, for the project's users. It needs one line in `urls.py`."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ def dashboard_urls(
         show_arguments: True: users see tasks' arguments, results and headers; values whose names suggest secrets stay
             hidden. A function: only the users for whom it returns True see them, for example ``lambda user:
             user.is_staff``.
-        redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.
+        redact: A function that takes a string and returns it without its sensitive parts; see
+            `outboxq.web.application`.
         title: A name that is shown in the header and the title of each page. Default: the alias, unless that is
-        "default".
+            "default".
     """
     from werkzeug.exceptions import Forbidden
 

@@ -90,7 +90,7 @@ class DjangoOutbox(Outbox):
 
     @property
     def store(self) -> DjangoStore:
-        """The Store. Its methods use Django's connection only with ``using=``; otherwise they create an engine.
+        """The Store. The methods use Django's connection only with ``using=``; without it, they create an engine.
 
         It follows the settings: when a test changes the database's name, a new Store is created.
         """
@@ -188,7 +188,9 @@ class DjangoStore(FrameworkStore):
 
 
 class Outboxes:
-    """The outboxes by alias, like `django.db.connections`. All threads share them, because an outbox holds the tasks."""
+    """The outboxes, keyed by alias, like `django.db.connections`. All threads share them, because an outbox contains
+    the tasks.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, DjangoOutbox] = {}
@@ -264,7 +266,7 @@ def _forget(*, setting: str, **_: Any) -> None:
 setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.django_outbox")
 _importing = threading.RLock()
 _imported: dict[str, Hook] = {}
-"""The hooks by path. All outboxes of the project share them."""
+"""The hooks, keyed by path. All outboxes of the project share them."""
 
 
 def _place(connection: Any) -> list[Any]:
@@ -314,7 +316,7 @@ def _called(settings: Mapping[str, Any]) -> URL:
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:
-        return url  # a URL cannot express libpq's default, its service file, or several servers in Django's way
+        return url  # a URL cannot express libpq's default, its service file, or Django's list of servers
     if host.startswith("/"):
         return url.set(query={"host": host})
     return url.set(host=host, port=int(port) if port.isdigit() else None)
@@ -326,7 +328,7 @@ def _parameters(connection: Any) -> dict[str, Any]:
     for own in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(own, None)
     if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler without sessions
+        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that does not keep sessions
     if role := given.get("assume_role"):
         escaped = "".join(f"\\{one}" if one in "\\ " else one for one in role)
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()

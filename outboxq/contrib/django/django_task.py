@@ -218,7 +218,7 @@ def aware(moment: datetime) -> datetime:
 
 
 def local(moment: datetime | None) -> datetime | None:
-    """Return a datetime in Django's form, which is naive with USE_TZ = False."""
+    """Return a datetime in Django's form, which is naive if USE_TZ is False."""
     if moment is not None and not settings.USE_TZ:
         moment = timezone.make_naive(moment, timezone.get_default_timezone())
     return moment

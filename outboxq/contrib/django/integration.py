@@ -243,8 +243,8 @@ class DjangoUnitOfWork:
         self._abandonment.abandon()
 
     def was_abandoned(self) -> bool:
-        """Return whether the transaction was abandoned. If it was, the connection must not be used again. After this
-        call, the transaction can no longer be abandoned.
+        """Return whether the transaction was abandoned. If it was, the connection must not be used again. If it was
+        not, it can no longer be abandoned.
         """
         return self._abandonment.end()
 
@@ -270,7 +270,7 @@ class DjangoUnitOfWork:
 
 
 def _guard(*, connection: Any, **_: Any) -> None:
-    """Have a new connection refuse writes that belong in the transaction of another thread's task."""
+    """Make a new connection refuse writes that belong in the transaction of another thread's task."""
     if _execute not in connection.execute_wrappers:
         connection.execute_wrappers.append(_execute)
 
@@ -293,7 +293,7 @@ def _refuse_another_thread(connection: Any) -> None:
 
 def _refresh_connections() -> None:
     """Close old connections, as Django does around a request. Have the others checked before their next use, because a
-    lost attempt would cost more.
+    lost attempt would cost more than the check.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):
@@ -321,8 +321,8 @@ def _drop(connection: Any) -> None:
 
 @contextmanager
 def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) -> Iterator[None]:
-    """Open `transaction.atomic()`. On SQLite it begins as a writer unless `mode` says otherwise, because a write after
-    a read might be refused.
+    """Open `transaction.atomic()`. On SQLite, the transaction begins as a writer unless `mode` says otherwise, because
+    SQLite might refuse a write that follows a read.
     """
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:

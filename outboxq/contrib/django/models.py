@@ -21,7 +21,7 @@ from .django_outbox import setting
 
 
 class InstantField(models.DateTimeField):
-    """A field for aware UTC datetimes, whatever USE_TZ is. On SQLite, outboxq stores and compares datetimes as ISO
+    """A field for aware UTC datetimes, regardless of USE_TZ. On SQLite, outboxq stores and compares datetimes as ISO
     strings.
     """
 
@@ -40,7 +40,7 @@ def _aware(value: datetime, connection: Any) -> datetime:
 
 
 def table(name: str) -> str:
-    """Return the name for `db_table`. With a schema, the name contains the quotes between its two parts."""
+    """Return the name for `db_table`. If there is a schema, the name includes the quotes between schema and table."""
     schema = setting("SCHEMA")
     return name if schema is None else f'{schema}"."{name}'
 

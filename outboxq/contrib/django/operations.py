@@ -24,7 +24,7 @@ from .django_outbox import hooks_of_settings, outboxes, setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
     "sqlite": {"url": "sqlite://"},
-    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # it would be set up on the connection
+    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # hstore would be set up there
 }
 
 
@@ -43,7 +43,7 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables unless they are already older, which `outboxq upgrade`, a router or `--fake` can cause."""
+    """Downgrade the tables unless they are already older because of `outboxq upgrade`, a router or `--fake`."""
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
@@ -104,12 +104,12 @@ _NEWER = "Install the outboxq release that created these tables, or a later one.
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """Check the settings, and the databases of all tasks. The tasks are imported as a worker imports them. No database
-    connection is needed.
+    """Check the settings, and the databases of all tasks. The tasks are imported in the same way as in a worker. No
+    database connection is needed.
     """
     try:
         hooks_of_settings()
-        outboxes[DEFAULT_DB_ALIAS]  # has the other settings checked, unless a model's module has done so
+        outboxes[DEFAULT_DB_ALIAS]  # checks the other settings, unless a model's module has done so
     except (ConfigurationError, InvalidArgument) as error:
         return [Error(str(error), id="outboxq.E001", hint="Correct OUTBOXQ in the settings.")]
     autodiscover_modules("tasks")
@@ -166,6 +166,6 @@ def _places() -> Iterator[CheckMessage]:
 
 
 def _is_migrated(alias: str) -> bool:
-    """Return whether outboxq's migrations have run. If they have not, Django reports it."""
+    """Return whether outboxq's migrations have run. If they have not, Django itself reports it."""
     executor = MigrationExecutor(connections[alias])
     return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))

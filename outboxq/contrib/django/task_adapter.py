@@ -66,7 +66,9 @@ class TaskAdapter(Task[..., Any]):
         backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
         run_after: str | None = None,  # noqa: ARG002
     ) -> Any:
-        """Call the Django task's function with `args` and `kwargs`. The row stores these parameters' values."""
+        """Call the Django task's function with `args` and `kwargs`. The values of these two parameters are stored in
+        the row.
+        """
         result = self._begun(ctx)
         _result.set(result)
         signals.task_started.send_robust(self._sender(result.backend), task_result=result)
@@ -195,7 +197,7 @@ STATUS = {
 }
 
 _UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
-"""Events that end an attempt without using it up: the next attempt has the same number."""
+"""Events that end an attempt without counting it: the next attempt has the same number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +207,7 @@ class Call:
     args: list[Any]
     kwargs: dict[str, Any]
     backend: str | None = None
-    """The alias of the backend; None means the declared task's backend."""
+    """The alias of the backend. None means the declared task's backend."""
     run_after: datetime | None = None
 
     @classmethod

@@ -21,9 +21,9 @@ class Route:
     path: str
     answer: Callable[[PageRequest], View | Redirect]
     is_action: bool = False
-    """If True, it changes something, accepts only POST, and requires a viewer who may act."""
+    """True if the route changes something. It then accepts only POST, and requires a viewer who may act."""
     section: str = ""
-    """The name of the route whose navigation entry is marked as current; "": this route's own."""
+    """The name of the route whose navigation entry is marked as current; "" means this route."""
 
 
 # A queue, schedule or relay can have any name, so names are passed in the query. In a path, browsers and proxies would change

@@ -60,7 +60,7 @@ class Action:
 
     verb: Verb
     url: str
-    """The URL to which its form is sent."""
+    """The URL to which the form is sent."""
 
     @property
     def fields(self) -> list[Field]:
@@ -75,7 +75,7 @@ def url_of(request: PageRequest, verb: Verb, target: Target) -> str:
 
 
 def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> dict[str, Action]:
-    """Return the verbs that a page offers to this viewer, by key."""
+    """Return the verbs that a page offers to this viewer, keyed by their keys."""
     queue = _queue_of(request, noun, target) if request.viewer.may_act else None
     found = [one for one in verbs_of(noun) if request.viewer.may(one.recorded_as, queue) and one.offered(state)]
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
@@ -98,7 +98,7 @@ def may(request: PageRequest, verb: Verb, target: Target) -> bool:
 
 
 def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
-    """Return a target's queue. None for a batch, whose tasks may be in any queue, for a relay, and if no permission
+    """Return a target's queue; None for a batch, whose tasks may be in any queue, for a relay, and if no permission
     depends on the queue.
     """
     if not any(one.queues is not None for one in request.viewer.permissions or ()):
@@ -187,9 +187,9 @@ class Offer:
     command: str
     """The line to type in a shell."""
     href: str | None
-    """The page on which a person can do it. None if there is no such page, or if it is the current page."""
+    """The page on which a person can apply the cure; None if there is no such page, or if it is the current page."""
     action: str | None
-    """The URL to which the button's form is sent. None if the cure is not a button, or the viewer may not act."""
+    """The URL to which the button's form is sent; None if the cure is not a button, or the viewer may not act."""
     fields: Mapping[str, str]
     """The hidden fields of that form."""
     is_final: bool
@@ -235,7 +235,7 @@ def unfound(
     data: object = None,
     status: int = 404,
 ) -> View:
-    """Return the page that is shown for something that does not exist.
+    """Return the page that is shown for an object that does not exist, such as a task.
 
     `several` are the tasks that the person may mean. `first` is the task to deal with first.
     """

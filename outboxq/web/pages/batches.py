@@ -33,7 +33,7 @@ GAP: Final = 32
 _BAR: Final = 156
 """The width of the bar in a batch's box."""
 _DRAWN: Final = 10
-"""The maximum number of tasks that are drawn as boxes of their own."""
+"""The maximum number of tasks that are drawn as separate boxes."""
 _LONGEST: Final = 23
 """The number of characters that fit into a box."""
 
@@ -98,7 +98,7 @@ def _record(one: Batch) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The share of a batch's tasks that ended in the same way, as a piece of a bar."""
+    """The share of a batch's tasks that ended in the same way, as a segment of a bar."""
 
     x: float
     width: float
@@ -113,9 +113,9 @@ class Box:
     title: str
     note: str
     kind: str
-    """The name of its colour in the style sheet."""
+    """The name of the box's colour in the style sheet."""
     words: str
-    """The title and the note in full."""
+    """The complete title and note."""
     url: str | None = None
     shares: tuple[Share, ...] = ()
 
@@ -134,7 +134,7 @@ class Drawing:
 
 
 def drawn_ids(batch: Batch) -> list[UUID]:
-    """Return the ids of the tasks that are drawn as boxes of their own."""
+    """Return the ids of the tasks that are drawn as separate boxes."""
     return [task_id for _, task_id, _ in _window(batch)]
 
 
@@ -169,7 +169,7 @@ def _calls(batch: Batch) -> list[tuple[UUID, str | None]]:
 
 
 def _window(batch: Batch) -> list[tuple[int, UUID, str | None]]:
-    """Return the tasks around the last one that was enqueued, with their places."""
+    """Return the tasks around the one that was enqueued last, with their places."""
     calls = _calls(batch)
     enqueued = batch.stage + (batch.kind is BatchKind.CHAIN)
     begin = max(0, min(enqueued - _DRAWN // 2, len(calls) - _DRAWN))

@@ -25,10 +25,11 @@ from ..request import PageRequest, Redirect, View
 from .actions import operator_of, reason_of, unfound
 
 _AT_ONCE = 500
-"""The maximum number of tasks that a request changes itself, in one transaction. Larger changes are made by a task."""
+"""The maximum number of tasks that are changed by the request itself, in one transaction. A task makes larger changes.
+"""
 _PARTS = 50
 _FEW = 5
-"""The maximum numbers of rows on a page: kinds of tasks, and oldest tasks."""
+"""The maximum numbers of rows on a page, for kinds of tasks and for the oldest tasks."""
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare names. A name may begin and end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state", "limit"}

@@ -99,7 +99,7 @@ class Wanted:
     delay: timedelta | None = None
     at: datetime | None = None
     key: str | None = None
-    """The idempotency key; None if the task has none of its own."""
+    """The idempotency key that the person entered; None if there is none."""
 
     @classmethod
     def of_form(cls, form: Mapping[str, str]) -> Wanted:

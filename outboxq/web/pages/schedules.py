@@ -36,13 +36,13 @@ class ScheduleState(StrEnum):
     OVERDUE = "overdue"
     """A tick has passed without being planted by a worker."""
     AHEAD = "ahead"
-    """It was planted by a clock that was running fast. Workers will plant it again by the current clock."""
+    """The schedule was planted by a clock that was running fast. Workers will plant it again by the current clock."""
     UNREADABLE = "unreadable"
-    """Its rule cannot be read here, perhaps because a later release wrote it."""
+    """The dashboard cannot read the rule, perhaps because a later release wrote it."""
     ACTIVE = "active"
     PAUSED = "paused"
     ENDED = "ended"
-    """It has no more ticks."""
+    """The schedule has no more ticks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +155,8 @@ def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
         "queue": schedule.queue,
     }
     return {
-        # A page shows an invisible character as its escape, and a form drops spaces at the ends: such a value is kept.
+        # A page escapes invisible characters, and a form strips outer spaces. The input for such a value is empty,
+        # which keeps the value.
         **{name: value if value == plain_text(value).strip() else "" for name, value in values.items()},
         "catch_up": schedule.catch_up.value,
         "grace": "" if schedule.grace is None else f"{schedule.grace.total_seconds():f}".rstrip("0").rstrip(".") + "s",

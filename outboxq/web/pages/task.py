@@ -52,7 +52,7 @@ class ShownStep:
 
     step: Step
     result: str | None
-    """The result as a string without secrets. None if the step has no result, or the result is hidden."""
+    """The result as a string without secrets; None if the step has no result, or the result is hidden."""
     sleeps: bool
     """True if the step is a sleep that is not over yet."""
 
@@ -64,9 +64,11 @@ class Moment:
     at: datetime
     words: str
     tone: str
-    """The name of its colour in the style sheet."""
+    """The name of the entry's colour in the style sheet."""
     due_at: datetime | None
-    """The earliest time at which the task may start. None if it was due at once, or the event does not mention it."""
+    """The earliest time at which the task may start; None if the task was due immediately, or the event does not
+    contain a due time.
+    """
     progress: Progress | None
     """The progress that the handler had reported when the attempt ended."""
     reason: str
@@ -81,11 +83,11 @@ class TimedAttempt:
 
     attempt: Attempt
     waited: timedelta | None
-    """None if the events do not include its beginning."""
+    """None if the events do not include the beginning of the attempt."""
     ran: timedelta | None
     worker: str
     ends_as: str
-    """The outcome in words; "" while it is running."""
+    """The outcome in words; "" while the attempt is running."""
 
 
 def page(request: PageRequest) -> View:
@@ -163,8 +165,8 @@ def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
 
 
 def _not_enqueued(request: PageRequest, given: str) -> View | None:
-    """Return the page about an event, or about a task that will follow a batch or another task in a chain. None if the id
-    belongs to neither.
+    """Return the page about an event, or about a task that will follow a batch or another task in a chain; None if the
+    id belongs to neither.
     """
     try:
         why = request.store.explain(UUID(given))
@@ -204,7 +206,7 @@ def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
 
 
 def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | None:
-    """Return the progress of a task that changes many other tasks. None if its arguments were not written by the
+    """Return the progress of a task that changes many other tasks; None if its arguments were not written by the
     dashboard.
     """
     try:
@@ -228,7 +230,7 @@ def _next_due(detail: TaskDetail) -> datetime | None:
 
 
 def _retry_wait(detail: TaskDetail) -> timedelta | None:
-    """Return how long the retry policy made the task wait after its last failure. None if the task is not waiting for a
+    """Return how long the retry policy made the task wait after its last failure; None if the task is not waiting for a
     retry.
     """
     if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
@@ -255,7 +257,7 @@ def _group(detail: TaskDetail) -> str | None:
 
 
 def _others(request: PageRequest, detail: TaskDetail) -> int | None:
-    """Return the number of other dead letters in a dead letter's group. None for any other task, if the group is not
+    """Return the number of other dead letters in a dead letter's group; None for any other task, if the group is not
     among the newest dead letters, or if there are more dead letters than the page groups.
     """
     group = _group(detail)
@@ -266,7 +268,7 @@ def _others(request: PageRequest, detail: TaskDetail) -> int | None:
 
 
 def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:
-    """Return the maximum number of attempts: the task's own or, if it has none, its retry policy's. None if there is no
+    """Return the maximum number of attempts: the task's own or, if it has none, its retry policy's; None if there is no
     maximum, or if this process does not know the task.
     """
     if task.max_attempts is None:

@@ -86,7 +86,7 @@ def page(request: PageRequest) -> View:
         (name.capitalize(), request.url("tasks", state=name, **given), counts.get(name), name == state)
         for name in _TABS
     ]
-    # The button is not shown if it would cancel all tasks or could not cancel any, or if none of them is listed.
+    # The button is not shown if it would cancel all tasks or could not cancel any, or if no task is listed.
     is_whole = bool(found.tasks) and not (sort or problem or searched or any(map(filters.get, _FINE)))
     may_cancel = is_whole and bool(given) and state in {"", "ready", "running"}
     may_cancel = may_cancel and request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)

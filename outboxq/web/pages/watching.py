@@ -1,4 +1,4 @@
-"""The pages for watching: the overview, the queues, the workers, the relays to brokers, and the database."""
+"""The pages for monitoring: the overview, the queues, the workers, the relays to brokers, and the database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TASKS = 50
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. They are the
+"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. These are the
 workers that started last.
 """
 
@@ -149,9 +149,7 @@ def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> li
 
 def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] | None:
     """Return the number of tasks in a state according to the last full counts, and the time of the oldest of these
-    counts.
-
-    None if the current numbers are exact, or there are no full counts.
+    counts; None if the current numbers are exact, or there are no full counts.
     """
     samples = [one.sample for one in queues if one.sample is not None]
     if not samples or not any(getattr(one, f"{state}_at_least") for one in queues):

@@ -1,5 +1,5 @@
 // Copies arguments and, if the person has chosen this, shows times in the person's time zone and adds keyboard shortcuts. Everything else
-// works without it.
+// works without this script.
 (() => {
   "use strict";
 

@@ -1,4 +1,4 @@
-// Refreshes the page while it is visible. Everything works without it.
+// Refreshes the page while it is visible. Everything works without this script.
 (() => {
   "use strict";
 
@@ -12,7 +12,7 @@
   let asked = Date.now();
   let rendered = asked;
 
-  // True while a refresh would take something away from the person: a half-filled form, an open list of choices, a selection.
+  // True while a refresh would discard something of the person's: a half-filled form, an open list of choices, or a selection.
   function isBusy() {
     const page = document.getElementById("page");
     if (!page || page.querySelector("dialog[open]")) return true;
@@ -30,7 +30,7 @@
     });
   }
 
-  // True while the pointer or the focus is on something to press, or the pointer is on a row with a tick box: the target must not move just
+  // True while the pointer or the focus is on a button or link, or the pointer is on a row with a tick box: the target must not move just
   // before the click, and a row must not be replaced by another one.
   // On a touch screen, the last thing that was touched counts as hovered forever, so only the focus counts there.
   function isAimed() {
@@ -42,7 +42,7 @@
     return Boolean(focused && page.contains(focused) && focused.matches("button, a.button, tbody a, tbody input"));
   }
 
-  // The number of rows in an answer that the page does not show yet, in words.
+  // The number of rows in a response that the page does not show yet, in words.
   function news(text) {
     const rows = (root) => [...root.querySelectorAll("#page tbody th a[href]")].map((one) => one.getAttribute("href"));
     const known = new Set(rows(document)), answered = rows(new DOMParser().parseFromString(text, "text/html"));
@@ -76,14 +76,14 @@
   refresher.addEventListener("htmx:config:request", (event) => {
     const headers = event.detail.ctx.request.headers;
     if (etag) headers["If-None-Match"] = etag;
-    delete headers["HX-Current-URL"]; // it may hold what a person searched for; the server has no use for it
+    delete headers["HX-Current-URL"]; // it may contain what a person searched for, and the server does not need it
   });
   refresher.addEventListener("htmx:after:request", (event) => {
     const response = event.detail.ctx.response;
     if (response.status === 200) etag = response.headers.get("ETag");
     if (stale) stale.hidden = response.status < 500;
   });
-  // Whatever a person began while the answer was on its way is kept.
+  // Keep whatever a person began while the response was on its way.
   refresher.addEventListener("htmx:before:swap", (event) => {
     const aimed = isAimed();
     if (aimed || isBusy()) {

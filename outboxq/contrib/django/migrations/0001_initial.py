@@ -1,7 +1,8 @@
-"""outboxq's tables of revision 0001.
+"""Create outboxq's tables at revision 0001.
 
-Django gets the models of the installed release. They follow from the tables, which only outboxq's own revisions change.
-So a later migration only names the revision that it reaches, and does not contain any state.
+The models in Django's migration state are those of the installed release. They are derived from the tables, which only
+outboxq's own revisions change. A later migration therefore only names the revision that it reaches, and contains no
+state.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Command(BaseCommand):
         if not words:
             self.print_help("manage.py", "outboxq")
             return
-        autodiscover_modules("tasks")  # so that queues that only tasks name are known
+        autodiscover_modules("tasks")  # so that queues named only by tasks are known
         with _ending_as_django_does(options.get("stdout"), from_command_line=self._called_from_command_line):
             try:
                 self._group(options["database"]).main(words, prog_name=PROGRAM, standalone_mode=False)
