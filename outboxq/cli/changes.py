@@ -151,7 +151,7 @@ def is_attended() -> bool:
 
 
 def written(count: Exactly | Count) -> str:
-    """Return the count in a readable form: ``1 500`` or ``at least 100 000``."""
+    """Return the count in a readable form: ``1,500`` or ``at least 100,000``."""
     return f"at least {grouped(count.number)}" if count.at_least else grouped(count.number)
 
 

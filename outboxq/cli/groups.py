@@ -174,11 +174,12 @@ class Group(click.Group):
             name = click.utils.make_str(args[0])
             if name.startswith("-") or self.get_command(ctx, name) is not None:
                 raise
+        from ..model.guessed_options import instead_of
         from .guesses import no_command
 
         names = self.list_commands(ctx)
         sentence, cure = no_command(name, group="" if "worker" in names else self.name or "", known=names)
-        raise click.UsageError(f"{sentence}; write {self.written(ctx, cure)}" if cure else sentence, ctx=ctx)
+        raise click.UsageError(f"{sentence}; {instead_of(self.written(ctx, cure))}" if cure else sentence, ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. The error for an option from another program says what to write instead."""
@@ -187,6 +188,7 @@ class Group(click.Group):
         except click.NoSuchOption as error:
             if error.ctx is None or error.ctx.parent is not ctx:
                 raise
+            from ..model.guessed_options import instead_of
             from .guesses import cure_of_option
 
             name, command = error.option_name, error.ctx.command.name or ""
@@ -195,7 +197,7 @@ class Group(click.Group):
             if not (cure := cure_of_option(name, command=command)):
                 raise
             raise click.NoSuchOption(
-                name, f"No such option {name!r}; write {self.written(ctx, cure)}", ctx=error.ctx
+                name, f"No such option {name!r}; {instead_of(self.written(ctx, cure))}", ctx=error.ctx
             ) from None
 
     def written(self, ctx: click.Context, cure: str) -> str:

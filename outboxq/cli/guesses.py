@@ -19,7 +19,9 @@ _DESTRUCTIVE: Final = frozenset({"cancel", "discard", "forget", "partition", "pr
 one character.
 """
 _PURGE = f"{PROGRAM} task cancel -q QUEUE --status ready"
-_TICKS = f"nothing: every worker enqueues the tasks of schedules; `{PROGRAM} schedule list` lists the schedules"
+_TICKS = (
+    f"it is not needed: every worker enqueues the tasks of schedules; `{PROGRAM} schedule list` lists the schedules"
+)
 _ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "beat cron scheduler rqscheduler rqcron": _TICKS,
@@ -49,7 +51,7 @@ _ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "shutdown": f"{PROGRAM} workers stop ID",
         "periodic schedules crontab": f"{PROGRAM} schedule list",
         "group chord chain": f"{PROGRAM} batch list",
-        "amqp broker": f"nothing: tasks are in your database; `{PROGRAM} relay list` lists the relays to brokers",
+        "amqp broker": f"it is not needed: tasks are in your database; `{PROGRAM} relay list` lists the relays to brokers",
     },
     "task": {
         "revoke abort delete kill terminate stop": f"{PROGRAM} task cancel ID",
@@ -115,19 +117,19 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "-B --beat -s --schedule --scheduler --with-scheduler -S": _TICKS,
         "-l --loglevel --logging_level --logging-level": "--log-level",
         "-v --verbose": "--log-level debug",
-        "-n --hostname --name": "nothing: a worker's name consists of its host name and its process id",
+        "-n --hostname --name": "it is not needed: a worker's name consists of its host name and its process id",
         "--autoscale": "-c for the number of threads and --processes for the number of processes, which are both fixed",
         "-t --threads": "-c",
         "-p --workers --num-workers": _PROCESSES,
-        "-E --task-events --events": f"nothing: every event is stored; `{PROGRAM} log --follow` prints them",
+        "-E --task-events --events": f"it is not needed: every event is stored; `{PROGRAM} log --follow` prints them",
         "-O --optimization --prefetch-multiplier --prefetch-count": "--prefetch",
         "--max-tasks-per-child": "--isolation process --tasks-per-child",
         "--max-jobs": "--max-tasks",
         "--time-limit --soft-time-limit": _CODE,
-        "--without-gossip --without-mingle --without-heartbeat": "nothing: workers do not communicate with each other",
+        "--without-gossip --without-mingle --without-heartbeat": "it is not needed: workers do not communicate with each other",
         "--purge --discard": _PURGE,
-        "-f --logfile --log-file": "nothing: the log goes to stderr, which you can redirect",
-        "-D --detach --pidfile --pid-file": "nothing: start the worker from a service manager, such as systemd",
+        "-f --logfile --log-file": "it is not needed: the log goes to stderr, which you can redirect",
+        "-D --detach --pidfile --pid-file": "it is not needed: start the worker from a service manager, such as systemd",
         "-I --include -i --import": "the imports in the module of APP, so that it declares all tasks",
         "-b --broker --url -u": "--database-url",
         "--watch": "--reload",

@@ -248,14 +248,14 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = None, verb: str = "") -> str:
-    """Return the filter as a phrase: "dead letters in the queue 'mail', that failed since …". `verb` precedes a time."""
-    parts = []
+    """Return the filter as a phrase: "dead letters in the queue 'mail' that failed since …". `verb` precedes the times."""
+    filters, times = [], []
     for name, value in wanted.items():
         if isinstance(value, datetime):
-            parts.append(f"{verb} {_WORDS[name]} {short(value)} UTC".strip())
+            times.append(f"{_WORDS[name]} {short(value)} UTC")
         else:
-            parts.append(
-                f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, Waiting, UUID)) else repr(value)}"
-            )
-    found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
+            shown = str(value) if isinstance(value, (TaskStatus, Waiting, UUID)) else repr(value)
+            filters.append(f"{_WORDS[name]} {shown}")
+    period = f"{verb} {' and '.join(times)}".strip() if times else ""
+    found = " ".join(filter(None, (noun, ", ".join(filters), period))) if wanted else f"all {noun}"
     return found if limit is None else f"{found}, limited to the oldest {limit}"

@@ -190,7 +190,11 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
-    cut = f"only {grouped(page.looked_at)} tasks were read; " if page.is_cut else ""
+    cut = (
+        f"only {grouped(page.looked_at)} {plural(page.looked_at, 'task was', 'tasks were')} read; "
+        if page.is_cut
+        else ""
+    )
     if (waiting := wanted.get("waiting")) is not None:  # its word includes the status
         wanted = {**{name: value for name, value in wanted.items() if name != "waiting"}, "status": waiting}
     if (argument := wanted.get("argument")) is not None:

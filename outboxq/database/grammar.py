@@ -102,10 +102,10 @@ class Grammar(Protocol):
         """
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return the condition that the tables allow the stored time; NULL if there is none."""
+        """Return a condition that tests whether the tables allow the stored time; NULL if there is none."""
 
     def is_id(self, identity: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return the condition that the stored id has the form of outboxq's ids."""
+        """Return a condition that tests whether the stored id has the form of outboxq's ids."""
 
     def digit(self, identity: sa.ColumnElement[Any], place: int) -> sa.ColumnElement[str]:
         """Return one of the 32 hexadecimal digits of an id, counted from 1."""
@@ -122,8 +122,8 @@ class Grammar(Protocol):
         """Return the beginning of the hour that contains a time, in UTC."""
 
     def among(self, column: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return the condition that the column is one of these ids. The row is looked up by index, regardless of what
-        the planner estimates.
+        """Return a condition that tests whether the column is one of these ids. The row is looked up by index,
+        regardless of what the planner estimates.
         """
 
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
@@ -142,8 +142,8 @@ class Grammar(Protocol):
         """Return the text under this name in a JSON object; NULL if there is none."""
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
-        """Return the condition that the text is JSON (or a JSON object). It never fails, and is NULL only if the text
-        is.
+        """Return a condition that tests whether the text is JSON (or a JSON object). It never fails, and is NULL only
+        if the text is.
         """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
@@ -161,8 +161,8 @@ class Grammar(Protocol):
         """
 
     def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return the condition that `task_outbox`, whose oid is given, contains so many deleted entries that a claim should begin
-        after them.
+        """Return a condition that tests whether `task_outbox`, whose oid is given, contains so many deleted entries
+        that a claim should begin after them.
         """
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
@@ -210,7 +210,7 @@ class Grammar(Protocol):
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return the condition that this transaction is one of `ids`, a text such as ``{[7,8),[9,12)}``."""
+        """Return a condition that tests whether this transaction is one of `ids`, a text such as ``{[7,8),[9,12)}``."""
 
     def insert(self, table: sa.Table) -> Any:
         """Return the dialect's own INSERT, which has `on_conflict_do_nothing()`."""

@@ -28,8 +28,8 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
 
 
 def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
-    """Return the condition that the task ended before :before in one of the statuses to delete, and so did its batch if
-    it has one.
+    """Return a condition that tests whether the task ended before :before in one of the statuses to delete, and so did
+    its batch if it has one.
 
     A task in a batch is kept until the tasks after the batch have completed or been cancelled, because they read the
     batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops
@@ -51,8 +51,8 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
 
 
 def _may_be_read(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that the last task that was enqueued after a batch may still run and read the batch's
-    results.
+    """Return a condition that tests whether the last task that was enqueued after a batch may still run and read the
+    batch's results.
 
     In a completed batch, all `then` tasks before the last one have completed too. So only one task is looked up, by its
     id.

@@ -49,13 +49,13 @@ def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
 
 
 def are_many(found: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that these are the pairs of more queues than a claim should read."""
+    """Return a condition that tests whether these are the pairs of more queues than a claim should read."""
     number = sa.select(sa.func.count(sa.distinct(found.c.queue))).scalar_subquery()
     return number > sa.literal_column(str(MANY_QUEUES), sa.Integer)
 
 
 def wanted(g: Grammar, topic: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that the worker runs tasks with this topic."""
+    """Return a condition that tests whether the worker runs tasks with this topic."""
     given = g.topics
     mine = sa.select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
     return sa.or_(_any_topic, mine)
@@ -232,8 +232,8 @@ def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = t
 
 
 def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that the pattern covers this topic. A pattern is a topic, or the beginning of one followed
-    by `*`.
+    """Return a condition that tests whether the pattern covers this topic. A pattern is a topic, or the beginning of
+    one followed by `*`.
 
     The condition compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as
     wildcards. It is NULL without a topic.
@@ -250,23 +250,23 @@ LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
 
 
 def paused(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that the queue is paused."""
+    """Return a condition that tests whether the queue is paused."""
     return _some(queue, _is_paused)
 
 
 def limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that the queue has a limit."""
+    """Return a condition that tests whether the queue has a limit."""
     return _some(queue, has_limit)
 
 
 def paused_or_limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that a claim must skip the queue unless it locks the queue's settings."""
+    """Return a condition that tests whether a claim must skip the queue unless it locks the queue's settings."""
     return _some(queue, lambda mine: sa.or_(_is_paused(mine), has_limit(mine)))
 
 
 def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that no task in the queue may start now: the queue is paused, or has reached its concurrency
-    limit or rate limit.
+    """Return a condition that tests whether no task in the queue may start now: the queue is paused, or has reached its
+    concurrency limit or rate limit.
 
     A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
     (`store/claims/limits_sql.py`).
@@ -282,20 +282,20 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def any_limited() -> sa.ColumnElement[bool]:
-    """Return the condition that some queue has a limit, so its tasks need another kind of claim."""
+    """Return a condition that tests whether some queue has a limit, so its tasks need another kind of claim."""
     mine = queue_settings.alias("mine")
     return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 
 
 def any_by_key() -> sa.ColumnElement[bool]:
-    """Return the condition that some queue limits its keys (`store/claims/limits_sql.py`)."""
+    """Return a condition that tests whether some queue limits its keys (`store/claims/limits_sql.py`)."""
     mine = queue_settings.alias("by_key")
     found = sa.select(mine.c.queue).where(limits_keys(mine)).limit(1)
     return found.scalar_subquery().is_not(None)
 
 
 def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that the stored key is a concurrency key; NULL without a key."""
+    """Return a condition that tests whether the stored key is a concurrency key; NULL without a key."""
     length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
     return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == sa.literal_column(
         f"'{CONCURRENCY_KEY_PREFIX}'", sa.Text
@@ -303,12 +303,12 @@ def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def has_limit(settings: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that the queue has a limit, either for itself or for its keys."""
+    """Return a condition that tests whether the queue has a limit, either for itself or for its keys."""
     return sa.or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None), limits_keys(settings))
 
 
 def limits_keys(settings: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that the queue limits its keys."""
+    """Return a condition that tests whether the queue limits its keys."""
     return sa.or_(*(settings.c[name].is_not(None) for name in LIMITS_OF_KEYS))
 
 

@@ -9,8 +9,13 @@ A_HOOK = "a Hook: Outbox(…, hooks=[…])"
 _PERIODIC = '@outbox.periodic("30 2 * * *") above @outbox.task'
 A_CHAIN = "outbox.chain(a.call(1), b.call())"
 _KEPT = "Outbox(retention=…), which deletes ended tasks with their results"
-_JSON = "nothing: arguments and results are stored as JSON"
+_JSON = "it is not needed: arguments and results are stored as JSON"
 _CONTEXT_PARAMETER = "a first parameter annotated TaskContext"
+
+
+def instead_of(cure: str) -> str:
+    """Return the end of an error about an unknown name: "write …", or the reason why nothing needs to be written."""
+    return cure if cure.startswith(("it is not needed", "mount ", "include ")) else f"write {cure}"
 
 
 def _each(names: str, instead: str) -> Mapping[str, str]:
@@ -23,19 +28,19 @@ def _of_each_call(names: str) -> Mapping[str, str]:
 
 
 OF_A_TASK: Mapping[str, str] = {
-    "acks_late": "nothing: a task does not end until its outcome is committed",
+    "acks_late": "it is not needed: a task does not end until its outcome is committed",
     "actor_name": "name=",
     "options": "each option by name",
-    "base": f"nothing: a task is a plain function. For code around each task, write {A_HOOK}",
-    "broker": "nothing: the tasks are in the database",
+    "base": f"it is not needed: a task is a plain function. For code around each task, write {A_HOOK}",
+    "broker": "it is not needed: the tasks are in the database",
     "job_timeout": "timeout=",
     "queue_name": "queue=",
-    "reject_on_worker_lost": "nothing: another worker runs the tasks of a worker that died",
+    "reject_on_worker_lost": "it is not needed: another worker runs the tasks of a worker that died",
     "serializer": _JSON,
     "soft_time_limit": 'timeout= with timeout_action="raise"',
     "throws": "retry=RetryPolicy(retry=tenacity.retry_if_not_exception_type(…))",
     "time_limit": 'timeout= with timeout_action="kill"',
-    "track_started": "nothing: the start of each attempt is recorded",
+    "track_started": "it is not needed: the start of each attempt is recorded",
     **_each(
         "autoretry_for backoff default_retry_delay dont_autoretry_for max_attempts max_backoff max_retries "
         "min_backoff retries retry_backoff retry_backoff_max retry_delay retry_jitter retry_kwargs retry_when",
@@ -45,7 +50,7 @@ OF_A_TASK: Mapping[str, str] = {
     **_each("cron crontab every interval run_every schedule", _PERIODIC),
     **_each("concurrency max_concurrency rate_limit", "outbox.store.queues.limit(queue, …), or outboxq queue limit"),
     **_each("failure_ttl result_expires result_ttl", _KEPT),
-    **_each("ignore_result store_results", "nothing: a function that returns nothing stores no result"),
+    **_each("ignore_result store_results", "it is not needed: a function that returns nothing stores no result"),
     **_each("on_failure on_retry on_success", A_HOOK),
     "depends_on": A_CHAIN,
     "countdown": "delay= in using(), for each call",
@@ -82,7 +87,7 @@ OF_ONE_CALL: Mapping[str, str] = {
     **_each("expires_in max_age ttl", "expires="),
     **_each("failure_ttl result_ttl", _KEPT),
     **_each("group_id lock", "partition_key="),
-    "ignore_result": "nothing: a function that returns nothing stores no result",
+    "ignore_result": "it is not needed: a function that returns nothing stores no result",
     **_each("job_timeout soft_time_limit time_limit timeout", "timeout= of @outbox.task"),
     **_each("link_error on_failure on_success", A_HOOK),
     **_each("retry retry_delay retry_policy", "retry= of @outbox.task"),
@@ -151,14 +156,14 @@ OF_A_WORKER: Mapping[str, str] = {
     "listen_notify": "notifications=",
     "queue": 'queues=["mail"]',
     "wait": "outbox.worker(…).run(burst=True), which does not wait for more tasks",
-    **_each("beat periodic scheduler with_scheduler", "nothing: every worker enqueues the tasks of schedules"),
+    **_each("beat periodic scheduler with_scheduler", "it is not needed: every worker enqueues the tasks of schedules"),
     **_each("consumer_timeout shutdown_graceful_timeout timeout", "drain_timeout="),
 }
 """Replacements for options that other libraries have for a worker."""
 OF_A_RUN: Mapping[str, str] = {
     **_each("drain once run_once until_empty", "burst=True"),
     "wait": "burst=True, which does not wait for more tasks",
-    "with_scheduler": "nothing: every worker enqueues the tasks of schedules",
+    "with_scheduler": "it is not needed: every worker enqueues the tasks of schedules",
     **_each("concurrency max_jobs queues", "it as an option of outbox.worker(…)"),
 }
 """Replacements for options that other libraries have for a worker's run."""
@@ -217,7 +222,8 @@ OF_A_HARNESS: Mapping[str, str] = {
 _DATABASE = 'the database as the first argument: Outbox("postgresql+psycopg://…")'
 OF_AN_OUTBOX: Mapping[str, str] = {
     **_each(
-        "backend broker broker_url result_backend", "nothing: both the tasks and their results are in the database"
+        "backend broker broker_url result_backend",
+        "it is not needed: both the tasks and their results are in the database",
     ),
     **_each("connection connector database_url db dsn engine url", _DATABASE),
     **_each("middleware middlewares", "hooks="),
@@ -225,7 +231,7 @@ OF_AN_OUTBOX: Mapping[str, str] = {
     **_each("import_paths imports include", "the imports in the module that `outboxq worker` names"),
     **_each("result_expires result_ttl", "retention="),
     **_each("immediate task_always_eager", "harness.inline() in a test"),
-    "async_": "nothing: outboxq is synchronous",
+    "async_": "it is not needed: outboxq is synchronous",
     "namespace": "schema=",
     "serializer": _JSON,
     "timezone": "tz= of @outbox.periodic",

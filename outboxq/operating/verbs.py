@@ -132,7 +132,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     Noun.TASK,
     "cancel-now",
     Right.CANCEL,
-    label="Cancel at once",
+    label="Cancel now",
     offered=_in_status(TaskStatus.RUNNING),
     fields=(REASON,),
     command=("task", "cancel", "--force"),

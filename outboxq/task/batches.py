@@ -32,7 +32,7 @@ from ..model.batches import (
     new_batch_id,
 )
 from ..model.guessed_attributes import CURES
-from ..model.guessed_options import IN_A_BATCH, OF_A_BATCH, OF_A_CHAIN
+from ..model.guessed_options import IN_A_BATCH, OF_A_BATCH, OF_A_CHAIN, instead_of
 from ..model.options import choice
 from ..model.records import Sourced
 from ..model.unknown_options import naming_options
@@ -136,7 +136,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
             if name in _OF_OPEN_BATCH:
                 text = f"the batch has no {name!r} yet: it {_NOT_MADE}"
             else:
-                text = f"a batch has no {name!r}{'' if cure is None else f'; write {cure}'}"
+                text = f"a batch has no {name!r}{'' if cure is None else f'; {instead_of(cure)}'}"
             raise AttributeError(text, name=name, obj=self)
 
 

@@ -319,7 +319,7 @@ _TITLES = {
     403: "Not permitted",
     404: "Not found",
     405: "Method not allowed",
-    413: "Too much at once",
+    413: "The request is too large",
     415: "Unsupported format",
     429: "Too many attempts",
     500: "The dashboard failed",

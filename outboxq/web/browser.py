@@ -302,7 +302,7 @@ REFRESH: Final = Comfort(
 _COMFORTS: Final = (
     REFRESH,
     Comfort(name="times", words="Times in", choices={"utc": "UTC", "local": "your time zone"}),
-    Comfort(name="theme", words="Colours", choices={"system": "system", "light": "light", "dark": "dark"}),
+    Comfort(name="theme", words="Colors", choices={"system": "system", "light": "light", "dark": "dark"}),
     Comfort(name="keys", words="Keyboard shortcuts", choices={"on": "on", "off": "off"}),
 )
 

@@ -53,7 +53,7 @@ class Series(NamedTuple):
     """A series with one value for each step of the chart."""
 
     name: str
-    """The word in the legend, which is also the name of the colour in the style sheet: completed, p95, …"""
+    """The word in the legend, which is also the name of the color in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
     """None if the value is unknown."""
 
@@ -113,7 +113,7 @@ class Step(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A line, or all bars of one colour, as an SVG path. A line has a gap wherever a value is unknown."""
+    """A line, or all bars of one color, as an SVG path. A line has a gap wherever a value is unknown."""
 
     kind: str
     path: str
@@ -326,7 +326,7 @@ class TickBar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TickBars:
-    """The last ticks of a schedule: a bar for each, whose height shows how long its task ran and whose colour shows its
+    """The last ticks of a schedule: a bar for each, whose height shows how long its task ran and whose color shows its
     outcome.
     """
 
@@ -474,7 +474,7 @@ def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> st
 
 
 def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
-    """Return the path around the bars of one colour. A tenth of the step is left empty on each side."""
+    """Return the path around the bars of one color. A tenth of the step is left empty on each side."""
     width, parts = WIDTH / len(tops), []
     for index, (bottom, top) in enumerate(zip(bottoms, tops, strict=True)):
         if bottom > top:

@@ -114,7 +114,7 @@ HELD_KEYS: Final = _database_gauge(
 )
 STUCK_BATCHES: Final = _database_gauge(
     "outboxq_stuck_batches",
-    help="Batches and chains that wait for nothing but dead letters, or that were left unclosed.",
+    help="Batches and chains that wait only for dead letters, or that were left unclosed.",
 )
 ATTEMPTS: Final = _counter(
     "outboxq_task_attempts_total", "queue", "task", "outcome", help="Finished attempts, by outcome."

@@ -1,7 +1,7 @@
 """Requests to stop a command: signals, and orders that a supervisor sends through a lifeline.
 
 The lifeline is a socket between a supervisor and one worker process. Closing it also counts as an order. The supervisor
-does not use signals for its orders, because the sender of a signal to the supervisor may have signalled the worker too.
+does not use signals for its orders, because the sender of a signal to the supervisor may have signaled the worker too.
 `outboxq/worker/signals.py` contains the rule for repeated signals.
 """
 

@@ -315,7 +315,7 @@ _FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
 
 
 def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement[bool]:
-    """Return the condition that the text is JSON, as far as PostgreSQL 15 can tell.
+    """Return a condition that tests whether the text is JSON, as far as PostgreSQL 15 can tell.
 
     It is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers of opening
     and closing brackets are equal. This detects text that is truncated, concatenated, or not JSON. PostgreSQL 16 and

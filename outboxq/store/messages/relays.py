@@ -161,7 +161,7 @@ class Relays(Answering):
     def pause(
         self, name: str, *, reason: str | None = None, on_change: OnChange | None = None, using: object = None
     ) -> None:
-        """Stop publishing until `resume`. Events are still written. A batch that is being published is finished.
+        """Stop publishing until `resume`. Events are still written. A sender finishes the batch that it is publishing.
 
         Pausing a paused relay keeps the original time and reason. `on_change` is called in the transaction if the relay
         was not paused. Raises RelayNotFound.

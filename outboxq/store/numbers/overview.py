@@ -139,7 +139,7 @@ class Stuck:
     held_keys: Mapping[str, int]
     """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
     batches: int
-    """Number of batches and chains that are unclosed, or that wait for nothing but dead letters."""
+    """Number of batches and chains that are unclosed, or that wait only for dead letters."""
 
 
 def stuck(store: Transactions, *, using: object = None) -> Stuck:
@@ -347,7 +347,7 @@ def signals(g: Grammar) -> sa.Select[Any]:
 
 
 def _stuck_batches(g: Grammar) -> list[sa.Select[Any]]:
-    """Select the unclosed batches, and those that wait for nothing but dead letters."""
+    """Select the unclosed batches, and those that wait only for dead letters."""
     batch = batches_sql.unclosed(g).subquery("unclosed")
     waits = batches_sql.waiting_for_dead_letters(g).subquery("waits")
     return [

@@ -1,7 +1,7 @@
 """The pages about batches and chains: the newest ones, and a single one with its tasks and its drawing.
 
 The drawing shows a batch or a chain, and the tasks that follow it, as boxes in a row with arrows between them. The geometry is
-in attributes and the colours are in the style sheet, because pages must not contain inline styles.
+in attributes and the colors are in the style sheet, because pages must not contain inline styles.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Box:
     title: str
     note: str
     kind: str
-    """The name of the box's colour in the style sheet."""
+    """The name of the box's color in the style sheet."""
     words: str
     """The complete title and note."""
     url: str | None = None
@@ -187,13 +187,13 @@ def _tasks(batch: Batch) -> Box:
         width = round(_BAR * min(count / max(1, batch.size), 1.0), 2)
         shares += [Share(x=x, width=width, kind=kind)] if width else []
         x = round(x + width, 2)
-    colour = "failed" if batch.awaited else _COLOURS.get(batch.status, "running")
+    color = "failed" if batch.awaited else _COLORS.get(batch.status, "running")
     note = ", ".join(notes[:1] if len(notes) > 2 else notes)
     words = f"{title} ({', '.join(notes)})" if notes else title
-    return Box(x=0, title=title, note=note, kind=colour, words=words, shares=tuple(shares))
+    return Box(x=0, title=title, note=note, kind=color, words=words, shares=tuple(shares))
 
 
-_COLOURS: Final = {
+_COLORS: Final = {
     BatchStatus.COMPLETED: "completed",
     BatchStatus.CANCELLED: "cancelled",
     BatchStatus.UNCLOSED: "warning",

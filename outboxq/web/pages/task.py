@@ -64,7 +64,7 @@ class Moment:
     at: datetime
     words: str
     tone: str
-    """The name of the entry's colour in the style sheet."""
+    """The name of the entry's color in the style sheet."""
     due_at: datetime | None
     """The earliest time at which the task may start; None if the task was due immediately, or the event does not
     contain a due time.
@@ -303,7 +303,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.REQUEUED: ("ready", "Redriven: runs again from its first attempt", ""),
     EventType.RESCHEDULED: ("", "Made due", ""),
 }
-"""The colour and the words for an event, and the words for an attempt that it ended."""
+"""The color and the words for an event, and the words for an attempt that it ended."""
 
 
 def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:

@@ -48,7 +48,7 @@
     const known = new Set(rows(document)), answered = rows(new DOMParser().parseFromString(text, "text/html"));
     const fresh = answered.filter((one) => !known.has(one)).length;
     if (!fresh) return "This page has changed.";
-    return `${fresh}${fresh === answered.length ? " or more" : ""} new.`;
+    return `${fresh}${fresh === answered.length ? " or more" : ""} ${fresh === 1 ? "new entry" : "new entries"}.`;
   }
 
   // An age in the words of the server (`age` in rendering.py), in whole seconds.

@@ -188,7 +188,7 @@ def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
     assert f"Task {first} shares its partition key 'k' and is running" in stage.page(second).text
     other = stage.visitor.follow("Go to that task")
     assert "has been running it since" in other.text
-    other.press("Cancel at once")
+    other.press("Cancel now")
     stage.is_done(second)
     assert stage.ran == [2]
 
