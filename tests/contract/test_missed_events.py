@@ -35,7 +35,7 @@ def test_an_emit_warns_once_of_each_subscriber_that_is_not_stored(
     [sentence] = warned(caplog)
     assert sentence == (
         "an event with the topic 'order.sent' was emitted, but the task 'relay.orders', which this application declares, will never "
-        "get it: the subscription is not stored yet; run outboxq upgrade APP before you emit events, or call sync_subscriptions()"
+        "receive it: the subscription is not stored yet; run outboxq upgrade APP before you emit events, or call sync_subscriptions()"
     )
     outbox.emit("order.paid", 3, using=outbox)
     outbox.emit("order.paid", 4, using=outbox)

@@ -243,7 +243,9 @@ def test_a_reader_that_keeps_the_log_is_named_by_its_process(sqlite, monkeypatch
         sqlite.add(args='{"long": "' + "x" * 4000 + '"}')
     (found,) = [one for one in sqlite.store.health(HealthLimits(no_worker=False)) if one.rule is Rule.OLD_SNAPSHOT]
     assert "the log of the SQLite file (-wal) has grown to" in found.sentence
-    assert "a long read transaction keeps it from being shortened; end it" in found.sentence  # it is this process
+    assert (
+        "a long read transaction keeps it from being shortened; end that transaction" in found.sentence
+    )  # it is this process
     assert rules(sqlite, HealthLimits(no_worker=False, snapshot=None)) == []
     reader.close()
 
@@ -275,7 +277,7 @@ def test_the_processes_that_read_are_part_of_the_sentence(sqlite, monkeypatch):
     log = Log(size=health._LOG_LIMIT + 1, readers=(17, 4242))
     monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: log))
     (found,) = sqlite.store.health()
-    assert "being shortened; these processes are reading it: 17, 4242; end it" in found.sentence
+    assert "being shortened; these processes are reading it: 17, 4242; end that transaction" in found.sentence
     monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: Log(size=health._LOG_LIMIT)))
     assert rules(sqlite) == []
 

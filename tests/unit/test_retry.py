@@ -494,7 +494,7 @@ class MuteWait(wait_fixed):
     ],
 )
 def test_a_policy_that_raises_or_returns_nonsense_is_a_configuration_error_that_names_it(rules, said):
-    with pytest.raises(ConfigurationError, match=r"RetryPolicy.*attempt 4.*OSError: .*redrive") as caught:
+    with pytest.raises(ConfigurationError, match=r"RetryPolicy.*attempt 4.*OSError.*redrive") as caught:
         ask(RetryPolicy(**rules), attempt=4)
     assert caught.match(said)
     assert caught.value.__cause__ is not None

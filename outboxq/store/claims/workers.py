@@ -87,7 +87,9 @@ class LiveWorker:
     failing_since: datetime | None = None
     """The time of the first failure in this series, by the worker's clock."""
     stacks_asked_at: datetime | None = None
-    """Time at which a person asked for the stacks of its threads; None if nobody asked, or the worker has answered."""
+    """Time at which a person asked for the stacks of its threads. None before anyone asks, and once the worker has
+    answered.
+    """
     stacks_at: datetime | None = None
     """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
 
