@@ -365,7 +365,7 @@ def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch)
     database.add(database.store, queue="mail")
     said = outboxq(database, "task", "list", "-q", "mail", "--argument", 'to="ann"', "--limit", 1).stderr
     command = said.partition("older tasks: ")[2]
-    assert "only 1 tasks were read" in said
+    assert "only 1 task was read" in said
     following = outboxq(database, *shlex.split(command)[1:])
     assert ids(following, 0) == [str(wanted)] or "older tasks" in following.stderr
 

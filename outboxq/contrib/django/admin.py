@@ -184,10 +184,11 @@ class OutboxAdmin(admin.ModelAdmin):
 
     has_add_permission = has_delete_permission = has_change_permission
 
-    def get_actions(self, request: Any) -> Any:
-        """Return the actions that the user is permitted to take."""
+    def get_actions(self, request: Any, action_location: Any = None) -> Any:
+        """Return the actions that the user is permitted to take. Only Django 6.1 and later pass a location."""
         missing = {verb.key for verb in self.verbs if not request.user.has_perm(permission_of(verb))}
-        return {name: one for name, one in super().get_actions(request).items() if name not in missing}
+        location = {} if action_location is None else {"action_location": action_location}
+        return {name: one for name, one in super().get_actions(request, **location).items() if name not in missing}
 
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
         if (missing := self._without_tables()) is not None:

@@ -147,7 +147,7 @@ def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
         )
     changed = tab.page.locator("#changed")
     # On a slow machine a task that was delayed becomes due meanwhile, and is the fourth.
-    until(lambda: passes(tab) or re.fullmatch(r"[345] new\. Show the changes", changed.inner_text()), every=0.1)
+    until(lambda: passes(tab) or re.fullmatch(r"[345] new entries\. Show the changes", changed.inner_text()), every=0.1)
     assert changed.is_visible()
     assert link.get_attribute("href") == first
     if aim == "focus":
