@@ -80,7 +80,7 @@ class Name(UserDefinedType[str]):
 
 
 class Packed(TypeDecorator[Sequence[Any]]):
-    """PostgreSQL's array of scalars, as the text that the server parses.
+    """A PostgreSQL array of scalars, sent as the text that the server parses.
 
     psycopg would inspect each element to find the array's type and whether the element needs quotes, which takes ten
     times as long as this. Enqueueing a batch of 100 tasks that way takes 21 % more CPU time: `python -m

@@ -75,8 +75,8 @@ def unignored_stop_signals() -> list[signal.Signals]:
 @contextmanager
 def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
     """Call `stop` for each stop signal inside the block and, for an urgent one, also `abandon` in a separate thread.
-    `stop` must not take a lock, because it may interrupt the thread that holds it. Ignored signals stay ignored. Outside
-    the main thread, no signal is handled.
+    `stop` must not take a lock, because the signal may interrupt the thread that holds that lock. Ignored signals stay
+    ignored. Outside the main thread, no signal is handled.
     """
     heard = SignalCounter()
 

@@ -131,7 +131,7 @@ def test_two_planters_at_once_make_one_task_of_a_tick(postgresql):
     assert postgresql.store.schedules.plant(horizon=timedelta(hours=1)) > 3500
 
 
-def test_planters_at_once_with_a_pause_between_them(database):
+def test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed(database):
     """Threads of one process, each with its own connections: ticks are planted, cancelled and planted again, each once."""
     database.store.schedules.put(new())
     stores = [database.own_store() for _ in range(3)]

@@ -113,7 +113,7 @@ PROOFS: Mapping[str, Proof] = {
     "A tick becomes at most one task": Proof(
         tests=(
             "contract/test_planting.py::test_two_planters_at_once_make_one_task_of_a_tick",
-            "contract/test_planting.py::test_planters_at_once_with_a_pause_between_them",
+            "contract/test_planting.py::test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed",
         ),
         checks=("task_without_tick", "tick_differs_from_task"),
     ),

@@ -184,7 +184,7 @@ def test_the_first_task_in_asynchronous_fastapi(database, url, directory):
             "outboxq upgrade app:outbox",
             'curl -X POST "http://127.0.0.1:8000/orders?cents=995"  # "order":1',
             "outboxq worker app:outbox --burst",
-            "outboxq task list --app app:outbox  # Completed",
+            "outboxq task list --app app:outbox  # completed",
         ):
             reader._type(line)
 

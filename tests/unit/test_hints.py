@@ -327,6 +327,7 @@ def test_a_misspelt_schedule_is_suggested(tmp_path):
             call("heartbeat")
     with pytest.raises(ScheduleNotFound, match="`outboxq schedule list` shows the schedules$"):
         outbox.store.schedules.pause("zzz")
+    outbox.store.bound_engine.dispose()
 
 
 def test_a_message_names_commands_as_the_framework_types_them(tmp_path):
@@ -335,5 +336,6 @@ def test_a_message_names_commands_as_the_framework_types_them(tmp_path):
     outbox = Outboxq(app)
     with app.app_context():
         outbox.upgrade()
+        outbox.store.bound_engine.dispose()
     result = app.test_cli_runner().invoke(args=["outboxq", "schedule", "pause", "zzz"])
     assert "`flask outboxq schedule list` shows the schedules" in result.stderr

@@ -156,7 +156,7 @@ _worker_options = stacked(
     click.option(
         "--relaxed-durability",
         is_flag=True,
-        help="Do not wait until outcomes are on disk. If the database server or its machine crashes, the most recent tasks run again.",
+        help="Do not wait for outcomes to be written to disk. If the database server or its machine crashes, the most recent tasks run again.",
     ),
     number_option(
         "--metrics-port",

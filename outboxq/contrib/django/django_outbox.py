@@ -116,7 +116,7 @@ class DjangoOutbox(Outbox):
 
         adapter = adapter_of(task, self.alias)
         if adapter is None:
-            why = f"its backend in TASKS is not an outboxq backend in the database {self.alias!r}"
+            why = f"its backend in TASKS is not an outboxq backend for the database {self.alias!r}"
             raise ConfigurationError(f"the task {path} does not use this outbox: {why}")
         return adapter
 

@@ -136,6 +136,8 @@ def test_a_tick_executes_few_statements(tmp_path):
         connection.connection.driver_connection.set_trace_callback(statements.append)
         assert len(harness.advance(500)) == 50
         connection.connection.driver_connection.set_trace_callback(None)
+    for one in (engine, outbox.store.bound_engine):
+        one.dispose()
     assert 10 < len(statements) / 50 < 15
 
 
@@ -146,6 +148,7 @@ def test_a_tick_takes_one_transaction(tmp_path):
         harness.advance(100)
         event.listen(outbox.store.bound_engine, "commit", commits.append)
         assert len(harness.advance(500)) == 50
+    outbox.store.bound_engine.dispose()
     assert 50 <= len(commits) < 65
 
 

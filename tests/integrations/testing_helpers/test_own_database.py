@@ -107,13 +107,15 @@ def test_a_run_with_only_the_application_does_not_touch_its_database(tmp_path, l
     (project / "shop.py").write_text(APPLICATION)
     (project / "test_shop.py").write_text(TEST)
     (project / "pytest.ini").write_text(f"[pytest]\npythonpath = .\noutboxq_app = shop:outbox\n{line}\n")
-    Outbox(f"sqlite:///{project}/shop.db").upgrade()
+    outbox = Outbox(f"sqlite:///{project}/shop.db")
+    outbox.upgrade()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTEST_ADDOPTS": ""}
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestWarning"]
     done = forked.run(words, warm=forked.FRAMEWORKS, cwd=project, env=environment, capture_output=True, text=True)
     assert (done.returncode == 0) is passes, done.stdout
     assert ("1 passed" if passes else f"write outboxq_test_database = {project}/shop.db") in done.stdout
-    assert len(Outbox(f"sqlite:///{project}/shop.db").store.tasks()) == passes
+    assert len(outbox.store.tasks()) == passes
+    outbox.store.bound_engine.dispose()
 
 
 def test_a_test_case_is_refused_too(monkeypatch):
