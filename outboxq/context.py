@@ -437,9 +437,9 @@ class TaskContext(Answering):
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
 
-        A result is stored as JSON under the step's name, and read according to the function's return annotation. After
-        it has been stored, the function is not called again, even if the task is retried, snoozed or redriven, the
-        process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
+        A result is stored as JSON under the step's name, and read according to the function's return annotation. Once
+        a result has been stored, the function is not called again, even if the task is retried, snoozed or redriven,
+        the process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
         calls it again. A function whose first parameter is annotated with TaskContext receives this context.
 
         With `transactional`, the function's result is committed together with everything that the function writes

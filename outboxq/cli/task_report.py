@@ -44,8 +44,8 @@ _CAUSES: Mapping[EventType | str, str] = {
 
 
 def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
-    """Print a task with its attempts and history. Arguments, result, tracebacks and old log lines are printed only on
-    request.
+    """Print a task with its attempts and history. The arguments, the result, tracebacks and old log lines are printed
+    only on request.
     """
     found = _found(store, task_id)
     now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)

@@ -266,7 +266,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     """
     seen = Seen()
     settings = store.queues.order(queue, fair=fair, create=create, on_change=seen, using=using)
-    words = "lets its partition keys take turns" if fair else "starts the longest-due task first"
+    words = "lets its partition keys take turns" if fair else "starts the task with the earliest due time first"
     return _said(words if seen.changes else "already had this order", settings, seen)
 
 

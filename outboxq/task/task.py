@@ -215,12 +215,12 @@ class Task(Answering, Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """Return this call to the function, checked but not enqueued, for a batch's `then=` or for a chain.
 
-        To set options, write ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError like `enqueue`.
+        To set options, write ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError, as `enqueue` does.
         """
         return self.using().call(*args, **kwargs)
 
     def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return a call's arguments as they are stored in a row. Raises InvalidCall and PayloadError like `enqueue`."""
+        """Return a call's arguments as they are stored in a row. Raises InvalidCall and PayloadError, as `enqueue` does."""
         if args or kwargs:
             return self.parameters.dump(tuple(args), kwargs)
         # Without arguments, annotations do not have to resolve yet: the module may define their names further down.

@@ -33,7 +33,9 @@ class Clock(Answering):
 
     @naming_options("advance()", OF_AN_ADVANCE)
     def advance(self, by: timedelta | float) -> datetime:
-        """Move the clock forward by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
+        """Move the clock forward by a timedelta or a number of seconds, and return the new time. Raises InvalidArgument for
+        a negative span.
+        """
         span = duration(by, "advance()")
         if span < timedelta(0):
             raise InvalidArgument("advance() can only move the clock forward; use set() to move it back")

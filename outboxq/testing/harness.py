@@ -230,7 +230,7 @@ class Harness(Answering):
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:
-        """Move the clock forward by a timedelta or seconds, and run the tasks that become due by then: ticks, delayed
+        """Move the clock forward by a timedelta or a number of seconds, and run the tasks that become due by then: ticks, delayed
         tasks and retries.
 
         The clock stops at each tick and each due time along the way, so that each tick runs at its own time. (After

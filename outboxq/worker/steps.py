@@ -75,7 +75,7 @@ class Steps:
     """Runs the steps of all handlers in a worker. Each handler's context holds the state of that handler's steps."""
 
     store: Store
-    """The application's store: transactional steps write on its connections."""
+    """The application's store: transactional steps write through its connections."""
     own: Store
     """The worker's store, for everything else: handlers may occupy all of the application's connections."""
     rows: StepRows

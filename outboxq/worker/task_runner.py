@@ -158,7 +158,7 @@ class Application:
     """The application whose tasks are run."""
 
     store: Store
-    """Transactional tasks write on its connections."""
+    """Transactional tasks write through its connections."""
     tasks: TaskRegistry
     integration: Integration
     hooks: HookCalls | None

@@ -239,7 +239,7 @@ class _Claim:
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 
     def _take(self, places: Sequence[_Place]) -> None:
-        """Claim the wanted number of tasks with these keys. If `fair`, take one for each key, then a second for each,
+        """Claim up to the requested number of tasks with these keys. If `fair`, take one for each key, then a second for each,
         and so on; otherwise, take those that have been due longest.
         """
         picks = list(_in_turns(places)) if self.fair else _by_age(places)

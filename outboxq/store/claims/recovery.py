@@ -123,9 +123,9 @@ def recover(
     `max_recoveries` recoveries in a row.
 
     Every worker calls this function. It skips rows that another session has locked, and tasks that would end while
-    their batch's row is locked. It reads only leases, never the registry of workers. `leases` restricts the call to
-    these leases, if they are unchanged. If the transaction cannot begin within `patience`, the call recovers nothing,
-    because other sessions also had to wait, and their heartbeats come first.
+    their batch's row is locked. It reads only leases, never the registry of workers. With `leases`, the call recovers
+    only these leases, and skips any that has changed since it was read. If the transaction cannot begin within
+    `patience`, the call recovers nothing, because other sessions also had to wait, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:

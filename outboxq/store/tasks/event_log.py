@@ -299,7 +299,7 @@ def first_of_window(_: Grammar) -> sa.Select[Any]:
     """Select the number of the first event since :search_from, or the number after the last event. Returns no row for
     an empty log.
 
-    There is no index on the times of events, but their numbers grow with the times. So this is a binary search in the
+    There is no index on event times, but a later event has a higher number. So this is a binary search in the
     primary key, with thirty probes for a billion events. Gaps left by deleted events do not matter.
     """
     event = execution_events.c

@@ -22,7 +22,7 @@ UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(Ta
 ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
 EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
 CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
-"""Conditions of the three indexes on events by task."""
+"""The conditions of the three indexes through which a task's events are looked up."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
 """A condition that tests whether the event changed its task's status."""
 

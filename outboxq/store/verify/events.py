@@ -206,7 +206,7 @@ def log_checks() -> Mapping[str, Check]:
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
-            meaning="a claim has not ended, although its task is not Running under it", broken=_claim_left_open
+            meaning="a claim has not ended, although the task is not Running under that claim", broken=_claim_left_open
         ),
         "life_after_end": Check(
             meaning="a task has an event after it ended, although it was not redriven", broken=_life_after_end
