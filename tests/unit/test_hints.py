@@ -336,6 +336,7 @@ def test_a_message_names_commands_as_the_framework_types_them(tmp_path):
     outbox = Outboxq(app)
     with app.app_context():
         outbox.upgrade()
-        outbox.store.bound_engine.dispose()
     result = app.test_cli_runner().invoke(args=["outboxq", "schedule", "pause", "zzz"])
+    with app.app_context():
+        outbox.store.bound_engine.dispose()
     assert "`flask outboxq schedule list` shows the schedules" in result.stderr
