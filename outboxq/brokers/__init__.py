@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..model.guessed_attributes import OF_THE_BROKERS
+from ..model.guessed_options import instead_of
 
 if TYPE_CHECKING:
     from .aws import Sns as Sns
@@ -36,7 +37,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             cure = OF_THE_BROKERS.get(name)
             # With a `name`, Python does not add a guess of its own.
             raise AttributeError(
-                f"module {__name__!r} has no attribute {name!r}{'' if cure is None else f'; write {cure}'}",
+                f"module {__name__!r} has no attribute {name!r}{instead_of(cure)}",
                 name=None if cure is None else name,
             )
         globals()[name] = found = getattr(import_module(f".{_HOMES[name]}", __name__), name)

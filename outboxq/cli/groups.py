@@ -179,7 +179,7 @@ class Group(click.Group):
 
         names = self.list_commands(ctx)
         sentence, cure = no_command(name, group="" if "worker" in names else self.name or "", known=names)
-        raise click.UsageError(f"{sentence}; {instead_of(self.written(ctx, cure))}" if cure else sentence, ctx=ctx)
+        raise click.UsageError(sentence + instead_of(self.written(ctx, cure)), ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. The error for an option from another program says what to write instead."""
@@ -197,7 +197,7 @@ class Group(click.Group):
             if not (cure := cure_of_option(name, command=command)):
                 raise
             raise click.NoSuchOption(
-                name, f"No such option {name!r}; {instead_of(self.written(ctx, cure))}", ctx=error.ctx
+                name, f"No such option {name!r}{instead_of(self.written(ctx, cure))}", ctx=error.ctx
             ) from None
 
     def written(self, ctx: click.Context, cure: str) -> str:

@@ -13,9 +13,13 @@ _JSON = "it is not needed: arguments and results are stored as JSON"
 _CONTEXT_PARAMETER = "a first parameter annotated TaskContext"
 
 
-def instead_of(cure: str) -> str:
-    """Return the end of an error about an unknown name: "write …", or the reason why nothing needs to be written."""
-    return cure if cure.startswith(("it is not needed", "mount ", "include ")) else f"write {cure}"
+def instead_of(cure: str | None) -> str:
+    """Return the end of an error about an unknown name: "; write …", or the reason why nothing needs to be written. Returns
+    "" if there is no replacement.
+    """
+    if not cure:
+        return ""
+    return f"; {cure}" if cure.startswith(("it is not needed", "mount ", "include ")) else f"; write {cure}"
 
 
 def _each(names: str, instead: str) -> Mapping[str, str]:

@@ -324,7 +324,8 @@ class Handle(Sourced[R_co]):
         """
         if not self.id.int:
             raise InvalidCall(
-                'there is no task to wait for: the idempotency key was taken, so on_conflict="skip" enqueued nothing'
+                'this handle has no task: its idempotency key was taken, and on_conflict="skip" does not return the task that has '
+                'the key; to wait for that task, enqueue with on_conflict="return"'
             )
         if self._known_source is None:
             raise InvalidCall(

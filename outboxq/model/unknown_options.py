@@ -40,7 +40,7 @@ class Answering:
             if any(name in vars(one) for one in type(self).__mro__):
                 return object.__getattribute__(self, name)  # raises the property's own AttributeError
             cure = self._cure(name)
-            raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; {instead_of(cure)}'}", name=name, obj=self)
+            raise AttributeError(f"{self._noun} has no {name!r}{instead_of(cure)}", name=name, obj=self)
 
     def _cure(self, name: str) -> str:
         """Return the replacement for `name`; "" if none is known."""
@@ -132,7 +132,7 @@ def _with_options(signature: inspect.Signature, options: Any, defaults: Mapping[
 
 
 def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> str:
-    return f"; {instead_of(instead[unknown])}" if unknown in instead else nearest(unknown, known)
+    return instead_of(instead[unknown]) if unknown in instead else nearest(unknown, known)
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -53,9 +53,9 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 
 @contextmanager
-def patience(seconds: float) -> Iterator[None]:
-    """Limit this thread's attempts to this number of seconds, for example because a person is waiting or a worker has
-    to stop.
+def patience(seconds: float = _PATIENCE) -> Iterator[None]:
+    """Repeat this thread's attempts for this number of seconds, for example fewer because a person is waiting or a worker
+    has to stop.
     """
     before = _patience.set(seconds)
     try:

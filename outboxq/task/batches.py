@@ -136,7 +136,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
             if name in _OF_OPEN_BATCH:
                 text = f"the batch has no {name!r} yet: it {_NOT_MADE}"
             else:
-                text = f"a batch has no {name!r}{'' if cure is None else f'; {instead_of(cure)}'}"
+                text = f"a batch has no {name!r}{instead_of(cure)}"
             raise AttributeError(text, name=name, obj=self)
 
 
@@ -194,8 +194,8 @@ class Chain(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
-            cure = CURES["a chain"].get(name, "")
-            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{cure and f'; write {cure}'}"
+            cure = CURES["a chain"].get(name)
+            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{instead_of(cure)}"
             raise AttributeError(text, name=name, obj=self)
 
         def __or__(self, other: object) -> object:

@@ -210,13 +210,9 @@ def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
     retried, because the database may be busy or restarting when a process starts, and no request is waiting.
     """
     names = [task.name for task in tasks]
-    with patience(_PATIENCE):
+    with patience():
         store.relays.declare([one.declared for one in tasks.relays.values()], using=using)
         store.subscriptions.replace([one for task in tasks for one in task.subscriptions], tasks=names, using=using)
-
-
-_PATIENCE = 30.0
-"""Seconds for which the two transactions are retried."""
 
 
 def event_of(ctx: TaskContext, source: str) -> CloudEvent:

@@ -30,7 +30,7 @@ from ..integration.ambient import CURRENT, OutboxRef, no_target, present_target
 from ..integration.uncommitted import note
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
 from ..model.guessed_attributes import CURES
-from ..model.guessed_options import OF_ONE_CALL
+from ..model.guessed_options import OF_ONE_CALL, instead_of
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import Answering, naming_options, without_session
@@ -286,8 +286,7 @@ class TaskCall(Generic[R_co]):
         def __getattr__(self, name: str) -> object:
             own = "task.using(session).enqueue(…)"
             own = without_session(own) if self.outbox.integration.knows_transaction else own
-            cure = CURES["a task call"].get(name, "")
-            hint = cure and f"; write {cure}"
+            hint = instead_of(CURES["a task call"].get(name))
             if name in _STARTS:
                 hint = f"; a chain or a batch enqueues it. To enqueue the task itself, write {own}"
             raise AttributeError(f"a task call has no {name!r}{hint}", name=name, obj=self)

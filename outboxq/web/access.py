@@ -119,7 +119,7 @@ class Access:
             return self._authorized(self._authorize(request.environ))
         if self._trust_header is not None and client.is_by_trusted_proxy:
             name = request.headers.get(self._trust_header, "").strip()[:_LONGEST_NAME]
-            if "," in name:  # a server joins two such headers, one of which the visitor may have sent
+            if "," in name:  # a server joins two headers of this name; the visitor may have sent the first
                 raise Forbidden(f"The header {self._trust_header} names several people; the proxy must overwrite it.")
             if name:
                 return Grant(viewer=replace(self._most, name=name), person=f"name {name}")

@@ -172,7 +172,7 @@ def test_a_second_enqueue_of_a_key_waits_for_the_first_ones_task(tasks):
     skipped = tasks.double.using(tasks.outbox, idempotency_key="k", on_conflict="skip").enqueue(1)
     tasks.work()
     assert (again.created, again.result(PATIENCE)) == (False, 2)
-    with pytest.raises(InvalidCall, match="there is no task to wait for"):
+    with pytest.raises(InvalidCall, match="this handle has no task"):
         skipped.result()
 
 

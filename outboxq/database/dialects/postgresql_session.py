@@ -241,7 +241,7 @@ def explain_encoding(error: Exception, raw: Callable[[], Any]) -> None:
             f"this connection's client encoding {found} cannot represent {error.object[error.start : error.end]!r}; nothing "
             "was written: connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
         ) from error
-    if isinstance(error, NotImplementedError) and "DateStyle" in str(error):
+    if isinstance(error, NotImplementedError) and "DateStyle" in str(error):  # psycopg raises it
         style = _told(raw(), "DateStyle")
         raise InvalidTarget(
             f"this connection's datestyle is {style!r}, in which psycopg cannot read times; connect with "
