@@ -428,7 +428,7 @@ class ResultWaiter:
                 backoff.quicken()
                 poller.at(new, everything=True)
             if time.monotonic() >= looked + backoff.pause:
-                if poller.again(self._others(new)):
+                if poller.again(self._known()):
                     backoff.quicken()
                 else:
                     backoff.slow_down()
@@ -462,10 +462,12 @@ class ResultWaiter:
                 wait.is_new = False
             return [wait for wait in new if wait in self._waits]
 
-    def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers that are not new, except those in `seen`, whose tasks were just polled."""
+    def _known(self) -> list[Wait]:
+        """Return the callers whose tasks have been polled. They include those polled a moment ago: a commit after that
+        poll changes the database only once.
+        """
         with self._lock:
-            return [wait for wait in self._waits if not wait.is_new and wait not in seen]
+            return [wait for wait in self._waits if not wait.is_new]
 
 
 class WaiterOfProcess:

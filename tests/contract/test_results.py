@@ -41,6 +41,7 @@ from outboxq import (
     configure_sqlite,
 )
 from outboxq.database.engine import make_engine
+from outboxq.model import Claim
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ResultReader, Standing
 from outboxq.task import waiting
@@ -562,10 +563,33 @@ def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_mi
             with waiter._lock:
                 waiter._waits[wait] = None
                 waiter._new.append(wait)
-            poller.again(waiter._others([]))
+            poller.again(waiter._known())
             assert wait.error is None
             poller.at(waiter._take_new(), everything=True)
             assert wait.standing.status == "Ready"
+
+
+def test_an_end_between_the_first_look_of_a_caller_and_the_look_for_the_others_is_noticed(sqlite, monkeypatch):
+    """That end is the last commit, so the look for the others is the only one that the file calls for."""
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "FIRST_PAUSE", 0.0)
+    tasks, ended = Tasks(sqlite), list[Claim]()
+    first, second = (tasks.double.using(tasks.outbox).enqueue(n) for n in (1, 2))
+    look = ResultReader.standings
+
+    def end_after(reader, task_ids, *, everything):
+        found = look(reader, task_ids, everything=everything)
+        if second.id in task_ids and not ended:
+            ended.extend(tasks.outbox.store.claim_ready_task(2, worker_id=sqlite.worker))
+            tasks.outbox.store.complete(ended[1], "42")
+        return found
+
+    monkeypatch.setattr(ResultReader, "standings", end_after)
+    with in_threads(2) as pool:
+        pool.submit(first.result, 3)
+        waits_for(tasks.waiter)
+        assert pool.submit(second.result, 2).result() == 42
+        tasks.outbox.store.complete(ended[0], "41")
 
 
 class FakeReader:
