@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import create_engine, event
 
-from outboxq.cli import main
+from outboxq.cli import database, main
 from outboxq.database import engine as engines
 from outboxq.database.table_locks import statement_shown
-from outboxq.store import Store, transactions
+from outboxq.store import Store
 from tests.contract.helpers import called
 from tests.waiting import until
 
@@ -19,7 +21,7 @@ LOCKING = "LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE"
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     """Nothing is run again, so that a command waits for one lock timeout only."""
-    monkeypatch.setattr(transactions, "_PATIENCE", 0.1)
+    monkeypatch.setattr(database, "_OUTAGE", timedelta())
 
 
 @pytest.fixture
