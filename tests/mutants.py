@@ -3661,6 +3661,9 @@ MUTANTS = (
 )
 
 
+RUN = (sys.executable, "-m", "pytest", "--full", "-m", "not campaign", "-x", "-q", "-n", "2", "-p", "no:cacheprovider")
+
+
 def main(*wanted: str) -> int:
     survivors = []
     for mutant in MUTANTS:
@@ -3689,7 +3692,7 @@ def _caught_by(mutant: Mutant) -> str:
             text = text.replace(old, new)
         target.write_text(text)
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "--full", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
+            [*RUN, *mutant.tests],
             cwd=copy,
             # The cache has the browser, where the machine has none.
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory, "XDG_CACHE_HOME": CACHE},
