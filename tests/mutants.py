@@ -1066,7 +1066,13 @@ MUTANTS = (
     Mutant(
         "a caller that comes during a look is taken for one whose task is missing",
         "outboxq/task/waiting.py",
-        (("if not wait.is_new and wait not in seen]", "if wait not in seen]"),),
+        (("[wait for wait in self._waits if not wait.is_new]", "list(self._waits)"),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "a caller that was polled a moment ago misses the one change of SQLite's file",
+        "outboxq/task/waiting.py",
+        (("again(self._known())", "again([wait for wait in self._known() if wait not in new])"),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
