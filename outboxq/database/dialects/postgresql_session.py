@@ -155,8 +155,8 @@ def made_ours(url: URL) -> URL:
 
 def set_up(engine: Engine) -> None:
     """Make our own engine refuse databases that are not UTF-8, and avoid prepared statements behind a pooler."""
-    # This must be the first listener, because SQLAlchemy's own would ask the server for something that it could not
-    # read.
+    # This must be the first listener, because SQLAlchemy's own listener would request values from the server that
+    # SQLAlchemy cannot read in such a database.
     event.listen(engine, "connect", _examine, insert=True)
 
 

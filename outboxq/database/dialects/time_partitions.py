@@ -78,7 +78,7 @@ def patience(_: Grammar) -> sa.Select[Any]:
     wait for it.
 
     The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
-    instead of another one. Tables are always scanned sequentially.
+    instead of another one. Sequential scans are allowed, which other transactions of outboxq avoid.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 

@@ -301,8 +301,8 @@ class QueueSettingsColumns(TypedColumns):
     rate_limit = Column(Integer)
     rate_seconds = Column(Seconds)
     rate_full_at = Column(BoundedInstant)  # the time at which the bucket of starts is full again
-    key_concurrency = Column(Integer)  # of each concurrency key; NULL: 1 if the next column limits keys
-    key_rate_limit = Column(Integer)  # of each key of either kind
+    key_concurrency = Column(Integer)  # the limit for each concurrency key; NULL: 1 if the next column limits keys
+    key_rate_limit = Column(Integer)  # the limit for each key of either kind
     key_rate_seconds = Column(Seconds)
     fair = Column(Boolean, nullable=False)  # keys take turns; False: the key whose task has been due longest is next
     updated_at = Column(BoundedInstant, nullable=False)
@@ -338,22 +338,24 @@ class WorkersColumns(TypedColumns):
     topics = Column(Text)  # JSON array; NULL: all
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
-    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown tasks that it met recently; NULL: none
+    unknown_tasks = Column(
+        Text
+    )  # JSON array of [queue, task name]: unknown tasks that it came across recently; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
     ended_at = Column(BoundedInstant)  # it stopped normally; NULL: it is live, or was killed or cut off
     # The next seven columns are NULL if only `register` has written the row.
     host = Column(Text)
     pid = Column(Integer)
-    version = Column(Text)  # of the application's code, as reported by the application
-    release = Column(Text)  # of outboxq
+    version = Column(Text)  # the version of the application's code, as reported by the application
+    release = Column(Text)  # the version of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
     receivers = Column(Text)  # JSON array of objects: the states of its receivers; NULL: it has none
     asked_to = Column(Text)  # 'quiet' or 'stop': a person's order; NULL: it claims tasks
     state = Column(Text)  # 'quiet' or 'stopping': the state that it has reached; NULL: it claims tasks
     stacks_asked_at = Column(BoundedInstant)  # a person is waiting for its stacks; NULL: it has answered
-    stacks = Column(Text)  # of its threads, at `stacks_at`
+    stacks = Column(Text)  # the stacks of its threads, at `stacks_at`
     stacks_at = Column(BoundedInstant)
     failure = Column(Text)  # the error that keeps it from claiming or ending tasks; NULL: it works
     failing_since = Column(BoundedInstant)
@@ -374,8 +376,8 @@ class SleepingWorkersColumns(TypedColumns):
     queue = Column(Text, primary_key=True)  # empty: all queues
     # The latest time at which the worker wakes without a notification. In the past: it is awake, or has ended.
     wakes_at = Column(Instant, nullable=False)
-    # The session that listens for it, by a number that the session has locked. NULL: the worker takes only tasks of
-    # some topics, so it is called for each task instead of by name.
+    # The number that its listening session has locked. NULL: the worker runs only tasks with certain topics, so it is
+    # called for each task instead of by name.
     session = Column(BigInteger)
 
 

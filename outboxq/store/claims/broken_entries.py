@@ -260,7 +260,9 @@ def claim_entries(g: Grammar) -> Transition:
 
 
 def fail_entry(g: Grammar) -> Transition:
-    """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
+    """Delete the entry :entry_id, and fail its task with :error, because no worker can claim the task. Returns the
+    task's id.
+    """
     entry, execution = task_outbox.c, task_executions.c
 
     def gone(_: Relations) -> Statement:

@@ -45,7 +45,7 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""Maps whether a transaction is durable, and whether it is a single statement, to its kind."""
+"""The kind of a transaction, by whether it is durable and whether it is a single statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """A lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
@@ -487,11 +487,11 @@ def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
     """Delete the leases of the tasks with these ids that the worker still holds. The deletion uses the index, so it
-    runs in id order. They are not locked first, because a lock and a deletion would each add a record to the database's
-    log.
+    runs in id order. The leases are not locked first, because a lock and a deletion would each add a record to the
+    database's log.
     """
     lease, given = task_leases.c, r["given"].c
-    # IS TRUE makes the database test this for each lease that it finds. A join might not run in id order.
+    # IS TRUE makes the database test this condition for each lease that it finds. A join might not run in id order.
     held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
         sa.delete(task_leases)

@@ -2,9 +2,9 @@
 
 A claim consists of two statements in one transaction:
 
-1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. It
-   acquires each key whose head is due by inserting a row into `partition_claims`. The primary key of that table gives
-   each key to one worker.
+1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. To
+   acquire a key whose head is due, it inserts a row into `partition_claims`. The primary key of that table gives each
+   key to one worker.
 2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
@@ -72,8 +72,8 @@ class KeyTurns:
         """
         if limit < 1:
             return []
-        # If the last claim found only blocked keys, the last event has woken this worker. Finding the key of that event
-        # takes 3 ms, but reading the blocked keys again takes 60 ms.
+        # If the previous claim found only blocked keys, the newest event has woken this worker. Finding the key of that
+        # event takes 3 ms, but reading the blocked keys again takes 60 ms.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]

@@ -25,7 +25,7 @@ from .workers import live_workers, read_names, takes
 UNKNOWN_KEPT = timedelta(days=1)
 """Time for which the unknown tasks that a worker has come across are kept after the worker was last seen."""
 _PAGE = 500
-"""Number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
+"""Maximum number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
 _KNOWN = "a worker that knows the task has started"
 
 

@@ -487,8 +487,8 @@ def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
-    """Yield one problem for all tables. Vacuum is behind if its last run was long ago; a new table has not been
-    vacuumed yet.
+    """Yield one problem for all tables. Vacuum is behind if its last run was long ago. If a table has never been
+    vacuumed, the time of the first event counts instead.
     """
     begin = min((row["at"] for row in facts.rows("first_event")), default=facts.now)
     full = [one for one in facts.dead_rows.tables if one.dead_rows > limit and one.dead_rows > one.rows]

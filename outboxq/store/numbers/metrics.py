@@ -238,7 +238,7 @@ def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
     """Add up workers' counts since a given time, by queue or task, under the names used in `Statistics`.
 
     The result is empty if no worker has written counts since then. A worker writes a ten-second span when the span
-    ends, so the window begins and ends up to ten seconds earlier.
+    ends, so the counted period begins and ends up to ten seconds earlier than the window.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}

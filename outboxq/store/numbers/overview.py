@@ -296,8 +296,8 @@ _HELD_LOOKED_AT = 1_000
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
 _LOST = 3
-"""Maximum number of lost workers that are selected. For each, the events since it was last seen are searched for its
-tasks.
+"""Maximum number of lost workers that are selected. For each of them, the events since the worker was last seen are
+searched for the worker's tasks.
 """
 _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""

@@ -41,7 +41,7 @@ class Rule(StrEnum):
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_WAITS = "batch_waits"
-    """A batch or a chain is waiting for nothing but its dead letters."""
+    """A batch or a chain is waiting only for its dead letters."""
     BATCH_UNCLOSED = "batch_unclosed"
     """The `with` block of a batch raised an error, but its transaction was committed, so no task will follow the
     batch.

@@ -378,7 +378,7 @@ def _check(batch: NewBatch) -> None:
 
 
 def _discards(batch: Row) -> bool:
-    """Return whether cancelling the batch discards its dead letters, because the batch would wait for them."""
+    """Return whether cancelling the batch discards its dead letters, for which the batch would otherwise wait."""
     return OnFailed(batch["on_failed"]) is OnFailed.WAIT
 
 

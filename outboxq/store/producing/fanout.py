@@ -102,7 +102,7 @@ class Subscriptions(Answering):
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
                     # Without this statement, an emit to 1,000 subscribers takes 280 ms instead of 46 ms until the
-                    # server counts the rows on its own.
+                    # server updates its row counts on its own.
                     if count := target.dialect.count_rows(task_subscriptions.name):
                         target.execute(count, {})
 

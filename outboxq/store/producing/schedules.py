@@ -66,7 +66,7 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """The length of time for which a change plants ticks ahead in its transaction. A test may set it to zero."""
+        """The period from now whose ticks a change plants in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task, and return it. Nothing is written if there is no

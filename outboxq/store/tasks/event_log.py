@@ -147,7 +147,7 @@ class EventLog(Answering):
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
         too early, because the order of numbers may differ from the order of times by up to two minutes, so check the
-        `created_at` of the first events. The call takes thirty row lookups.
+        `created_at` of the first events. The call looks up thirty rows.
         """
         aware(when, "when")
         try:

@@ -136,7 +136,7 @@ def _worker(_: Grammar) -> Transition:
 
 
 def _cancel(_: Grammar) -> Transition:
-    """Ask the task's worker again to stop. It reads the request at its next heartbeat."""
+    """Restore the task's cancel request. The worker reads it at its next heartbeat."""
     asked = events.asked_since_claim()
     return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
