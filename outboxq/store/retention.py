@@ -68,8 +68,8 @@ def prune(
     on_change: OnChange | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than `older_than`, or before it if it is an aware datetime, with their events and
-    idempotency keys. Returns the number of deleted tasks.
+    """Delete tasks that ended longer ago than `older_than` (or before `older_than`, if that is an aware datetime), with
+    their events and idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
     transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and

@@ -287,7 +287,8 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
-    """Return True if there is no pooler in between. Behind a pooler, statements are no longer prepared.
+    """Return True if there is no pooler between the connection and the server session. Behind a pooler, statements are
+    no longer prepared.
 
     A pooler has to issue its own cancel keys to its clients, because it could not otherwise tell which statement a
     cancel request belongs to. So the process id in the key differs from that of the process that answers. A statement

@@ -318,7 +318,7 @@ def put_off(g: Grammar) -> Transition:
 
 
 def forget_entry(_: Grammar) -> Statement:
-    """Delete only the entry :entry_id, because its task cannot be marked as failed either."""
+    """Delete only the entry :entry_id, because its task can be neither claimed nor marked as failed."""
     entry = task_outbox.c
     return (
         sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)

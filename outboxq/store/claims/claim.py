@@ -44,7 +44,7 @@ that it may claim, whichever is more. The queues take turns in order of name.
 """
 _BRIEF = 60.0
 """The period, in seconds, during which claims wait only briefly for a lock after expired tasks of a locked batch have
-blocked one. Such tasks are likely to block the same claimer again soon.
+blocked a claim. Such tasks are likely to block the same claimer again soon.
 """
 
 

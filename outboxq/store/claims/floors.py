@@ -140,8 +140,9 @@ class Floors:
 
     def looked(self, *, found: bool, at_front: bool, seconds: float, crowded_at: float | None = None) -> float:
         """Record a check, and return the number of seconds until a check from the front is due; infinity if this check
-        was from the front. `crowded_at` is the database's time since 1970 in seconds, or None if few entries are dead,
-        or if some queue has a limit, because a check does not find tasks that have to wait for a limit.
+        was from the front. `crowded_at` is the database's time since 1970 in seconds. It is None if few entries are
+        dead. It is also None if some queue has a limit, because a check does not find tasks that have to wait for a
+        limit.
         """
         if not at_front:
             return self._looks.left

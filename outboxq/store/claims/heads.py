@@ -57,7 +57,7 @@ class Heads:
         return self._readings.is_due
 
     def read(self, rows: Sequence[Row], seconds: float) -> None:
-        """Replace the heads with these rows, which took this many seconds to read."""
+        """Replace the heads with these rows, which took `seconds` to read."""
         if not (rows and rows[0]["many"]):
             self._scope = None  # the next claim reads all queues
         self.are_all = len(rows) < MOST

@@ -51,7 +51,7 @@ def of_keys(g: Grammar) -> Transition:
     """Select, for each of these keys, its queue's limits, the number of its running tasks, and the used part of its
     rate.
 
-    A key of a queue without limits per key has no row. For an empty key, only the limits are of interest.
+    A key of a queue without limits per key has no row. For an empty key, only the limits in the row are meaningful.
     """
 
     def found(r: Relations) -> Statement:

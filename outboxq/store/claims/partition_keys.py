@@ -53,7 +53,7 @@ class KeyTurns:
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
         """The key at which the last claim from each queue ended. If two threads share an instance, only the order of
-        turns suffers.
+        turns is affected.
         """
         self._served: dict[str, int] = {}
         """Rank of each queue by the time at which one of its keys was last acquired, from `_wins`."""

@@ -178,9 +178,9 @@ class Relays(Answering):
     def remove(self, name: str, *, using: object = None) -> int:
         """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
 
-        The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with such a
-        key. Its dead letters are kept. A worker whose code still declares the relay creates it again when it starts. Raises
-        RelayNotFound.
+        The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with
+        such a key. Its dead letters are kept. A worker whose code still declares the relay creates the relay again when
+        the worker starts. Raises RelayNotFound.
         """
 
         def work(target: Target) -> int:

@@ -359,8 +359,8 @@ def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
 
 
 def select_held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit keys of :relay that are held by dead letters in its :queue, each with the refused event, and
-    the number of its messages among the first :most.
+    """Select up to :limit keys of :relay that are held by dead letters in its :queue, each with the refused event and
+    the number of the key's messages among the relay's first :most messages.
     """
     claim, task = partition_claims.c, task_executions.c
     some = sa.select(_m.partition_key).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")

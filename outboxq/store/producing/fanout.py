@@ -489,7 +489,7 @@ def _is_relay(r: Relations) -> sa.ColumnElement[bool]:
 def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
     """Insert a message for each of these relays, which are given by the names of their tasks.
 
-    The transaction gets its id before the message does, which senders rely on (`store/messages/relays.py`).
+    The transaction gets its id before the message does, and senders rely on this order (`store/messages/relays.py`).
     """
     values = {
         "relay": sa.func.substr(

@@ -185,8 +185,9 @@ class DeadLetters(Answering):
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
-        """Return the versions of the application that left nearly all of a group's dead letters in the last hour, while
-        workers of another version knew the task too, and the queues of these dead letters.
+        """Return the application versions that are blamed for dead letters of the last hour, each with the queues of
+        these dead letters. A version is blamed if it left nearly all dead letters of a group while workers of another
+        version knew the task too.
         """
 
         def work(target: Target) -> Mapping[str, frozenset[str]]:
@@ -465,7 +466,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters in the snapshot :head, :open, oldest first, after (:after_failed_at,
     :after_id).
 
-    They are not locked here. The lock on the execution is decisive, and is taken before the lock on the dead letter.
+    They are not locked here. The lock on the execution protects the change, and is taken before the lock on the dead
+    letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
