@@ -129,7 +129,7 @@ def finish(
 def finish_unlocked(
     store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
-    """End the claims whose lease and task no other session has locked, as `finish` does.
+    """End claims as `finish` does, but only those whose lease and task no other session has locked.
 
     Returns two sets of ids: those of the lost claims, and those of the locked claims, which have not ended. For any
     other locked row, such as a batch's row, the call waits briefly. If that row stays locked, the call raises an error
@@ -149,7 +149,7 @@ def finish_unlocked(
         rest = [outcome for outcome in outcomes if outcome.claim.id in left]
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
         locked = frozenset(row["id"] for row in target.run(held, values, rows))
-        # An earlier attempt may have ended some of them if the answer to its COMMIT was lost.
+        # An earlier attempt may have ended some of the claims if the answer to its COMMIT was lost.
         ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
         return left - locked - ended, locked
 
@@ -282,10 +282,10 @@ _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
-    """Return how many times in a row the task was released before this claim because its transaction was interrupted.
+    """Return the number of consecutive releases before this claim that were due to an interrupted transaction.
 
-    The count is reset when the handler ends the task, or when a person runs it again. If the count in the last release
-    is unreadable, this returns 0.
+    The count is reset when the handler ends the task, or when a person runs the task again. If the count in the last
+    release is unreadable, this returns 0.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
@@ -331,7 +331,7 @@ def end(g: Grammar) -> Transition:
 
 
 def end_unlocked(g: Grammar) -> Transition:
-    """End the claims whose lease and task no other transaction has locked, as `end` does. Leaves the others unchanged."""
+    """End claims as `end` does, but only those whose lease and task no other transaction has locked."""
     return _changed(
         g,
         {
@@ -505,7 +505,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
     outbox.
 
     The count of recoveries is reset to 0, because the worker survived the task. A task that is released unfinished
-    keeps its count, because its release proves nothing.
+    keeps its count, because its release does not prove that a worker survives the task.
     """
     execution, given = task_executions.c, r["given"].c
     goes_on = execution.cancel_requested_at.is_(None)

@@ -23,7 +23,7 @@ from ...database.queue_order import BOTTOM, MANY_QUEUES, TOP
 from .floors import Turns
 
 MOST = 10_000
-"""The maximum number of heads that are kept. They take 3 MB."""
+"""The maximum number of heads that are kept. This number of heads takes up 3 MB."""
 
 Pair = tuple[str, int]
 """A queue and a priority."""

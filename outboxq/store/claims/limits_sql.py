@@ -151,7 +151,7 @@ def take(g: Grammar) -> Transition:
 def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
     """Return the queues that limit their keys and whose other limits allow a start.
 
-    `asked` contains the queues in question; None means all queues.
+    `asked` contains the queues to consider; None means all queues.
     """
     headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")

@@ -9,7 +9,7 @@ A claim consists of two statements in one transaction:
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan reads a limited number of keys. Beyond these, `acquire_due` finds the keys whose entries have been due the
+The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
 longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
@@ -42,7 +42,7 @@ Segment = tuple[str, str, str | None]
 Won = tuple[list[Row], bool]
 """The acquired keys, and whether no other key of these queues can be acquired."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
-"""A function that acquires up to this number of keys of these queues."""
+"""A function that acquires up to the given number of keys of the given queues."""
 _LEAST, _MOST = 32, 1000
 """Minimum and maximum number of keys that one statement reads."""
 

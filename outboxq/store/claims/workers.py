@@ -186,7 +186,7 @@ class Workers(Answering):
     ) -> Orders | None:
         """Record that the worker is alive, and the unknown tasks that it has recently come across.
 
-        Returns its orders; None if the worker is not registered, in which case it registers again.
+        Returns the worker's orders; None if the worker is not registered, and therefore has to register again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         rows = self._tell(seen, values, using)

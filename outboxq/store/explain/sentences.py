@@ -1,5 +1,5 @@
-"""The rules that determine why a task is not running, each with its sentence. One task and a page of tasks use the same
-rules.
+"""The rules that determine why a task is not running, each with its sentence. The same rules apply to one task and to a
+page of tasks.
 """
 
 from __future__ import annotations

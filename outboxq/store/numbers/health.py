@@ -27,7 +27,9 @@ from .statistics import Statistics
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of a task's attempts that failed in this period and will be repeated."""
+"""Minimum number of failed attempts at one task in this period for a retry storm. Only attempts that will be repeated
+count.
+"""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
@@ -79,8 +81,8 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_unserved(one: Statistics) -> bool:
-    """Return whether tasks wait in a queue without workers. A task that was released because no worker knew its name is
-    delayed, and would otherwise wait unnoticed.
+    """Return whether tasks wait in a queue without workers. Delayed tasks count too, because a task that was released
+    when no worker knew its name is delayed, and would otherwise wait unnoticed.
     """
     return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 

@@ -156,9 +156,9 @@ class Metrics:
         """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or task or
         for all of them.
 
-        A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if the
-        step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more than
-        2,000 steps.
+        A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`). A span
+        that is longer than a step belongs to the first of the steps that it covers. Raises InvalidArgument for more
+        than 2,000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)

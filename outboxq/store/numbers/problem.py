@@ -184,7 +184,7 @@ class Lost:
 
     @property
     def is_dealt_with(self) -> bool:
-        """True if it no longer holds any tasks, and a person recovered at least one of them."""
+        """True if the worker no longer holds any tasks, and a person recovered at least one of them."""
         return not self.held and self.by_person is not None
 
     @property

@@ -210,7 +210,7 @@ def batch_standings(
     """Return the batch's standing for each link whose task has been enqueued or may never be enqueued; with
     `everything`, for all links.
 
-    A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
+    A link that is missing from the result does not belong to a batch, or its batch has not been committed. The
     transaction is not retried after an error. Raises NotPermitted unless the database role is permitted to read both
     results and batches.
     """

@@ -205,8 +205,8 @@ def _missing_entry(g: Grammar) -> Transition:
 
 
 def _missing_lease(g: Grammar) -> Transition:
-    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease must have a
-    worker.
+    """Give the task an expired lease, so that the next recovery takes the task back, and is counted. A lease must have
+    a worker.
     """
     same = ("queue", "lease_token", "worker_id")
     found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(
