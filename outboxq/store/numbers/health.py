@@ -27,9 +27,7 @@ from .statistics import Statistics
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of failed attempts at one task in this period for a retry storm. Only attempts that will be repeated
-count.
-"""
+"""Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
