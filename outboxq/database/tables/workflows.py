@@ -58,7 +58,7 @@ class TaskBatchChangesColumns(TypedColumns):
     cancelled = Column(Integer, nullable=False)
     closes = Column(Boolean, nullable=False)
     changed_at = Column(BoundedInstant, nullable=False)
-    # The migration for PostgreSQL sets a default that fills it. NULL on SQLite.
+    # The migration for PostgreSQL sets a default that fills this column. It is NULL on SQLite.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
