@@ -22,7 +22,7 @@ def of(table: str) -> list[CheckConstraint]:
 
 
 def _sqlite_instants(*columns: str) -> dict[str, str]:
-    # A character class such as [0-9] in the pattern would take twenty times as long.
+    # With a character class such as [0-9] in the pattern, the check would take twenty times as long.
     return {
         column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '{EARLIEST.year}' AND {column} < '{LATEST.year + 1}'"
         for column in columns

@@ -120,7 +120,8 @@ def _forget_in_children(engine: Engine) -> None:
 
     def forget() -> None:
         if (ours := alive()) is not None:
-            # Kept, because closing an SQLite connection takes a lock that a thread of the parent may have held.
+            # The pool is kept, because closing an SQLite connection takes a lock that a thread of the parent may have
+            # held.
             _inherited.append(ours.pool)
             ours.dispose(close=False)
 

@@ -300,6 +300,6 @@ def text_literal(words: object) -> sa.ColumnElement[str]:
 
 
 limit = sa.bindparam("limit", type_=sa.BigInteger, required=True)
-"""The largest number of rows that a statement takes."""
+"""The largest number of rows that a statement selects or changes."""
 worker_id = sa.bindparam("worker_id", type_=sa.Uuid, required=True)
 """The worker that claims, holds or ends tasks."""

@@ -64,8 +64,8 @@ class Target(ABC):
         """Return the name or file that distinguishes the database from others; None if it is unknown."""
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        """Run the statement that this builder builds, on the batch `rows` if it takes one. The statement is compiled
-        once per dialect.
+        """Run the statement that this builder builds, with the batch `rows` if the statement needs one. The statement
+        is compiled once per dialect.
         """
         return self._run(self.execute, builder, values, rows)
 
@@ -73,7 +73,7 @@ class Target(ABC):
         compiled = self.dialect.compiled[builder]
         if rows is None:
             return compiled.run(execute, values)
-        assert not isinstance(compiled, Prepared)  # a batch is for a transition
+        assert not isinstance(compiled, Prepared)  # only a transition has a batch
         return compiled.run(execute, values, rows)
 
     def ensure_readable(self) -> None:
@@ -220,7 +220,7 @@ class SqlalchemyTarget(Target):
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins a transaction, as SQLAlchemy would with the caller's first statement
         if _begins_by_itself(raw):
-            # A transactional task's connection, whose transaction the store begins.
+            # True for a transactional task's connection, whose transaction the store begins.
             ours = "outboxq_begins" in self.connection.get_execution_options()
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(

@@ -38,7 +38,7 @@ def typed_table(
     Columns that the class inherits are copied. They are placed at the attribute whose value is the class that they come
     from, or otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed there.
 
-    `storage` holds PostgreSQL's storage parameters. It is only recorded here, because SQLAlchemy 2.0 cannot express
+    `storage` holds PostgreSQL's storage parameters. These are only recorded here, because SQLAlchemy 2.0 cannot express
     them. The migrations set them, and partitions are created with them. The other `options` are the options of `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]

@@ -71,7 +71,7 @@ class _Compiler:
         if alias is not None:  # type X = …
             name = (annotation, self.check_types)
             if name not in self.known:
-                self.known[name] = PlainCodec(str(annotation))  # inside itself, it is plain JSON or refused
+                self.known[name] = PlainCodec(str(annotation))  # inside itself, the alias counts as plain JSON
                 self.known[name] = self.codec(alias)
             return self.known[name]
         origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
@@ -251,7 +251,7 @@ class RecordCodec(Codec):
     """A dataclass or a `TypedDict`: an object with a codec for each field."""
 
     json_types = frozenset({"object"})
-    # These are not set before they are known, because a class may contain itself.
+    # `fields` and `required` are set after `__init__`, because a class may contain itself.
     fields: Mapping[str, Codec]
     required: frozenset[str]
 

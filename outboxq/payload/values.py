@@ -48,7 +48,7 @@ class CodecError(Exception):
 
 
 class Limits:
-    """The depth of the value that is being converted, and the number of bytes that its JSON may still take.
+    """The depth of the value that is being converted, and the number of bytes that its JSON may still take up.
 
     The size is a lower bound, with one byte for each item and character. Without this bound, a list that contains
     another list twice, 30 levels deep, would be expanded to a billion items before its size was known.

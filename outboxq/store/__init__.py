@@ -156,7 +156,7 @@ workers and front ends.
 class Store(Answering, Claiming):
     """All operations on outboxq's tables, for any synchronous code.
 
-    Task and maintenance operations are methods. The others are grouped by noun, as in ``queues.pause()`` and
+    Task and maintenance operations are methods. The other operations are grouped by noun, as in ``queues.pause()`` and
     ``dead_letters.list()``.
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary

@@ -70,8 +70,8 @@ class Actions:
         return self._store.run(work, using=using, done=done)
 
     def adding(self, action: NewAction) -> Callable[[Target, int], None]:
-        """Return the `on_change` callback for a bulk change. It adds the number of tasks in each transaction to the
-        record.
+        """Return the `on_change` callback for a bulk change. The callback adds the number of tasks in each transaction
+        to the record.
         """
         return partial(self._add, action)
 

@@ -68,8 +68,8 @@ def prune(
     on_change: OnChange | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than `older_than`, or before it if it is an aware datetime, with their events and
-    idempotency keys. Returns the number of deleted tasks.
+    """Delete tasks that ended longer ago than `older_than` (or before `older_than`, if that is an aware datetime), with
+    their events and idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
     transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
@@ -87,10 +87,11 @@ def prune(
     deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
-    dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
-    during a drop, which takes about as long as reading the partition's tasks once. Therefore, partitions are not
-    dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With `whole_partitions`,
-    these rows are left to later drops, so tasks may be kept for up to one partition's period longer.
+    dropped; rows that must be kept are moved to the default partition first. No other session can use `task_executions`
+    and `execution_events` during a drop, which takes about as long as reading the partition's tasks once. Therefore,
+    partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With
+    `whole_partitions`, these rows are left to later drops, so tasks may be kept for up to one partition's period
+    longer.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
@@ -105,7 +106,7 @@ def prune(
         before = now - min(duration(older_than, "older_than"), now - _EPOCH)
     values: dict[str, Any] = {"before": before, "limit": pace.batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
-    # One day is added, because ids contain times from their producers' clocks.
+    # One day is added, because ids contain times from the producers' clocks, which may be fast.
     last = first_id(before + timedelta(days=1))
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]

@@ -54,8 +54,8 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 @contextmanager
 def patience(seconds: float = _PATIENCE) -> Iterator[None]:
-    """Repeat this thread's attempts for this number of seconds, for example fewer because a person is waiting or a worker
-    has to stop.
+    """Set the number of seconds for which this thread retries its transactions, for example a small one because a
+    person is waiting or a worker has to stop.
     """
     before = _patience.set(seconds)
     try:
@@ -188,16 +188,16 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction or in a separate one. It is retried after temporary errors, unless
-        `gives_up` returns True.
+        """Run `work` in the caller's transaction or in a separate one. A separate transaction is retried after
+        temporary errors, unless `gives_up` returns True.
 
-        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` is called: if
-        the work was committed, it reads from the tables what `work` returned; otherwise it returns None. `enqueues`
-        marks the transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing,
-        either before `work` or, in our own transaction, after it.
+        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` is called. If
+        the work was committed, `done` reads from the tables what `work` returned, and returns it; otherwise, `done`
+        returns None. `enqueues` marks the transaction of a producer that uses these features. Raises NotPermitted if a
+        privilege is missing, either before `work` or, in our own transaction, after it.
         """
         if using is not None:
-            # A target is the transaction of an enclosing call, which has checked it.
+            # A Target belongs to an enclosing call, which has already checked it.
             joined = using if isinstance(using, Target) else self.join(using, enqueues)
             try:
                 return work(joined)
@@ -255,7 +255,7 @@ class Transactions:
                     error.add_note(table_locks.explained(found))
 
     def lock_holders(self) -> list[table_locks.Holder]:
-        """Return the sessions that hold or want locks on our tables. Asks on another connection, once."""
+        """Return the sessions that hold or want locks on our tables. Asks only once, on another connection."""
         with patience(0):
             return self.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
 

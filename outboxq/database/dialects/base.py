@@ -109,7 +109,7 @@ class Dialect(ABC):
     measures_tables: ClassVar[bool]
     """True if the database knows the size of each table (`outboxq db`)."""
     driver_connection: ClassVar[type]
-    """The class of the driver's connections that `fetch` takes."""
+    """The class of the driver's connections that `fetch` accepts."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
     clock: Callable[[], datetime] | None
@@ -350,8 +350,8 @@ class Dialect(ABC):
         """Make a caller's engine begin real transactions."""
 
     def warm(self, *builders: Builder) -> None:
-        """Compile these statements now, in the forms that most batches need, so that no call has to wait for that
-        later.
+        """Compile these statements now, in the forms that most batches need, so that no later call has to wait for a
+        compilation.
         """
         for builder in builders:
             if not isinstance(compiled := self.compiled[builder], Prepared):

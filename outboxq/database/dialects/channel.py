@@ -91,7 +91,7 @@ def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 def wake(g: Grammar) -> sa.Select[Any]:
     """Notify the workers that are sleeping until there is work in these queues. The trigger notifies them of inserts.
     This statement is for tasks that become claimable in other ways. Run it after the writes that it announces, so that
-    the transaction has its id before it looks for sleeping workers.
+    the transaction has its id before this statement looks for sleeping workers.
     """
     queues = given_queues(g)
     sleeps = sa.select(sleeping_workers.c.queue).where(_sleeps(g, queues))
@@ -116,7 +116,7 @@ def call(g: Grammar) -> sa.Select[Any]:
         sa.select(sleeper.session, turn)
         .where(_sleeps(g, queues), sleeper.session.is_not(None))
         .order_by(turn)
-        .limit(sa.literal_column("32"))  # a session that has ended is locked until this transaction ends
+        .limit(sa.literal_column("32"))  # this transaction keeps a lock for each session that has ended
         .correlate(queues)
         .subquery("in_turn")
     )

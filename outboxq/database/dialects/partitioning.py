@@ -183,7 +183,7 @@ class Partitioning:
         older than the second period.
 
         Their rows stay where they are. PostgreSQL reads both tables once to check that the rows fit, and all other
-        sessions wait for it.
+        sessions wait until it has finished.
         """
         found = self._about(execute, time_partitions.owner, task_executions)[0]
         schema, owner = found["schema"], found["owner"]
@@ -195,7 +195,7 @@ class Partitioning:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
         granted = self._about(execute, time_partitions.privileges, table)
         triggers = self._about(execute, time_partitions.triggers, table)
-        for trigger in triggers:  # below, the parent gets them again, and passes them on to each partition
+        for trigger in triggers:  # the parent gets the triggers again below, and passes them on to each partition
             self._do(execute, "DROP TRIGGER ", _Name(None, trigger["name"]), " ON ", parent)
         number = self._end_identity(execute, parent) if table is execution_events else 0
         self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)

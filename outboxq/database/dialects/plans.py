@@ -35,8 +35,8 @@ Encoder = Callable[[Any], Any]
 
 
 class Prepared:
-    """A compiled SQL statement: its text, the conversion of values into parameters, and that of the driver's rows into
-    values.
+    """A compiled SQL statement: its text, the conversion of values into parameters, and the conversion of the driver's
+    rows into values.
     """
 
     def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:

@@ -62,8 +62,8 @@ def is_cut_off(error: BaseException) -> bool:
 def is_starting(error: BaseException) -> bool:
     """Return True if no connection could be made because the server is starting, or is not listening yet.
 
-    A failed connection has no SQLSTATE, so the text decides. If the server's messages are in another language, the
-    server does not count as starting.
+    The error from a failed connection has no SQLSTATE, so its text is checked. If the server's messages are in another
+    language, the server does not count as starting.
     """
     return isinstance(error, DBAPIError) and any(words in str(error.orig) for words in _STARTING)
 
@@ -104,7 +104,7 @@ def is_of_standby(error: BaseException) -> bool:
     """Return True if a standby refused to begin a transaction that writes.
 
     The error's text depends on the server's language, and its SQLSTATE covers every unsupported feature. So the
-    statement is decisive: outboxq's BEGIN does not need any other feature that a server could lack.
+    statement is checked too, because outboxq's BEGIN does not need any other feature that a server could lack.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))

@@ -167,8 +167,8 @@ class PostgresGrammar(Grammar):
         return sa.cast(digit + rest, sa.Uuid)
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
-        # The SELECT reads from it, so the id exists before any value in the row is computed, including its default. It
-        # is one CTE, because several steps of a statement may need it.
+        # The SELECT reads from `_assigned`, so the id exists before any value in the row is computed, including its
+        # default. `_assigned` is one CTE, because several steps of a statement may need it.
         return rows.select_from(self._assigned).where(self._assigned.c.xact_id.is_not(None))
 
     @property

@@ -155,8 +155,8 @@ def made_ours(url: URL) -> URL:
 
 def set_up(engine: Engine) -> None:
     """Make our own engine refuse databases that are not UTF-8, and avoid prepared statements behind a pooler."""
-    # This must be the first listener, because SQLAlchemy's own would ask the server for something that it could not
-    # read.
+    # This must be the first listener, because SQLAlchemy's own listener would request values from the server that
+    # SQLAlchemy cannot read in such a database.
     event.listen(engine, "connect", _examine, insert=True)
 
 
@@ -287,7 +287,8 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
-    """Return True if there is no pooler in between. Behind a pooler, statements are no longer prepared.
+    """Return True if there is no pooler between the connection and the server session. Behind a pooler, statements are
+    no longer prepared.
 
     A pooler has to issue its own cancel keys to its clients, because it could not otherwise tell which statement a
     cancel request belongs to. So the process id in the key differs from that of the process that answers. A statement

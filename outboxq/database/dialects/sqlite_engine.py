@@ -146,7 +146,7 @@ def _read_leniently(text: bytes) -> str:
 
 
 def real_path(file: str) -> str:
-    """Return the path that identifies connections to one file as connections to the same database."""
+    """Return the path by which connections to one file are recognized as connections to the same database."""
     # A relative path depends on the process's current directory, so it is made absolute outside the cache.
     return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
 

@@ -180,7 +180,7 @@ def missing(url: URL) -> str | None:
     """Return the absolute path of the file that a connection would create; None if it exists, or if none would be
     created.
 
-    SQLite does not create a file if the directory is missing too.
+    SQLite does not create a file if its directory is missing too.
     """
     if is_in_memory(url):
         return None

@@ -78,7 +78,7 @@ def patience(_: Grammar) -> sa.Select[Any]:
     wait for it.
 
     The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
-    instead of another one. Tables are always scanned sequentially.
+    instead of another one. Sequential scans are allowed, which other transactions of outboxq avoid.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
@@ -109,7 +109,7 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
-    changes are possible in the partition. A dead letter can leave the status Failed, and a task can be new, because its
+    changes are possible in the partition. A dead letter can leave the status Failed, and a task can be new, if its
     producer's clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded
     in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
     """

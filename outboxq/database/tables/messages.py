@@ -73,7 +73,9 @@ class RelayMessagesColumns(TypedColumns):
 
     id = Column(BigId, Identity(), primary_key=True)
     relay = Column(Text, nullable=False)
-    slot = Column(SmallInteger, nullable=False)  # of the partition key; shard S of N sends the slots with slot % N = S
+    slot = Column(
+        SmallInteger, nullable=False
+    )  # the partition key's slot; shard S of N sends the slots with slot % N = S
     event_id = Column(Uuid, nullable=False)
     topic = Column(Text, nullable=False)
     partition_key = Column(Text)

@@ -172,10 +172,10 @@ class TaskLeasesColumns(TypedColumns):
     """A row for each running task. A claim inserts it, the end of the claim deletes it, and heartbeats change only this
     row.
 
-    This was compared with the same columns in `task_executions` and an index for recovery. An index on
-    `lease_expires_at` would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL per
+    The alternative was to keep these columns in `task_executions`, with an index for recovery. That index, on
+    `lease_expires_at`, would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL per
     heartbeat compared with 81). An old snapshot would bloat the large table instead of this small one. This table does
-    not need an index on `lease_expires_at` either: recovery reads 1,000 running leases in 0.07 ms.
+    not need an index for recovery, which reads 1,000 running leases in 0.07 ms.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -207,8 +207,8 @@ class ExecutionEventsColumns(TypedColumns):
     lease_token = Column(BigInteger)
     created_at = Column(BoundedInstant, nullable=False)
     # The transaction that wrote the event. Readers of the log stop before the oldest transaction that is still open,
-    # because the numbers are not in commit order. The PostgreSQL migration sets a default that fills it. It is NULL on
-    # SQLite, where transactions commit one after the other.
+    # because the numbers are not in commit order. The PostgreSQL migration sets a default that fills this column. It is
+    # NULL on SQLite, where transactions commit one after the other.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -228,7 +228,8 @@ _partial_index("ix_execution_events_other", _event.task_execution_id, where=_is_
 
 
 class DeadLettersColumns(TypedColumns):
-    """A row for each Failed task, inserted and deleted with that status.
+    """A row for each Failed task. The row is inserted when the task enters that status, and deleted when the task
+    leaves it.
 
     An index on `status` would prevent HOT updates for all tasks, so the few Failed tasks are listed here.
     """
@@ -301,8 +302,8 @@ class QueueSettingsColumns(TypedColumns):
     rate_limit = Column(Integer)
     rate_seconds = Column(Seconds)
     rate_full_at = Column(BoundedInstant)  # the time at which the bucket of starts is full again
-    key_concurrency = Column(Integer)  # of each concurrency key; NULL: 1 if the next column limits keys
-    key_rate_limit = Column(Integer)  # of each key of either kind
+    key_concurrency = Column(Integer)  # the limit for each concurrency key; NULL: 1 if the next column limits keys
+    key_rate_limit = Column(Integer)  # the limit for each key of either kind
     key_rate_seconds = Column(Seconds)
     fair = Column(Boolean, nullable=False)  # keys take turns; False: the key whose task has been due longest is next
     updated_at = Column(BoundedInstant, nullable=False)
@@ -338,22 +339,24 @@ class WorkersColumns(TypedColumns):
     topics = Column(Text)  # JSON array; NULL: all
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
-    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown tasks that it met recently; NULL: none
+    unknown_tasks = Column(
+        Text
+    )  # JSON array of [queue, task name]: unknown tasks that it came across recently; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
     ended_at = Column(BoundedInstant)  # it stopped normally; NULL: it is live, or was killed or cut off
     # The next seven columns are NULL if only `register` has written the row.
     host = Column(Text)
     pid = Column(Integer)
-    version = Column(Text)  # of the application's code, as reported by the application
-    release = Column(Text)  # of outboxq
+    version = Column(Text)  # the version of the application's code, as reported by the application
+    release = Column(Text)  # the version of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
     receivers = Column(Text)  # JSON array of objects: the states of its receivers; NULL: it has none
     asked_to = Column(Text)  # 'quiet' or 'stop': a person's order; NULL: it claims tasks
     state = Column(Text)  # 'quiet' or 'stopping': the state that it has reached; NULL: it claims tasks
     stacks_asked_at = Column(BoundedInstant)  # a person is waiting for its stacks; NULL: it has answered
-    stacks = Column(Text)  # of its threads, at `stacks_at`
+    stacks = Column(Text)  # the stacks of its threads, at `stacks_at`
     stacks_at = Column(BoundedInstant)
     failure = Column(Text)  # the error that keeps it from claiming or ending tasks; NULL: it works
     failing_since = Column(BoundedInstant)
@@ -374,8 +377,8 @@ class SleepingWorkersColumns(TypedColumns):
     queue = Column(Text, primary_key=True)  # empty: all queues
     # The latest time at which the worker wakes without a notification. In the past: it is awake, or has ended.
     wakes_at = Column(Instant, nullable=False)
-    # The session that listens for it, by a number that the session has locked. NULL: the worker takes only tasks of
-    # some topics, so it is called for each task instead of by name.
+    # The number that its listening session has locked. NULL: the worker runs only tasks with certain topics, so it is
+    # called for each task instead of by name.
     session = Column(BigInteger)
 
 

@@ -58,7 +58,7 @@ class TaskBatchChangesColumns(TypedColumns):
     cancelled = Column(Integer, nullable=False)
     closes = Column(Boolean, nullable=False)
     changed_at = Column(BoundedInstant, nullable=False)
-    # The migration for PostgreSQL sets a default that fills it. NULL on SQLite.
+    # The migration for PostgreSQL sets a default that fills this column. It is NULL on SQLite.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -80,7 +80,7 @@ class TaskStepsColumns(TypedColumns):
     task_execution_id = Column(Uuid, primary_key=True)
     name = Column(Text, primary_key=True)
     number = Column(Integer, nullable=False)  # the order in which the task completed them, from 1
-    lease_token = Column(Number, nullable=False)  # of the claim that wrote it
+    lease_token = Column(Number, nullable=False)  # the lease token of the claim that wrote it
     result = Column(Text)  # as JSON; NULL: the function returned None, or it is a sleep
     due_at = Column(BoundedInstant)  # the end of a sleep; NULL: it is not a sleep
     created_at = Column(BoundedInstant, nullable=False)

@@ -260,7 +260,9 @@ def claim_entries(g: Grammar) -> Transition:
 
 
 def fail_entry(g: Grammar) -> Transition:
-    """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
+    """Delete the entry :entry_id, and fail its task with :error, because no worker can claim the task. Returns the
+    task's id.
+    """
     entry, execution = task_outbox.c, task_executions.c
 
     def gone(_: Relations) -> Statement:
@@ -316,7 +318,7 @@ def put_off(g: Grammar) -> Transition:
 
 
 def forget_entry(_: Grammar) -> Statement:
-    """Delete only the entry :entry_id, because its task cannot be marked as failed either."""
+    """Delete only the entry :entry_id, because its task can be neither claimed nor marked as failed."""
     entry = task_outbox.c
     return (
         sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)

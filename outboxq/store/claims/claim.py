@@ -34,17 +34,17 @@ from .partition_keys import KeyTurns
 log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
-"""A function that claims up to this number of tasks of one kind. It returns these tasks, and whether there may be tasks
-of another kind.
+"""A function that claims up to the given number of tasks of one kind. It returns these tasks, and whether there may be
+tasks of another kind.
 """
 _OTHERS, _OF_MANY = 16, 3
-"""Number of queues with keys or limits that a claim reads at once. A claim reads all of them if there are at most
-`_OTHERS`, so that they share the claims exactly. Otherwise, it first reads `_OF_MANY` queues, or one for each task that
-it may claim, whichever is more. The queues take turns in order of name.
+"""Number of queues with keys or limits that a claim reads at once. A claim reads all such queues if there are at most
+`_OTHERS`, so that the queues share the claims evenly. Otherwise, it first reads `_OF_MANY` queues, or one for each task
+that it may claim, whichever is more. The queues take turns in order of name.
 """
 _BRIEF = 60.0
-"""The period, in seconds, during which claims wait only briefly for a lock. Expired tasks of a locked batch are likely
-to block the same claimer again soon.
+"""The period, in seconds, during which claims wait only briefly for a lock after expired tasks of a locked batch have
+blocked a claim. Such tasks are likely to block the same claimer again soon.
 """
 
 
@@ -62,8 +62,8 @@ class ClaimCursor:
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
-        """Tasks without a key come last until their turn is due, because a claim among many other queues takes a long
-        time to find out that there are no such tasks.
+        """The turns in which tasks without a key come first. They come last until the next turn if there are many other
+        queues, because a claim then takes a long time to find out that there are no such tasks.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
@@ -140,7 +140,7 @@ class Claiming(Transactions):
                 if not may_help or not set_aside(self, cursor.search, worker_id):
                     raise
         cursor.may_be_more = 1 < len(rows) == limit  # a full claim of a single task is not a sign of more work
-        # A priority that is not a number cannot be compared. The claim is committed, so its tasks run anyway.
+        # If a priority is not a number, the tasks cannot be sorted. They run anyway, because the claim is committed.
         with suppress(TypeError):
             rows.sort(key=_order)
         return usable(self, [_claim_of(row, worker_id) for row in rows], using)
@@ -164,11 +164,11 @@ class _Call:
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
 
-        So most claims are one statement. (If the statement finds nothing behind the floors, a second one may follow.)
-        The commit is not flushed to disk, because a task must not wait for the flush. A server crash may undo the
-        claim; the task is then claimed again, and the next holder of the same token has another worker id, which fences
-        this worker. A later commit that is flushed, such as the task's completion, never survives a crash without the
-        claim.
+        With a transaction for each part, most claims are a single statement. (If it finds nothing behind the floors, a
+        second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
+        server crash may undo the claim; the task is then claimed again, and the next holder of the same token has
+        another worker id, which fences this worker. A later commit that is flushed, such as the task's completion,
+        never survives a crash without the claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -179,8 +179,8 @@ class _Call:
         return self.store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
 
     def _parts(self, target: Target | None) -> list[Row]:
-        """Run the parts in this transaction; if `target` is None, each in its own. The part that had to wait last time
-        goes first.
+        """Run the parts in this transaction or, if `target` is None, each part in its own. The part that had to wait
+        last time goes first.
         """
         cursor = self.cursor
         found: list[Row] = []
@@ -289,7 +289,7 @@ class _Call:
                 return found, taken
 
     def _best_queues(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim from the queues with the best heads, and from further queues while these have too few tasks.
+        """Claim from the queues with the best heads, and from further queues as long as too few tasks are found.
 
         When no head is left, the heads are read again. So a claim returns fewer than `limit` tasks only if it has taken
         all due tasks, or has found expired ones.
@@ -371,7 +371,7 @@ class _Call:
             most *= 4
 
     def _serve(self, target: Target, rows: Sequence[Row], limit: int) -> list[Row]:
-        """Claim from these queues. Each kind comes first in turn."""
+        """Claim from these queues. Each kind of queue comes first in turn."""
         values, keys, cursor = self._values(target), self.cursor.keys, self.cursor
         kinds: list[Callable[[int], list[Row]]] = [
             partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]

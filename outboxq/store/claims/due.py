@@ -68,7 +68,8 @@ def look_ahead(
     def work(target: Target) -> Look:
         given = queues is not None
         values = store.values(target) | store.scope(target, queues, topics)
-        # The next time is read first, so that a task that becomes due in between is seen by one statement or the other.
+        # The next time is read first, so that a task that becomes due between the two statements is seen by one of
+        # them.
         moment = answer(target, NEXT_AVAILABLE_AT[given], values)["available_at"]
         now = tasks.now_of(store, target)
         first, by_key = ANY_DUE[given]
@@ -179,7 +180,7 @@ ANY_RECENT: Mapping[bool, Builder] = {given: partial(_any_recent, given=given) f
 def next_moment(g: Grammar, plain: sa.FromClause, with_keys: sa.FromClause, *others: sa.Select[Any]) -> sa.Select[Any]:
     """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
 
-    NULL if there is no such time. `others` are queries for further times.
+    Selects NULL if there is no such time. `others` are queries for further times.
     """
     found = pairs_beyond(g, plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")

@@ -45,7 +45,7 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""Maps whether a transaction is durable, and whether it is a single statement, to its kind."""
+"""The kind of a transaction, by whether it is durable and whether it is a single statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """A lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
@@ -102,9 +102,9 @@ def finish(
     """End many claims of one worker in one statement, each with its own outcome.
 
     Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the
-    commit is on disk: a crash of the server, but not of this process, may undo the most recent ends, and these tasks
-    will run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits` is
-    False and another session keeps a row locked for more than two seconds, the call raises an error that
+    commit is on disk. A crash of the server, but not of this process, may then undo the most recent ends, and these
+    tasks run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits`
+    is False and another session keeps a row locked for more than two seconds, the call raises an error that
     `is_locked_out` recognizes, and the transaction is not retried.
     """
     if not outcomes:
@@ -129,7 +129,7 @@ def finish(
 def finish_unlocked(
     store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
-    """End the claims whose lease and task no other session has locked, as `finish` does.
+    """End claims as `finish` does, but only those whose lease and task no other session has locked.
 
     Returns two sets of ids: those of the lost claims, and those of the locked claims, which have not ended. For any
     other locked row, such as a batch's row, the call waits briefly. If that row stays locked, the call raises an error
@@ -149,7 +149,7 @@ def finish_unlocked(
         rest = [outcome for outcome in outcomes if outcome.claim.id in left]
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
         locked = frozenset(row["id"] for row in target.run(held, values, rows))
-        # An earlier attempt may have ended some of them if the answer to its COMMIT was lost.
+        # An earlier attempt may have ended some of the claims if the answer to its COMMIT was lost.
         ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
         return left - locked - ended, locked
 
@@ -282,10 +282,10 @@ _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
-    """Return how many times in a row the task was released before this claim because its transaction was interrupted.
+    """Return the number of consecutive releases before this claim that were due to an interrupted transaction.
 
-    The count is reset when the handler ends the task, or when a person runs it again. If the count in the last release
-    is unreadable, this returns 0.
+    The count is reset when the handler ends the task, or when a person runs the task again. If the count in the last
+    release is unreadable, this returns 0.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
@@ -331,7 +331,7 @@ def end(g: Grammar) -> Transition:
 
 
 def end_unlocked(g: Grammar) -> Transition:
-    """End the claims whose lease and task no other transaction has locked, as `end` does. Leaves the others unchanged."""
+    """End claims as `end` does, but only those whose lease and task no other transaction has locked."""
     return _changed(
         g,
         {
@@ -487,11 +487,11 @@ def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
     """Delete the leases of the tasks with these ids that the worker still holds. The deletion uses the index, so it
-    runs in id order. They are not locked first, because a lock and a deletion would each add a record to the database's
-    log.
+    runs in id order. The leases are not locked first, because a lock and a deletion would each add a record to the
+    database's log.
     """
     lease, given = task_leases.c, r["given"].c
-    # IS TRUE makes the database test this for each lease that it finds. A join might not run in id order.
+    # IS TRUE makes the database test this condition for each lease that it finds. A join might not run in id order.
     held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
         sa.delete(task_leases)
@@ -505,7 +505,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
     outbox.
 
     The count of recoveries is reset to 0, because the worker survived the task. A task that is released unfinished
-    keeps its count, because its release proves nothing.
+    keeps its count, because its release does not prove that a worker survives the task.
     """
     execution, given = task_executions.c, r["given"].c
     goes_on = execution.cancel_requested_at.is_(None)

@@ -7,11 +7,11 @@ Deleted entries stay in the index while a long transaction elsewhere keeps them 
 A *check* is a query that tells a worker whether a task is due, without claiming the task (`due.py`).
 
 A floor belongs to a (queue, priority) pair. Pairs without a floor are found immediately, because the index is probed
-between the known pairs (`queue_order.pairs_beyond`). A claimer that has not taken a task yet gets floors for the pairs
-of the tasks that it knows as soon as a check has found nothing due. Only a task that becomes claimable behind a floor
-is missed. This happens if its transaction was committed more than `_MARGIN` after its due time, its claim was rolled
-back, its queue was paused, or the clock was set back. So claims and checks from the front are made at a bounded rate,
-and such a task waits for at most `_LONGEST`.
+between the known pairs (`queue_order.pairs_beyond`). If a claimer has not taken a task yet, it gets its first floors
+when a check finds nothing due: one for the pair of each task that the claimer knows. Only a task that becomes claimable
+behind a floor is missed. This happens if its transaction was committed more than `_MARGIN` after its due time, its
+claim was rolled back, its queue was paused, or the clock was set back. So claims and checks from the front are made at
+a bounded rate, and such a task waits for at most `_LONGEST`.
 
 A claim from a limited queue says nothing about other queues, and claims from all queues leave limited ones out. So each
 limited queue has its own claims from the front.
@@ -40,7 +40,7 @@ _LEAST, _LONGEST = 1.0, 10.0
 front.
 """
 _REST = 20
-"""The time between two of them, as a multiple of the time that the last one took."""
+"""The time between two claims or checks from the front, as a multiple of the time that the last one took."""
 _MOST = 64
 """Maximum number of pairs whose floors are kept. Each pair costs a claim two index probes."""
 
@@ -102,16 +102,16 @@ class Floors:
     def claimed(
         self, taken: Sequence[Row], limited: str | None = None, *, at_front: bool, is_full: bool, seconds: float
     ) -> None:
-        """Record the tasks that a claim took (from this limited queue, if one is given), and the number of seconds that
-        it took.
+        """Record the tasks that a claim took (from this limited queue, if one is given), and the claim's duration in
+        seconds.
         """
         claims = self._claims if limited is None else self._limited.get(limited, _Claims())
         if at_front:
             claims.are_expected = False
             claims.turns.took(seconds)
         elif taken and not is_full and claims.turns.is_due:
-            # The next claim begins at the front, unless a check from the front comes first. The tasks that were found
-            # must not wait for either.
+            # The next claim begins at the front, unless a check from the front comes first. The tasks that this claim
+            # has found must not wait for either.
             claims.are_expected = True
         claims.were_full = is_full
         if taken and not taken[0]["crowded"]:
@@ -140,8 +140,9 @@ class Floors:
 
     def looked(self, *, found: bool, at_front: bool, seconds: float, crowded_at: float | None = None) -> float:
         """Record a check, and return the number of seconds until a check from the front is due; infinity if this check
-        was from the front. `crowded_at` is the database's time since 1970 in seconds, or None if few entries are dead,
-        or if some queue has a limit: its tasks may have to wait, and a check does not find them.
+        was from the front. `crowded_at` is the database's time since 1970 in seconds. It is None if few entries are
+        dead. It is also None if some queue has a limit, because a check does not find tasks that have to wait for a
+        limit.
         """
         if not at_front:
             return self._looks.left

@@ -23,7 +23,7 @@ from ...database.queue_order import BOTTOM, MANY_QUEUES, TOP
 from .floors import Turns
 
 MOST = 10_000
-"""The maximum number of heads that are kept. They take 3 MB."""
+"""The maximum number of heads that are kept. This number of heads takes up 3 MB."""
 
 Pair = tuple[str, int]
 """A queue and a priority."""
@@ -57,7 +57,7 @@ class Heads:
         return self._readings.is_due
 
     def read(self, rows: Sequence[Row], seconds: float) -> None:
-        """Replace the heads with these rows, which took this many seconds to read."""
+        """Replace the heads with these rows, which took `seconds` to read."""
         if not (rows and rows[0]["many"]):
             self._scope = None  # the next claim reads all queues
         self.are_all = len(rows) < MOST

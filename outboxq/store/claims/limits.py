@@ -1,4 +1,4 @@
-"""Claim from a queue that limits its keys, with the lock on its settings held. `limits_sql.py` gives the reasons."""
+"""Claim from a queue that limits its keys, while the queue's settings are locked. `limits_sql.py` explains why."""
 
 from __future__ import annotations
 

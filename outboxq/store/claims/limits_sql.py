@@ -51,7 +51,7 @@ def of_keys(g: Grammar) -> Transition:
     """Select, for each of these keys, its queue's limits, the number of its running tasks, and the used part of its
     rate.
 
-    A key of a queue without limits per key has no row. For an empty key, only the limits are of interest.
+    A key of a queue without limits per key has no row. For an empty key, only the limits in the row are meaningful.
     """
 
     def found(r: Relations) -> Statement:
@@ -151,7 +151,7 @@ def take(g: Grammar) -> Transition:
 def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
     """Return the queues that limit their keys and whose other limits allow a start.
 
-    `asked` contains the queues in question; None means all queues.
+    `asked` contains the queues to consider; None means all queues.
     """
     headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")

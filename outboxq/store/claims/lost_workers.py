@@ -2,7 +2,7 @@
 leases expire.
 
 Recovery itself does not use the registry of workers, so that a mistake in the registry never costs a live worker its
-task. A person may know that a worker is dead. The registry then protects against that person's mistakes.
+task. When a person asserts that a worker is dead, the registry protects against a mistake.
 """
 
 from __future__ import annotations

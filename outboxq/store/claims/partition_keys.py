@@ -2,14 +2,14 @@
 
 A claim consists of two statements in one transaction:
 
-1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. It
-   acquires each key whose head is due by inserting a row into `partition_claims`. The primary key of that table gives
-   each key to one worker.
+1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. To
+   acquire a key whose head is due, it inserts a row into `partition_claims`. The primary key of that table gives each
+   key to one worker.
 2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan reads a limited number of keys. Beyond these, `acquire_due` finds the keys whose entries have been due the
+The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
 longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
@@ -42,7 +42,7 @@ Segment = tuple[str, str, str | None]
 Won = tuple[list[Row], bool]
 """The acquired keys, and whether no other key of these queues can be acquired."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
-"""A function that acquires up to this number of keys of these queues."""
+"""A function that acquires up to the given number of keys of the given queues."""
 _LEAST, _MOST = 32, 1000
 """Minimum and maximum number of keys that one statement reads."""
 
@@ -53,7 +53,7 @@ class KeyTurns:
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
         """The key at which the last claim from each queue ended. If two threads share an instance, only the order of
-        turns suffers.
+        turns is affected.
         """
         self._served: dict[str, int] = {}
         """Rank of each queue by the time at which one of its keys was last acquired, from `_wins`."""
@@ -72,8 +72,8 @@ class KeyTurns:
         """
         if limit < 1:
             return []
-        # If the last claim found only blocked keys, the last event has woken this worker. Finding the key of that event
-        # takes 3 ms, but reading the blocked keys again takes 60 ms.
+        # If the previous claim found only blocked keys, the newest event has woken this worker. Finding the key of that
+        # event takes 3 ms, but reading the blocked keys again takes 60 ms.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]

@@ -254,8 +254,7 @@ def take_back(g: Grammar) -> Transition:
 def recover_seen(g: Grammar) -> Transition:
     """Recover the tasks of exactly these leases if the leases are unchanged. Skips locked leases.
 
-    The expiry is not checked again, because the caller has watched these leases, whereas the clock may have been set
-    back.
+    The expiry is not checked again, because the caller has watched these leases, and the clock may have been set back.
     """
     return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
@@ -277,7 +276,7 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
-    # A database may be unable to add a lease length to a time if the CHECK constraints should have refused that length.
+    # A lease length that the CHECK constraints should have refused may be too large for the database to add to a time.
     of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
     of_claim = (
         sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))

@@ -21,9 +21,9 @@ proves nothing about the other entries, so the worker sleeps only until its next
 ten seconds later.
 
 The row contains the time at which its worker wakes without a notification. Tasks that become due after that time do not
-need a notification. The row of a dead worker expires at that time. The row must be written only while LISTEN is in
-effect, and again after each reconnect. If the server's clock is set forward, the row expires early, and its worker
-finds new tasks when it wakes without a notification.
+need a notification. The row of a dead worker expires at that time. The row must not be written before LISTEN is in
+effect, and must be written again after each reconnect. If the server's clock is set forward, the row expires early, and
+its worker finds new tasks when it wakes without a notification.
 
 All sleepers receive each notification, but a task needs only one of them. So each notification is a numbered call. It
 names the listening sessions of the workers that it calls (one for each task) and of a deputy. The trigger only reads,
@@ -44,19 +44,20 @@ task within a bounded time, unless every worker is busy:
 
 The first worker that checks answers for the others. If nothing is due, it sends the number of the last call that it
 received before the check (`answer`). Each worker that receives the answer forgets that call and the earlier calls for
-the same queue. If a limit holds back tasks of these calls, the answer also contains the time at which the next task may
-start, and the workers check at that time.
+the same queue. If a limit holds back tasks that these calls announced, the answer also contains the time at which the
+next task may start, and the workers check at that time.
 
 This never loses a task. The server delivers notifications in commit order, which is the same for all sessions, and only
 when the transaction is visible. So each task of a forgotten call was committed before the check, which began after the
 last of these calls had been received. The check did not find the task due, and a check by the other worker would not
 have found it due either. Calls that the answering worker did not receive before its check come after the last one, and
 are not forgotten. A check that began at the worker's floors does not answer for others. A worker that takes only some
-topics does not answer for others either. A worker's own check answers all calls that it received before.
+topics does not answer for others either. A worker's own check answers all calls that the worker received before the
+check.
 
 A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification.
-Every worker is called when a queue is resumed, when a key is freed, and by a transaction that cannot see the sleepers.
-The trigger also calls every worker if the tables have been moved.
+Every worker is called when a queue is resumed, when a key is freed, and when a transaction cannot see the sleepers. The
+trigger also calls every worker if the tables have been moved.
 
 Every sleeper receives the due time of a delayed task, so it does not need a statement to learn that time. When the task
 is due, the sleepers check one after the other, 10 ms apart, and claim the task if it is still there. They check in id
@@ -148,7 +149,7 @@ class SleepingWorkers:
         *,
         session: int | None = None,
     ) -> Place:
-        """Ask for notifications during the time `longest`. Returns the worker's place among the sleepers of the queue
+        """Ask for notifications for the duration `longest`. Returns the worker's place among the sleepers of the queue
         that has the fewest sleepers.
 
         `session` is the number that the worker's listening session has locked. If it is None, the worker cannot be
@@ -179,8 +180,9 @@ class SleepingWorkers:
     ) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
-        A check that does not read the entries before the worker's `floors` does not prove that none of them is due. Its
-        `seconds` end no later than the next check that reads these entries, which is at most `floors._LONGEST` later.
+        A check that does not read the entries before the worker's `floors` does not prove that none of them is due. The
+        `seconds` of its answer end no later than the next check that reads these entries, which is at most
+        `floors._LONGEST` later.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()

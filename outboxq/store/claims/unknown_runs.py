@@ -25,7 +25,7 @@ from .workers import live_workers, read_names, takes
 UNKNOWN_KEPT = timedelta(days=1)
 """Time for which the unknown tasks that a worker has come across are kept after the worker was last seen."""
 _PAGE = 500
-"""Number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
+"""Maximum number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
 _KNOWN = "a worker that knows the task has started"
 
 
@@ -71,8 +71,7 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make tasks due if they are waiting because a worker did not know their names, so that a worker that knows these
-    names can run them.
+    """Make tasks due if they are waiting because a worker did not know their names, and this worker knows these names.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
     None after the last page. If this worker knows none of the names that workers have reported as unknown, the outbox

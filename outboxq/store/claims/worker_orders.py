@@ -1,7 +1,7 @@
 """Give an order to a single worker, and keep the stacks of its threads.
 
-A worker reads its orders in the answer to its own report (`workers.seen`). They are columns of its row, so they
-disappear with the row, and the next worker in the same process does not see them.
+A worker reads its orders in the answer to its own report (`workers.seen`). The orders are columns of the worker's row,
+so they disappear with the row, and the next worker in the same process does not see them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WorkerStacks:
 
     text: str
     at: datetime
-    """The time at which the worker wrote them."""
+    """The time at which the worker wrote the stacks."""
 
 
 class WorkerOrders:
@@ -50,8 +50,8 @@ class WorkerOrders:
         self._store = store
 
     def give(self, worker_id: UUID, order: WorkerOrder | None, *, using: object = None) -> bool:
-        """Order a worker to go quiet, to stop or, with None, to claim tasks again. Returns False if it already had this
-        order.
+        """Order a worker to go quiet, to stop or, with None, to claim tasks again. Returns False if the worker already
+        had this order.
 
         Raises WorkerNotFound, and InvalidTransition for a worker that has ended, or that was told to stop.
         """

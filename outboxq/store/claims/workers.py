@@ -186,7 +186,7 @@ class Workers(Answering):
     ) -> Orders | None:
         """Record that the worker is alive, and the unknown tasks that it has recently come across.
 
-        Returns its orders; None if the worker is not registered, in which case it registers again.
+        Returns the worker's orders; None if the worker is not registered, and therefore has to register again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         rows = self._tell(seen, values, using)
@@ -452,9 +452,9 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
     were written.
 
-    The query reads up to :most events, beginning with the number :first, using the primary key. No index contains the
-    worker, because such an index would slow down the insertion of every event. Other workers recover a dead worker's
-    tasks when its leases have expired, which is soon after it was last seen.
+    The query reads up to :most events from the primary key, beginning with the event number :first. No index contains
+    the worker, because such an index would slow down the insertion of every event. Other workers recover a dead
+    worker's tasks when its leases have expired, which is soon after it was last seen.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)

@@ -109,8 +109,9 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     is returned.
 
     The task may also be one that is not enqueued yet because it follows a batch or another task in a chain. For the id
-    of an event, which is `Emitted.pipeline_execution_id`, the answer says why its relays have not published it. The
-    answer is read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises TaskNotFound.
+    of an event, which is `Emitted.pipeline_execution_id`, the answer says why the event's relays have not published the
+    event. The answer is read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises
+    TaskNotFound.
     """
     task_id = identifier(task_id)
 

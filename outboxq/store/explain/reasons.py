@@ -108,7 +108,7 @@ class Explanation:
 
     @property
     def hindrance(self) -> str:
-        """The sentence, preceded by a colon, to be appended to another one; "" if nothing prevents the task from
+        """The sentence, preceded by a colon, to be appended to another sentence; "" if nothing prevents the task from
         starting.
         """
         return "" if self.reason is Reason.DUE else f": {self.sentence}"
@@ -127,7 +127,9 @@ def inconsistent(what: str) -> Explanation:
 
 
 def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
-    """Return the commands that redrive or discard a dead letter. Their descriptions refer to it as `which`."""
+    """Return the commands that redrive or discard a dead letter. Their descriptions refer to the dead letter as
+    `which`.
+    """
     redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
     return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
 

@@ -1,5 +1,5 @@
-"""The rules that determine why a task is not running, each with its sentence. One task and a page of tasks use the same
-rules.
+"""The rules that determine why a task is not running, each with its sentence. The same rules apply to one task and to a
+page of tasks.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .reasons import (
 )
 
 _OVERDUE = 0.6
-"""The fraction of a lease by which a live worker has extended the lease. A worker extends a lease after a third of its
-length, and no later than after half of its length.
+"""The fraction of a lease's length within which a live worker extends the lease. A worker extends a lease after a third
+of its length, and no later than after half of its length.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""

@@ -178,9 +178,9 @@ class Relays(Answering):
     def remove(self, name: str, *, using: object = None) -> int:
         """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
 
-        The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with such a
-        key. Its dead letters are kept. A worker whose code still declares the relay creates it again when it starts. Raises
-        RelayNotFound.
+        The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with
+        such a key. Its dead letters are kept. A worker whose code still declares the relay creates the relay again when
+        the worker starts. Raises RelayNotFound.
         """
 
         def work(target: Target) -> int:
@@ -326,8 +326,8 @@ _SHOWN = (
 
 
 def _divide(target: Target, relay: str, shards: int) -> None:
-    """Give the relay this number of shards, whose messages no worker may send until the leases of the old shards would
-    have expired.
+    """Divide the relay into this number of shards. No worker may send their messages until the leases of the old shards
+    would have expired.
     """
     before = target.run(sql.lock_shards, {"relay": relay})
     token = max((one["lease_token"] for one in before), default=0) + 1

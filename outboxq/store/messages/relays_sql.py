@@ -183,8 +183,8 @@ def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
     """Select up to :limit messages in a shard with ids up to :settled, in id order, while this worker has the shard's
     lease.
 
-    With `holds`, messages whose key waits for an event that the broker refused are left out. The key is held by a Failed
-    task or, when that has been redriven, by the running task; in between, the task has an outbox entry.
+    With `holds`, messages whose key waits for an event that the broker refused are left out. The event's task holds the
+    key while the task is Failed and, after a redrive, while it is running. In between, the task has an outbox entry.
     """
     has_lease = sa.select(_s.shard).where(_MINE, _s.lease_expires_at > g.now).exists()
     conditions = [_m.relay == _relay, _m.slot % _shards == _shard, _m.id <= _settled, has_lease]
@@ -359,8 +359,8 @@ def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
 
 
 def select_held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit keys of :relay that are held by dead letters in its :queue, each with the refused event, and
-    the number of its messages among the first :most.
+    """Select up to :limit keys of :relay that are held by dead letters in its :queue, each with the refused event and
+    the number of the key's messages among the relay's first :most messages.
     """
     claim, task = partition_claims.c, task_executions.c
     some = sa.select(_m.partition_key).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")

@@ -59,8 +59,8 @@ _CURE = "delete other files there, or enlarge it; `outboxq prune` needs free spa
 
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
-    """Map each of these failures that is due to a full disk to a sentence about the disk and the cure. On PostgreSQL,
-    this runs one statement for each of them.
+    """Return a sentence about the disk and the cure for each of these failures that is due to a full disk. On
+    PostgreSQL, this runs one statement for each of them.
     """
     return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
 

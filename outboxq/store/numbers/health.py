@@ -27,7 +27,7 @@ from .statistics import Statistics
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of a task's attempts that failed in this period and will be repeated."""
+"""Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
@@ -79,8 +79,8 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_unserved(one: Statistics) -> bool:
-    """Return whether tasks wait in a queue without workers. A task that was released because no worker knew its name is
-    delayed, and would otherwise wait unnoticed.
+    """Return whether tasks wait in a queue without workers. Delayed tasks count too, because a task that was released
+    when no worker knew its name is delayed, and would otherwise wait unnoticed.
     """
     return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 
@@ -487,8 +487,8 @@ def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
-    """Yield one problem for all tables. Vacuum is behind if its last run was long ago; a new table has not been
-    vacuumed yet.
+    """Yield one problem for all tables. Vacuum is behind if its last run was long ago. If a table has never been
+    vacuumed, the time of the first event counts instead.
     """
     begin = min((row["at"] for row in facts.rows("first_event")), default=facts.now)
     full = [one for one in facts.dead_rows.tables if one.dead_rows > limit and one.dead_rows > one.rows]

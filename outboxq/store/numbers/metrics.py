@@ -156,9 +156,9 @@ class Metrics:
         """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or task or
         for all of them.
 
-        A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if the
-        step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more than
-        2,000 steps.
+        A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`). A span
+        that is longer than a step belongs to the first of the steps that it covers. Raises InvalidArgument for more
+        than 2,000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -238,7 +238,7 @@ def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
     """Add up workers' counts since a given time, by queue or task, under the names used in `Statistics`.
 
     The result is empty if no worker has written counts since then. A worker writes a ten-second span when the span
-    ends, so the window begins and ends up to ten seconds earlier.
+    ends, so the counted period begins and ends up to ten seconds earlier than the window.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}

@@ -156,8 +156,9 @@ def stuck(store: Transactions, *, using: object = None) -> Stuck:
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
     starts or stops. The call runs one statement, which reads indexes and small tables. The string does not reflect
-    changes that do not write a row (a delayed task that becomes due, an age), heartbeats, workers' load, pruned tasks,
-    or a task that was enqueued 200 events ago in a transaction that has only now been committed.
+    changes that do not write a row (such as a delayed task that becomes due, or an age that grows), heartbeats,
+    workers' load, pruned tasks, or a task that was enqueued 200 events ago in a transaction that has only now been
+    committed.
     """
 
     def work(target: Target) -> str:
@@ -296,8 +297,8 @@ _HELD_LOOKED_AT = 1_000
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
 _LOST = 3
-"""Maximum number of lost workers that are selected. For each, the events since it was last seen are searched for its
-tasks.
+"""Maximum number of lost workers that are selected. For each of them, the events since the worker was last seen are
+searched for the worker's tasks.
 """
 _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""

@@ -41,7 +41,7 @@ class Rule(StrEnum):
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_WAITS = "batch_waits"
-    """A batch or a chain is waiting for nothing but its dead letters."""
+    """A batch or a chain is waiting only for its dead letters."""
     BATCH_UNCLOSED = "batch_unclosed"
     """The `with` block of a batch raised an error, but its transaction was committed, so no task will follow the
     batch.
@@ -184,7 +184,7 @@ class Lost:
 
     @property
     def is_dealt_with(self) -> bool:
-        """True if it no longer holds any tasks, and a person recovered at least one of them."""
+        """True if the worker no longer holds any tasks, and a person recovered at least one of them."""
         return not self.held and self.by_person is not None
 
     @property

@@ -94,8 +94,8 @@ class Queues(Answering):
 
         Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this returns the
         settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
-        QueueNotFound for a name that may be mistyped, because it is not used by any task, setting, subscription,
-        schedule, live worker or declared task. With `create`, such a queue is set up before its first task.
+        QueueNotFound for a name that is not used by any task, setting, subscription, schedule, live worker or declared
+        task, because the name may be mistyped. With `create`, such a queue is set up before its first task.
         """
         why = sanitize(reason) or None
         return self._say(queue, using, on_change, create=create, paused=True, pause_reason=why)

@@ -137,7 +137,7 @@ def stats(
     that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
     paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`, 1,000 of
     each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the
-    window are up to ten seconds old, because workers write them at this interval.
+    window are up to ten seconds old, because workers write their counts every ten seconds.
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:

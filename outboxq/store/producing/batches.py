@@ -143,7 +143,7 @@ class Batches(Answering):
     ) -> Iterator[Member]:
         """Return a batch's tasks that have one of these statuses, in id order, including the `then` tasks.
 
-        Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
+        Each page of 200 tasks is read in its own transaction when it is needed, so a batch of any size can be read.
         """
         wanted = frozenset(TaskStatus) if statuses is None else frozenset(statuses)
         return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
@@ -378,7 +378,7 @@ def _check(batch: NewBatch) -> None:
 
 
 def _discards(batch: Row) -> bool:
-    """Return whether cancelling the batch discards its dead letters, because the batch would wait for them."""
+    """Return whether cancelling the batch discards its dead letters, for which the batch would otherwise wait."""
     return OnFailed(batch["on_failed"]) is OnFailed.WAIT
 
 

@@ -1,4 +1,4 @@
-"""Write and read batches. Triggers count their tasks as they end, and enqueue the `then` tasks."""
+"""Write and read batches. Triggers count the tasks of a batch as they end, and enqueue the `then` tasks."""
 
 from __future__ import annotations
 

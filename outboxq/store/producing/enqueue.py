@@ -73,10 +73,10 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     """Write many tasks in one statement, in the given order; see `enqueue`.
 
     If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides what happens. A key is
-    free again when its task is pruned. Depending on the options of the task that took the key, it is also free when its
-    time is up (`unique_for`) or its task has ended (`unique_until_finished`). A replacement does not restart the time.
-    Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call writes nothing,
-    and the caller's transaction stays usable.
+    free again when its task is pruned. Depending on the options of the task that took the key, the key is also free
+    after a period (`unique_for`) or when the task has ended (`unique_until_finished`). A replacement does not restart
+    the period. Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call
+    writes nothing, and the caller's transaction stays usable.
 
     A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this
     never raises an error. Above READ COMMITTED, the database raises a serialization failure if, since the transaction
@@ -192,7 +192,7 @@ def _checked(task: NewTask) -> Mapping[str, Any] | None:
 
 
 _known: dict[str, tuple[object, tuple[object, ...], Mapping[str, Any]]] = {}
-"""The last plain task with each name: its `made_of`, what it shares with others, and its columns."""
+"""The last plain task with each name: its `made_of`, the values that it shares with other tasks, and its columns."""
 _MOST_KNOWN = 1000
 
 

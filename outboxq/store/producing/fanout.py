@@ -102,7 +102,7 @@ class Subscriptions(Answering):
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
                     # Without this statement, an emit to 1,000 subscribers takes 280 ms instead of 46 ms until the
-                    # server counts the rows on its own.
+                    # server updates its row counts on its own.
                     if count := target.dialect.count_rows(task_subscriptions.name):
                         target.execute(count, {})
 
@@ -489,7 +489,7 @@ def _is_relay(r: Relations) -> sa.ColumnElement[bool]:
 def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
     """Insert a message for each of these relays, which are given by the names of their tasks.
 
-    The transaction gets its id before the message does, which senders rely on (`store/messages/relays.py`).
+    The transaction gets its id before the message does, and senders rely on this order (`store/messages/relays.py`).
     """
     values = {
         "relay": sa.func.substr(

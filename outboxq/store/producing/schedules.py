@@ -66,7 +66,7 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """The length of time for which a change plants ticks ahead in its transaction. A test may set it to zero."""
+        """The period from now whose ticks a change plants in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task, and return it. Nothing is written if there is no
@@ -240,9 +240,9 @@ class Schedules:
         """Enqueue a task for each tick from `start` up to, but not including, `end` that does not have one, regardless
         of the catch-up policy.
 
-        Returns these ticks; with `dry_run`, only returns them. The tasks are due immediately and never expire. A tick
-        whose task was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end
-        in the future or for more than 10,000 ticks.
+        Returns these ticks. With `dry_run`, no tasks are enqueued. The tasks are due immediately and never expire. A
+        tick whose task was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an
+        end in the future or for more than 10,000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
         if first >= last:

@@ -50,8 +50,8 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether a schedule was planted while the clock was running fast. If the clock has
-    not actually been set back, tasks have already been created for the future ticks.
+    """Return a condition that tests whether a schedule was planted while the clock was running fast. If a correct clock
+    planted the schedule, its future ticks already have tasks.
     """
     near = _in(g, HORIZON)
     has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()

@@ -30,8 +30,8 @@ PARTED = 10_000
 BATCH = 500
 """Number of tasks changed in each transaction."""
 LOOKED_AT = 200_000
-"""Maximum number of outbox entries that a count reads; for a single queue, this many entries with a key and this many
-without.
+"""Maximum number of outbox entries that a count reads. For a single queue, the maximum applies separately to entries
+with a key and to entries without one.
 """
 
 

@@ -57,7 +57,9 @@ class DeadLetterGroup:
 
     @property
     def blamed_version(self) -> str | None:
-        """The version that left nearly all of these dead letters while others were at work; None if there is none."""
+        """The version that left nearly all of these dead letters while other versions were at work; None if there is no
+        such version.
+        """
         return blamed(self.versions, self.count)
 
     @property
@@ -98,8 +100,8 @@ class AtWork:
 
 def grouped(rows: Iterable[Row], at_work: Iterable[AtWork] = ()) -> list[DeadLetterGroup]:
     """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
-    errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` contains the workers'
-    versions.
+    errors takes about 25 ms. Merging equal errors in the database would take just as long. `at_work` contains the
+    workers' versions.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
@@ -174,8 +176,8 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
 
 
 def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that left nearly all of these dead letters while others were at work; None if there is no such
-    version.
+    """Return the version that left nearly all of these dead letters while other versions were at work; None if there is
+    no such version.
     """
     if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
         return None

@@ -185,8 +185,9 @@ class DeadLetters(Answering):
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
-        """Return the versions of the application that left nearly all of a group's dead letters in the last hour, while
-        workers of another version knew the task too, and the queues of these dead letters.
+        """Return the application versions that are blamed for dead letters of the last hour, each with the queues of
+        these dead letters. A version is blamed if it left nearly all dead letters of a group while workers of another
+        version knew the task too.
         """
 
         def work(target: Target) -> Mapping[str, frozenset[str]]:
@@ -405,8 +406,8 @@ def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]
 def newest_groups(
     target: Target, queues: Iterable[str | None], *, limit: int, most: int, since: datetime
 ) -> list[DeadLetterGroup]:
-    """Return up to `limit` groups of the newest `most` dead letters of these queues since a time, largest group first.
-    The queue None stands for all queues.
+    """Return up to `limit` groups of the newest `most` dead letters that failed in these queues since a given time,
+    largest group first. The queue None stands for all queues.
     """
     newest = _from_the_newest(most)
     found = (target.run(newest_with_versions, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
@@ -465,7 +466,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters in the snapshot :head, :open, oldest first, after (:after_failed_at,
     :after_id).
 
-    They are not locked here. The lock on the execution is decisive, and is taken before the lock on the dead letter.
+    They are not locked here. The lock on the execution protects the change, and is taken before the lock on the dead
+    letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

@@ -32,7 +32,7 @@ be assigned, belong to open transactions too. An id beyond these comes from anot
 dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
-higher ids, and once these are committed, their tasks count as seen.
+higher ids, and once these transactions are committed, their tasks count as seen.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class EventLog(Answering):
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by up to two minutes, so check the
-        `created_at` of the first events. The call takes thirty row lookups.
+        too early, because the order of numbers may differ from the order of times by up to two minutes. So check the
+        `created_at` of the first events. The call looks up thirty rows.
         """
         aware(when, "when")
         try:

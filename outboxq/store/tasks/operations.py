@@ -185,7 +185,9 @@ def moving(
     request: str,
     **change: Unpack[Change],
 ) -> Callable[[Target], TaskStatus]:
-    """Return a function that changes a task inside a transaction, and returns its status. `request` marks the event."""
+    """Return a function that changes a task inside a transaction, and returns the task's status. `request` marks the
+    event.
+    """
     ask, reason, tell = change.get("ask", False), change.get("reason"), change.get("on_change") or (lambda *_: None)
     status_after = STATUS_AFTER[event_type]
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())

@@ -210,7 +210,7 @@ def batch_standings(
     """Return the batch's standing for each link whose task has been enqueued or may never be enqueued; with
     `everything`, for all links.
 
-    A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
+    A link that is missing from the result does not belong to a batch, or its batch has not been committed. The
     transaction is not retried after an error. Raises NotPermitted unless the database role is permitted to read both
     results and batches.
     """
@@ -219,7 +219,9 @@ def batch_standings(
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return a batch's first task with one of these statuses (at most two); None if there is no such task."""
+    """Return a batch's first task with one of these statuses, of which there are one or two; None if there is no such
+    task.
+    """
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 

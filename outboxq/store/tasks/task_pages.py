@@ -344,7 +344,7 @@ def _members() -> sa.Select[Any]:
 
 def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
     """Return the source, its column of ids, and a condition that applies before the bound. There are few leases, so
-    only matching ones count.
+    leases that do not match are not counted toward the bound.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")

@@ -50,7 +50,7 @@ class Attempt:
     progress: Progress | None = None
     """Last progress that the handler reported; None if it did not report any, or if the worker died."""
     log: tuple[LogLine, ...] = ()
-    """Last lines that the handler logged; empty while it is running, or if the worker died."""
+    """Last lines that the handler logged; empty while the attempt is running, or if the worker died."""
     log_omitted: int = 0
     """Number of earlier lines that were not kept."""
 

@@ -42,8 +42,8 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""All invariants by name, in the order of repair: a stale row may occupy the place of another, and differences from the
-events are repaired before differences from other tables.
+"""All invariants by name, in the order of repair. The order matters, because a stale row may occupy the place of
+another row. Differences from the events are repaired before differences from other tables.
 """
 
 
@@ -87,8 +87,8 @@ def verify(
 
 
 def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, int], None]) -> list[Violation]:
-    """Run every check, even if the database cannot read a row for one of them. A savepoint lasts until a check raises an
-    error, because a savepoint for each check would cost two more round trips per check.
+    """Run every check, even if the database cannot read a row for one of them. One savepoint serves all checks until
+    one of them raises an error. A savepoint for each check would cost two more round trips per check.
     """
     found: list[Violation] = []
     waiting = [*CHECKS][::-1]

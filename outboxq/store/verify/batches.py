@@ -23,7 +23,7 @@ _IN_A_BATCH = EXECUTION.pipeline_execution_id != EXECUTION.id
 _MEMBER = sa.and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
 _RECORDED = ("kind", "on_failed", "name")
 _Condition: TypeAlias = Callable[[sa.FromClause], sa.ColumnElement[bool]]
-"""Returns a condition that a batch meets, given the numbers of its tasks."""
+"""Returns a condition on a batch, given the numbers of its tasks."""
 
 
 def batch_checks() -> Mapping[str, Check]:

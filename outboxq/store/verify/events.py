@@ -112,7 +112,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
         .group_by(EVENT.task_execution_id)
         .subquery("last")
     )
-    # Each condition says that the task has this status, and that its last event leads to it.
+    # Each condition says that the task has a certain status, and that its last event leads to that status.
     ready = sa.and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
     running = sa.and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
     ended = sa.and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))

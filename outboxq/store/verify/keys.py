@@ -175,7 +175,8 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
-    """Select the unfinished tasks that requested a key if no task that requested the key holds it. `birth` is joined.
+    """Select the unfinished tasks that requested a key if no task that requested the key holds it. The query joins
+    `birth`.
 
     An expired key may belong to another task. The same applies to a key that was requested only until its task
     finishes, if the task has ended and was then redriven.

@@ -136,7 +136,7 @@ def _worker(_: Grammar) -> Transition:
 
 
 def _cancel(_: Grammar) -> Transition:
-    """Ask the task's worker again to stop. It reads the request at its next heartbeat."""
+    """Restore the task's cancel request. The worker reads it at its next heartbeat."""
     asked = events.asked_since_claim()
     return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
@@ -205,8 +205,8 @@ def _missing_entry(g: Grammar) -> Transition:
 
 
 def _missing_lease(g: Grammar) -> Transition:
-    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease must have a
-    worker.
+    """Give the task an expired lease, so that the next recovery takes the task back, and is counted. A lease must have
+    a worker.
     """
     same = ("queue", "lease_token", "worker_id")
     found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(
