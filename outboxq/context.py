@@ -444,8 +444,8 @@ class TaskContext(Answering):
 
         With `transactional`, the function's result is committed together with everything that the function writes
         through `ctx.session` or `ctx.connection` (in Django through the ORM, in Flask through `db.session`), so the
-        effect happens exactly once. Without it, the function is called again if the process dies after the function has
-        returned but before its result is committed.
+        effect happens exactly once. Without `transactional`, the function is called again if the process dies after the
+        function has returned but before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
         handler's, for a name already used in this run, for any step after the 1,000th, for arguments that the function

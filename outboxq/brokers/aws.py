@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The suffixes of the codes of errors that would recur on every attempt."""
+"""The suffixes of the error codes for errors that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -73,7 +73,7 @@ def _add_filter() -> None:
     """Filter each of pika's loggers, because a logger's filter does not see the records of the loggers below it."""
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("pika."):
-            logging.getLogger(name).addFilter(_is_wanted)  # it is added only once
+            logging.getLogger(name).addFilter(_is_wanted)  # logging adds the same filter only once
 
 
 @naming_fields(OF_RABBITMQ)
@@ -324,13 +324,13 @@ class _Link(threading.Thread):
     def _close(self) -> None:
         if self._connection.is_open:
             self._connection.close()
-        elif not self._connection.is_closing:  # its channel is closed first
+        elif not self._connection.is_closing:  # pika closes the channel first
             self._cut(ConnectionAbortedError("closed"))
 
     def _cut(self, error: Exception) -> None:
         if self._connection.is_closed:
             self._connection.ioloop.stop()
-        else:  # calls `_lost`; pika's public methods offer only an orderly close
+        else:  # this calls `_lost`; pika's public methods offer only an orderly close
             self._connection._terminate_stream(error)  # noqa: SLF001
 
     def _opened(self, connection: Any) -> None:

@@ -105,7 +105,7 @@ class SentryHook(Hook):
             if attempt.check_in is not None:
                 attempt.check_in.begin()
             self._running[id(context)] = attempt
-            attempt.end_as("aborted")  # until `ended` is called, which does not happen if the lease was lost
+            attempt.end_as("aborted")  # applies until `ended` is called, which does not happen if the lease was lost
             try:
                 # `ended` has already set the status. A Retry, for instance, is not a failure.
                 with suppress(Exception):
@@ -213,7 +213,7 @@ def _capture(error: BaseException, *, is_final: bool) -> None:
     event, hint = event_from_exception(error, sentry_sdk.get_client().options, mechanism)
     for value in event["exception"]["values"]:
         for frame in (value.get("stacktrace") or {}).get("frames", ()):
-            if str(frame.get("module")).startswith("outboxq."):  # its variables are the task's arguments
+            if str(frame.get("module")).startswith("outboxq."):  # the frame's variables are the task's arguments
                 frame.pop("vars", None)
     sentry_sdk.capture_event(event, hint)
 

@@ -204,7 +204,7 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
     store, before = outbox.store, 0
     if (recorded := store.actions.get(ctx.task_id)) is not None:
-        before = recorded.changed  # by earlier runs of this task
+        before = recorded.changed  # the number of tasks that earlier runs of this task changed
     left = None if wanted.limit is None else wanted.limit - before
 
     def on_progress(number: int) -> None:

@@ -180,7 +180,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         call = task.function if limit is None else partial(limit.call, task.function)
         result = _called(call, (context,) if task.takes_context else (), arguments)
         if isinstance(result, Snooze | Cancel | Retry):
-            raise result  # returning it means the same as raising it
+            raise result  # returning a Snooze, Cancel or Retry means the same as raising it
         try:
             stored = dump_result(result, name=task.name)
         except PayloadError as error:

@@ -157,7 +157,7 @@ class Leases:
         and lost claims.
         """
         self.beat_moved = threading.Event()
-        """Set when the next heartbeat may be due earlier than `pause()` last returned."""
+        """Set when the next heartbeat may be due earlier than `pause()` last indicated."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
@@ -262,7 +262,7 @@ class Leases:
             for claim in claims:
                 one = self._held.pop(claim.id, None)
                 if one is not None and one.claim.lease_token != claim.lease_token:
-                    self._held[claim.id] = one  # a later claim, which a reader without the lock may briefly miss
+                    self._held[claim.id] = one  # it is a later claim; a reader without the lock may briefly miss it
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
         """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it

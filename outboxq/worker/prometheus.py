@@ -300,7 +300,7 @@ class GaugeCache:
                 self._reading = done
                 threading.Thread(target=self._refresh, args=(done,), name="outboxq-gauges", daemon=True).start()
             left = self._began + PATIENCE - self._clock()
-        if not done.wait(max(0.0, left)):  # during an outage, only the first of several scrapes waits
+        if not done.wait(max(0.0, left)):  # during an outage, only the first of several simultaneous scrapes waits
             return None
         with self._lock:
             return self._found

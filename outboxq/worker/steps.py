@@ -109,7 +109,7 @@ class Steps:
         try:
             if context.steps is not None:
                 steps = context.steps.stored.values()
-            elif context.was_killed:  # the timeouts of other tasks wait for this thread, whose process is about to exit
+            elif context.was_killed:  # timeouts of other tasks wait for this thread, and its process is about to exit
                 with patience(_LAST_PATIENCE):
                     steps = self.rows.of_claim(claim)
             else:

@@ -63,7 +63,7 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal stop_requested
-        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command continues after it
+        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command has continued after it
             restore()
             signal.raise_signal(number)
         elif not is_over():

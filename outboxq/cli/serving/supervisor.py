@@ -376,5 +376,5 @@ class _WorkerProcess:
 def _name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal
+    except ValueError:  # real-time signals have no name
         return f"signal {number}"

@@ -23,8 +23,8 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so it
-is done only on request, or if a group is not found otherwise.
+"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so a
+page does this only on request, or if it does not find a group otherwise.
 """
 
 

@@ -161,7 +161,7 @@ class ChildProcess:
         process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # interrupts a waiting system call; see `_interrupt`
         if (engine := self._application.store.engine) is not None:
-            engine.dispose(close=False)  # its connections belong to the parent
+            engine.dispose(close=False)  # the engine's connections belong to the parent
         self._connection = Connection(channel.detach())
         # A process that a handler forks must not answer for a task, and must not hide that this process has exited.
         in_children(self._connection.close)

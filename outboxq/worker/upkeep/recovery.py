@@ -136,7 +136,7 @@ class Recovery:
             if lease.id in taken:
                 del self._watched[lease]
             else:
-                self._watched[lease] = now  # it was locked or extended, or SQLite's lock was acquired too late
+                self._watched[lease] = now  # the lease was locked or extended, or SQLite's lock was acquired too late
         self.leases.meter.recovered(one.queue for one in found)
         workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
