@@ -193,8 +193,7 @@ class TaskContext(Answering):
         policy's `stop` decides.
         """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task since a live worker last ended one of its
-        attempts.
+        """The number of workers that have died while running this task. It is reset when a live worker ends an attempt.
         """
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""

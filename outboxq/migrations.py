@@ -105,8 +105,8 @@ def upgrade(
 
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
-    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
-    left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, the
+    upgrade leaves them unchanged, and logs this. Raises SchemaOutOfDate if that release does not admit this one, and
     InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
@@ -421,7 +421,7 @@ def _outer_proxies() -> Iterator[None]:
 
     saved = [proxy for module in (alembic.context, alembic.op) if (proxy := module.__dict__.get("_proxy")) is not None]
     for proxy in reversed(saved):
-        proxy._remove_proxy()  # noqa: SLF001 - a test pins it
+        proxy._remove_proxy()  # noqa: SLF001 - a test checks that it exists
     try:
         yield
     finally:

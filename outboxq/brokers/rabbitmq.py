@@ -126,7 +126,7 @@ class RabbitMQ:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with its own connection."""
+        """Return a transport for the same place, with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -225,7 +225,7 @@ class _Link(threading.Thread):
         self._returned: dict[str, str] = {}
         """The reasons why messages were returned, keyed by message id."""
         self._closing = threading.Lock()
-        """Held while the loop is called from outside, so that it is not closed in the meantime."""
+        """The lock that is held while the loop is called from outside, so that it is not closed in the meantime."""
         self._has_ended = False
         with _quietly():
             self._connection = pika.SelectConnection(
@@ -266,7 +266,7 @@ class _Link(threading.Thread):
         for letter in letters if self.fault is None else ():
             try:
                 own = self._frames(letter, exchange)
-            except Exception as error:  # noqa: BLE001 - it cannot be encoded, and no part of it was sent
+            except Exception as error:  # noqa: BLE001 - the letter cannot be encoded, and no part of it was sent
                 batch.settle(letter.number, Refused(f"the event cannot be sent: {reason_of(error)}"))
                 continue
             self._sent += 1

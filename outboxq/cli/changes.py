@@ -346,7 +346,7 @@ def recorded(
 def adding(
     store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
 ) -> Callable[[Transaction, int], None]:
-    """Return the `on_change` that records a bulk change that is not a verb, in each of the change's transactions."""
+    """Return an `on_change` function that records a bulk change, which is not a verb, in each of its transactions."""
     return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
 
 

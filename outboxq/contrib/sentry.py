@@ -116,7 +116,7 @@ class SentryHook(Hook):
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._running.get(id(context))
         if context.was_killed and sentry_sdk.get_client().is_active():
-            # Its own spans are in a child process that has died, or in a thread that will never end.
+            # The attempt's own spans are in a child process that has died, or in a thread that will never end.
             self._running.pop(id(context), None)
             with self._attempt(context) as late:
                 self._note(late, context, outcome, seconds)

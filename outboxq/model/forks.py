@@ -48,7 +48,7 @@ def end_fork(error: BaseException | None) -> NoReturn:
 
 
 def _count() -> None:
-    global depth  # noqa: PLW0603 - it is a property of the process
+    global depth  # noqa: PLW0603 - the number belongs to the whole process
     depth += 1
 
 

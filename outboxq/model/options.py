@@ -212,7 +212,9 @@ def times(
 
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
-    """Return `value`, a member or a member's value, as a member. Raises InvalidArgument with a list of the values."""
+    """Return the enum member for `value`, which is a member or its value. Raises InvalidArgument with a list of the
+    values.
+    """
     if type(value) is kind:
         return value
     try:

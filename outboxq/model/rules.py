@@ -156,7 +156,7 @@ def zone_of(tz: str) -> tzinfo:
 
 
 class _Interval(Rule):
-    """`every`: its ticks are `starts_at` and each multiple of the interval after it."""
+    """`every`: the ticks are `starts_at` and all times that are a multiple of the interval later."""
 
     def __init__(self, every: timedelta, starts_at: datetime) -> None:
         self._every = every

@@ -21,7 +21,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return the first words as a list, with the number of words left out."""
+    """Return the first words as a list, followed by the number of omitted words."""
     several = list(words)
     more = len(several) - MOST_LISTED
     return ", ".join(several[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")

@@ -557,8 +557,8 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
             )
         annotation = parameter.annotation
         if isinstance(annotation, str) and TaskContext.__name__ in annotation:
-            with suppress(NameError):  # another parameter's forward reference does not resolve annotation =
-                get_type_hints(function)[parameter.name]
+            with suppress(NameError):  # another parameter's forward reference does not resolve
+                annotation = get_type_hints(function)[parameter.name]
         if annotation is TaskContext or TaskContext in get_args(annotation):
             raise ConfigurationError(
                 f"{name}: the worker passes a context only to a first parameter annotated TaskContext; "

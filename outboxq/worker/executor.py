@@ -72,7 +72,8 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
 
 def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
     """Call a step's function and return its result. The function gets the context if its first parameter is annotated
-    with it. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the handler.
+    with TaskContext. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the
+    handler.
     """
     function, args, kwargs = call
     result = _called(function, (context, *args) if wants_context(function) else args, kwargs)
@@ -83,7 +84,7 @@ def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 
 def wants_context(function: Callable[..., Any]) -> bool:
     """Return whether the function takes the context as its first argument. A function whose signature is unknown is
-    assumed not to.
+    assumed not to take it.
     """
     try:
         if type(function) is not FunctionType:

@@ -29,8 +29,8 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""Held while the keeper, which all workers in the process share, is added or removed, or while another worker starts to
-use it.
+"""The lock for adding or removing the keeper, which all workers in the process share, and for sharing it with another
+worker.
 """
 
 

@@ -32,16 +32,16 @@ class AttemptEnd(StrEnum):
 
     COMPLETED = "completed"
     RETRIED = "retried"
-    """It failed, and another attempt follows."""
+    """The attempt failed, and another attempt follows."""
     FAILED = "failed"
-    """It failed, and no further attempt follows."""
+    """The attempt failed, and no further attempt follows."""
     CANCELLED = "cancelled"
     SNOOZED = "snoozed"
     RELEASED = "released"
     LOST = "lost"
-    """Its lease was lost, so its outcome was discarded."""
+    """The attempt's lease was lost, so its outcome was discarded."""
     TIMED_OUT = "timed_out"
-    """It failed because it ran for longer than the task's timeout. Another attempt may follow."""
+    """The attempt failed because it ran for longer than the task's timeout. Another attempt may follow."""
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED

@@ -55,7 +55,7 @@ class Kind(StrEnum):
     """A metric's kind, as Prometheus calls it."""
 
     COUNTER = "counter"
-    """A number that grows from the start of the process."""
+    """A number that starts at 0 when the process starts, and only grows."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 

@@ -172,7 +172,7 @@ class Worker(Answering):
     @property
     def is_healthy(self) -> bool:
         """False once a worker thread has died, or the database refuses to record outcomes. The worker then claims no
-        more tasks, and should be stopped. Also False while its role lacks a privilege required to claim tasks.
+        more tasks, and should be stopped. Also False while the worker's role lacks a privilege required to claim tasks.
         `health.error` gives the reason.
         """
         return self._ending.error is None and self._parts.claim_loop.denied is None

@@ -194,7 +194,7 @@ class Supervisor:
         try:
             child.lifeline = Lifeline()
             # In its own session, so that a Ctrl-C in the terminal reaches it only once, through the supervisor.
-            process = subprocess.Popen(  # noqa: S603 - this very program
+            process = subprocess.Popen(  # noqa: S603 - the program is outboxq itself
                 self._command(child.lifeline.descriptor),
                 env={
                     **os.environ,

@@ -121,7 +121,7 @@ def _joined(exception: str | None, groups: Iterable[DeadLetterGroup]) -> GroupBy
 
 
 def _selection_of_all(group: GroupByException, given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the filters that select a group by exception; None without an exception, which no filter selects."""
+    """Return the filters that select a group by exception; None if the group has no exception to filter by."""
     return None if group.exception is None else {**given, "exception": group.exception}
 
 

@@ -390,7 +390,9 @@ class Calls:
             self.look_at = min((call.look_at for call in self._calls), default=math.inf)
 
     def last(self, *, heard_before: float) -> dict[str, int]:
-        """Return the number of the last call for each queue that has a call received before this time."""
+        """Return the number of the last call for each queue, leaving out queues whose calls were all received after
+        this time.
+        """
         calls = self._calls
         queues = {call.queue for call in calls if call.heard_at < heard_before}
         return {call.queue: call.number for call in calls if call.queue in queues}

@@ -368,7 +368,7 @@ class _Turn(threading.Thread):
     def run(self) -> None:
         try:
             self.look = self._work(self._shard)
-        except BaseException as error:  # noqa: BLE001 - the sender's thread raises it
+        except BaseException as error:  # noqa: BLE001 - raised again in the sender's thread
             self.error = error
 
 

@@ -68,8 +68,8 @@ class UnknownTasks:
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Return the queue and the name of each task seen recently. A task that is still waiting has been claimed by
-        some worker in that time.
+        """Return the queue and the name of each task seen recently. The period is long enough that workers have claimed
+        each task that is still waiting.
         """
         with self._lock:
             oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
