@@ -212,7 +212,7 @@ class WebhookSource:
     tolerance: timedelta | float = TOLERANCE
     """The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
     topic: str | None = None
-    """The topic for a webhook whose body has no `type`. None means that such a webhook cannot be read."""
+    """The topic for a webhook whose body has no `type`. None means that a webhook without a `type` cannot be read."""
     max_bytes: int = 1_048_576
     """The size in bytes of the largest body that is read."""
 

@@ -110,7 +110,7 @@ class ShardBacklog:
     messages: int
     """The number of these events, among the relay's first `COUNTED` events."""
     oldest_at: datetime
-    """The time of the oldest such event."""
+    """The time of the oldest of these events."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -166,7 +166,7 @@ class Task(Answering, Generic[P, R]):
             partition_key: A key whose tasks run one at a time within each queue, in the order in which they were
                 enqueued.
             concurrency_key: A key whose tasks run in any order, with as many running at once as the queue's limit per
-                key allows. Without such a limit, they run one at a time.
+                key allows. Without that limit, they run one at a time.
             expires: The time after which the task is no longer started, either as a span from now or as a point in
                 time.
             idempotency_key: A key that only one task with this name can have. Enqueueing again with the same key finds

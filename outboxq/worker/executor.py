@@ -97,7 +97,7 @@ def wants_context(function: Callable[..., Any]) -> bool:
 
 
 _WANTING: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
-"""True for step functions that take the context. The keys are weak because such a function may be a closure created in
+"""True for step functions that take the context. The keys are weak, because a step function may be a closure created in
 one run.
 
 Without this cache, a step in a module with `from __future__ import annotations` took 56 us longer (`python -m timeit -s

@@ -45,7 +45,7 @@ def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
     """Make the thread with this ident raise an exception of this class when it executes Python code again. A call to C
     code has to return first.
     """
-    import ctypes  # imported here, because most workers have no such task
+    import ctypes  # imported here, because most workers have no task that needs it
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 

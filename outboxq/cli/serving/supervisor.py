@@ -59,8 +59,8 @@ class Supervisor:
 
     `command` takes the descriptor of the process's lifeline. A process that is not listening there yet is sent signals
     instead. Each of the `environments` gets `processes` processes. With `burst`, a process that exits with code 0 is
-    done. With `recycles`, such a process is replaced immediately, as is a process that exits with EXIT_KILLED. With
-    `reloads`, all other processes that have exited stay down until `reload()` starts them again.
+    done; with `recycles`, it is replaced immediately. A process that exits with EXIT_KILLED is always replaced
+    immediately. With `reloads`, all other processes that have exited stay down until `reload()` starts them again.
     """
 
     def __init__(
