@@ -199,7 +199,7 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     def __dir__() -> list[str]:
         import datetime as dt
 
-        # freezegun reads each attribute of each module. A module imported meanwhile would keep the frozen classes, and
-        # SQLAlchemy looks up types by class.
+        # freezegun reads each attribute of each module. A module imported meanwhile would keep freezegun's classes,
+        # which SQLAlchemy does not know.
         is_frozen = dt.datetime.__module__ != "datetime"
         return sorted(globals() if is_frozen else [*(name for name in globals() if name.startswith("__")), *__all__])

@@ -193,8 +193,7 @@ class TaskContext(Answering):
         policy's `stop` decides.
         """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task since a live worker last ended one of its
-        attempts.
+        """The number of workers that have died while running this task. It is reset when a live worker ends an attempt.
         """
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
@@ -444,8 +443,8 @@ class TaskContext(Answering):
 
         With `transactional`, the function's result is committed together with everything that the function writes
         through `ctx.session` or `ctx.connection` (in Django through the ORM, in Flask through `db.session`), so the
-        effect happens exactly once. Without it, the function is called again if the process dies after the function has
-        returned but before its result is committed.
+        effect happens exactly once. Without `transactional`, the function is called again if the process dies after the
+        function has returned but before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
         handler's, for a name already used in this run, for any step after the 1,000th, for arguments that the function

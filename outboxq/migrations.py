@@ -105,8 +105,8 @@ def upgrade(
 
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
-    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
-    left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, the
+    upgrade leaves them unchanged, and logs this. Raises SchemaOutOfDate if that release does not admit this one, and
     InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
@@ -138,7 +138,7 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
         command.downgrade(_config(connection=connection, schema=schema), revision)
         if (
             _found(connection, dialect_for(connection.dialect.name, schema=schema))[0] is None
-        ):  # Alembic leaves its version table
+        ):  # Alembic does not drop its version table
             drop = DropTable(version_table).execution_options(schema_translate_map={None: schema})
             connection.execute(drop)
 
@@ -172,8 +172,9 @@ def partition(
     `task_executions` and `execution_events` become tables that are partitioned by the task's id, which contains the
     task's creation time. Existing rows are not moved: they form the `first` partition, which ends with the current
     month, week or day (UTC). `ahead` further partitions are created, as is a `default` partition for rows that fit into
-    none of the others. The revision and all statements remain the same. If the database is already partitioned, only
-    missing partitions are created. With `dry_run`, nothing is created and only the names are returned.
+    none of the others. The schema's revision and outboxq's statements do not change. If the database is already
+    partitioned, only missing partitions are created. With `dry_run`, nothing is created and only the names are
+    returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
     for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
@@ -380,7 +381,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
     """Begin a transaction on a connection that is not in a transaction."""
     for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
-        for text in message.split("; "):  # one by one, because each may be prepared
+        for text in message.split("; "):  # separately, because a prepared statement can contain only one
             connection.exec_driver_sql(text)
 
 
@@ -420,7 +421,7 @@ def _outer_proxies() -> Iterator[None]:
 
     saved = [proxy for module in (alembic.context, alembic.op) if (proxy := module.__dict__.get("_proxy")) is not None]
     for proxy in reversed(saved):
-        proxy._remove_proxy()  # noqa: SLF001 - a test pins it
+        proxy._remove_proxy()  # noqa: SLF001 - a test checks that it exists
     try:
         yield
     finally:

@@ -275,7 +275,7 @@ def _close(kind: type[Any]) -> None:
             event.listen(listened, "remove", collected)
 
     def updated(_mapper: object, _connection: object, row: Any) -> None:
-        if inspect(row).session.is_modified(row):  # also called if all values were set to what they already were
+        if inspect(row).session.is_modified(row):  # SQLAlchemy also calls this if no value has changed
             _refuse(row, f"written here: {_CHANGES}")
 
     event.listen(kind, "before_update", updated)
@@ -299,7 +299,8 @@ class _Argument(FunctionElement[Any]):
     inherit_cache = True
 
     def __init__(self, args: ColumnElement[str], name: str) -> None:
-        # A literal: PostgreSQL would not see that two parameters, one in a column and one in GROUP BY, are the same.
+        # A literal, because PostgreSQL would not recognize two parameters, one in a column and one in GROUP BY, as
+        # equal.
         super().__init__(args, bindparam("argument", name, type_=Text(), unique=True, literal_execute=True))
 
 

@@ -203,8 +203,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-        # If several threads get here at the same time, all of them get the first store: the connections of a second
-        # engine would never be closed.
+        # If several threads get here at the same time, all of them get the first store, because the connections of a
+        # second engine would never be closed.
         return self._bound.setdefault("store", self._of_application(Store(engine, schema=self.schema)))
 
     @property
@@ -410,7 +410,7 @@ class MissedEvents:
         missing = names - self._known - emitted.handles.keys() - {task_of(name) for name in emitted.relays}
         if not missing:
             return
-        self._known |= missing  # without a lock, which a fork could copy: at worst, two threads warn
+        self._known |= missing  # no lock, because a fork could copy it while it is held; at worst, two threads warn
         # A relay also skips an event whose idempotency key it has received before.
         missing -= {one.task_name for one in store.subscriptions.list(using=target)}
         if missing:

@@ -39,18 +39,18 @@ class RetryPolicy:
     again forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that
     returns one of the first two. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the
     start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry`` specifies the
-    errors after which the task is tried again; None means after any error. Within the limits, the task is always tried
-    again after ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the task's result,
-    so ``retry_if_result`` alone never causes a retry.
+    errors after which the task is tried again; None means any error. Within the limits, the task is always tried again
+    after ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the task's result, so
+    ``retry_if_result`` alone never causes a retry.
 
-    Raises InvalidArgument for any other value.
+    Raises InvalidArgument if an option has any other value.
     """
 
     max_attempts: int | None = 10
     wait: WaitBaseT | Callable[[RetryCallState], timedelta] | timedelta | float = _FULL_JITTER
     stop: StopBaseT | None = None
     retry: RetryBaseT | type[BaseException] | tuple[type[BaseException], ...] | None = None
-    _retrying: BaseRetrying = field(init=False)  # ``retry_object`` for the user's callables
+    _retrying: BaseRetrying = field(init=False)  # the ``retry_object`` that the user's callables see
 
     def __post_init__(self) -> None:
         bound = self.max_attempts
@@ -81,7 +81,7 @@ class RetryPolicy:
             wanted = f"RetryPolicy({attempts}), tenacity.Retrying() or f.retry of a tenacity-decorated f"
             raise InvalidArgument(f"{_brief.repr(value)} is not a retry policy: pass {wanted}")
         bound, stop = None, cast("stop_base | None", value.stop)
-        # Turned into max_attempts, since a row's own bound can replace that, but not a stop object.
+        # This becomes max_attempts, because a row's own limit can replace max_attempts but not a stop object.
         if type(stop) is tenacity.stop_after_attempt and type(stop.max_attempt_number) is int:
             bound, stop = max(1, stop.max_attempt_number), None
         enabled = getattr(value, "enabled", True)  # tenacity 8 has no such attribute
@@ -127,7 +127,7 @@ class RetryPolicy:
             if not (isinstance(error, tenacity.TryAgain) or retry(state)):
                 return None
             delay = _delay(wait(state))
-            state.upcoming_sleep = delay.total_seconds()  # before stop: stop_before_delay reads it
+            state.upcoming_sleep = delay.total_seconds()  # set before `stop` runs, because stop_before_delay reads it
             return None if stop(state) else delay
         except Exception as failure:
             raise ConfigurationError(
@@ -143,7 +143,7 @@ class RetryPolicy:
 RetryPolicy.__init__ = naming_options("RetryPolicy()", OF_A_POLICY)(RetryPolicy.__init__)  # type: ignore[method-assign]
 
 _LONGEST = timedelta(days=3650)  # so that now + delay is a valid datetime for every policy
-_brief = reprlib.Repr()  # copes with a __repr__ that raises, so that the task can still become Failed
+_brief = reprlib.Repr()  # handles a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
@@ -205,7 +205,7 @@ def _call_state(retrying: BaseRetrying, attempt: int, error: BaseException, elap
 
 def _delay(value: Any) -> timedelta:
     seconds = _seconds(value)
-    if not -math.inf < seconds < math.inf:  # NaN too: it compares false with everything
+    if not -math.inf < seconds < math.inf:  # also rejects NaN, for which every comparison is false
         raise ValueError(f"wait returned {value!r}")
     # A negative wait is a time in the past (such as a Retry-After date), so the task is due now. min() comes before
     # float(), which 2**5000 would overflow.

@@ -166,7 +166,7 @@ class Webhook:
         failed = OSError(f"{host} has no address")
         for number, (family, kind, protocol, _, address) in enumerate(found):
             made = socket.socket(family, kind, protocol)
-            try:  # an address that does not answer leaves time for the others
+            try:  # an address that does not answer must leave time for the others
                 made.settimeout(max(0.001, (deadline - time.monotonic()) / (len(found) - number)))
                 made.connect(address)
             except OSError as error:
@@ -212,7 +212,7 @@ class WebhookSource:
     tolerance: timedelta | float = TOLERANCE
     """The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
     topic: str | None = None
-    """The topic for a webhook whose body has no `type`. None means that such a webhook cannot be read."""
+    """The topic for a webhook whose body has no `type`. None means that a webhook without a `type` cannot be read."""
     max_bytes: int = 1_048_576
     """The size in bytes of the largest body that is read."""
 
@@ -305,7 +305,7 @@ def signed_headers(
 
 def keys_of(secret: str | Sequence[str]) -> list[bytes]:
     """Return the keys in one or more secrets. The error for a malformed secret does not contain the secret."""
-    given: Any = secret  # whatever a caller without a type checker passes
+    given: Any = secret  # may have any type if the caller does not use a type checker
     keys = [_key(one) for one in (given if isinstance(given, list | tuple) else [given])]
     if not keys:
         raise InvalidArgument("a webhook needs at least one secret")
@@ -351,8 +351,8 @@ def _signature(key: bytes, message_id: str, stamp: str, body: bytes) -> str:
 
 
 def _seconds_of(after: str | None) -> timedelta | None:
-    """Return the wait that a `Retry-After` header requests, in seconds or as a date; None if it is missing or
-    malformed.
+    """Return the wait that a `Retry-After` header requests, whether as seconds or as a date; None if the header is
+    missing or malformed.
     """
     if after is None:
         return None
@@ -387,7 +387,7 @@ def _cut_at(deadline: float, connection: socket.socket) -> Iterator[None]:
         with suppress(OSError):
             socket.socket.shutdown(
                 connection, socket.SHUT_RDWR
-            )  # not TLS's own shutdown(), which would confuse the reading thread
+            )  # not the TLS socket's shutdown(), which would confuse the reading thread
 
     left = max(0.001, deadline - time.monotonic())
     connection.settimeout(left + 1)  # the timer fires first

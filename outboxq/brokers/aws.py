@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The suffixes of the codes of errors that would recur on every attempt."""
+"""The suffixes of the error codes for errors that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,7 +83,7 @@ class _Service(ABC):
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with its own connections."""
+        """Return a transport for the same place, with its own connections."""
         return replace(self)
 
     def client(self) -> Any:

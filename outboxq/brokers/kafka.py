@@ -35,7 +35,7 @@ _CLOSE_TIMEOUT = 2.0
 _OWN = frozenset({"bootstrap.servers", "enable.idempotence", "acks", "group.id", "enable.auto.commit"})
 """The librdkafka settings that this module sets."""
 _DEFAULTS = {
-    "partitioner": "murmur2_random",  # a key goes to the same partition as with the Java client
+    "partitioner": "murmur2_random",  # this puts a key into the same partition as the Java client does
     # librdkafka waits 30 s before it reports an unknown topic. Relays give a batch 10 s.
     "topic.metadata.propagation.max.ms": 3000,
 }
@@ -92,7 +92,7 @@ class Kafka:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with its own connection."""
+        """Return a transport for the same place, with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -130,7 +130,7 @@ class _Publisher:
             if group and deadline > time.monotonic():
                 self._produce(group, outcomes, deadline)
                 published += len(group)
-        if was_one_by_one and published > 1:  # a single event may not belong to the batch that was refused
+        if was_one_by_one and published > 1:  # with one event, the refused batch may not have been repeated
             self._one_by_one = False
         found = settled(outcomes, self._fault or "the broker did not answer in time")
         if any(isinstance(one, Unsure) for one in found):

@@ -102,7 +102,7 @@ class NatsJetStream:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with its own connection."""
+        """Return a transport for the same place, with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -232,8 +232,8 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
     answers: list[tuple[Letter, asyncio.Future[Any]]] = []
     for letter in letters:
         headers = {**letter.headers, "content-type": letter.content_type, _ID: letter.identity}
-        # A larger message would make the server close the connection, and an error in the client would leave the
-        # message's place among those that are waiting for an answer.
+        # A larger message would make the server close the connection. If the client refused it instead, the message
+        # would continue to count as waiting for an answer.
         if (size := len(letter.body) + _size(headers)) > most:
             outcomes[letter.number] = Refused(
                 f"it is {size} bytes long with its headers, but the server accepts at most {most}"
@@ -316,7 +316,7 @@ class _Consumer:
     async def _fetch(self, limit: int, deadline: float) -> list[Message]:
         try:
             found = await self._subscription.fetch(limit, timeout=max(0.01, deadline - time.monotonic()))
-        except TimeoutError:  # the library's, or asyncio's if the deadline passes in a later step
+        except TimeoutError:  # raised by the library, or by asyncio if the deadline passes in a later step
             return []
         return [_message(one) for one in found]
 

@@ -73,7 +73,7 @@ def _add_filter() -> None:
     """Filter each of pika's loggers, because a logger's filter does not see the records of the loggers below it."""
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("pika."):
-            logging.getLogger(name).addFilter(_is_wanted)  # it is added only once
+            logging.getLogger(name).addFilter(_is_wanted)  # logging adds the same filter only once
 
 
 @naming_fields(OF_RABBITMQ)
@@ -126,7 +126,7 @@ class RabbitMQ:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with its own connection."""
+        """Return a transport for the same place, with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -225,7 +225,7 @@ class _Link(threading.Thread):
         self._returned: dict[str, str] = {}
         """The reasons why messages were returned, keyed by message id."""
         self._closing = threading.Lock()
-        """Held while the loop is called from outside, so that it is not closed in the meantime."""
+        """The lock that is held while the loop is called from outside, so that it is not closed in the meantime."""
         self._has_ended = False
         with _quietly():
             self._connection = pika.SelectConnection(
@@ -266,7 +266,7 @@ class _Link(threading.Thread):
         for letter in letters if self.fault is None else ():
             try:
                 own = self._frames(letter, exchange)
-            except Exception as error:  # noqa: BLE001 - it cannot be encoded, and no part of it was sent
+            except Exception as error:  # noqa: BLE001 - the letter cannot be encoded, and no part of it was sent
                 batch.settle(letter.number, Refused(f"the event cannot be sent: {reason_of(error)}"))
                 continue
             self._sent += 1
@@ -324,13 +324,13 @@ class _Link(threading.Thread):
     def _close(self) -> None:
         if self._connection.is_open:
             self._connection.close()
-        elif not self._connection.is_closing:  # its channel is closed first
+        elif not self._connection.is_closing:  # pika closes the channel first
             self._cut(ConnectionAbortedError("closed"))
 
     def _cut(self, error: Exception) -> None:
         if self._connection.is_closed:
             self._connection.ioloop.stop()
-        else:  # calls `_lost`; pika's public methods offer only an orderly close
+        else:  # this calls `_lost`; pika's public methods offer only an orderly close
             self._connection._terminate_stream(error)  # noqa: SLF001
 
     def _opened(self, connection: Any) -> None:

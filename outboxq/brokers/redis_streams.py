@@ -110,7 +110,7 @@ class RedisStreams:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport to the same place with its own connection."""
+        """Return a transport for the same place, with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:
@@ -215,7 +215,7 @@ class _Publisher:
             with suppress(redis.ResponseError):  # the user may lack the permission
                 version = client.info("server").get("redis_version", "0")
                 self._has_idmp = tuple(map(int, re.findall(r"\d+", str(version))[:2])) >= _HAS_IDMP
-            with suppress(redis.ResponseError):  # managed servers do not reveal it
+            with suppress(redis.ResponseError):  # managed servers do not reveal this setting
                 self._most = int(client.config_get(_SIZE).get(_SIZE) or _MOST)
         return self._client
 

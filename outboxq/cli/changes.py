@@ -169,7 +169,7 @@ def _answer() -> bool:
     """Ask on stderr, so that stdout contains only the result. End of input counts as "no"."""
     click.echo("Continue? [y/N] ", nl=False, err=True)
     # A plain read could miss a Ctrl-C that arrives just before it, and then wait forever.
-    with suppress(OSError, ValueError):  # on this system, select() does not accept terminals
+    with suppress(OSError, ValueError):  # on some systems, select() does not accept terminals
         while not select([sys.stdin], [], [], _LOOK)[0]:
             pass
     line = sys.stdin.readline()
@@ -181,7 +181,7 @@ def _answer() -> bool:
 def _is_terminal(stream: Any) -> bool:
     try:
         return bool(stream is not None and stream.isatty())
-    except ValueError:  # it is closed
+    except ValueError:  # the stream is closed
         return False
 
 
@@ -271,7 +271,7 @@ def _first_interrupt_asks(state: Progress) -> Iterator[None]:
         if not state.ask_to_stop(stop):
             raise stop
         again = b"Ctrl-C again" if by_keyboard else b"a second signal"
-        with suppress(OSError):  # takes no lock: another line may be half written
+        with suppress(OSError):  # os.write takes no lock, which code that is printing another line may hold
             os.write(2, b"outboxq: stopping after the current batch; " + again + b" stops immediately\n")
 
     numbers = [signal.SIGINT, *(one for one in signal.valid_signals() if signal.getsignal(one) is terminate)]
@@ -346,7 +346,7 @@ def recorded(
 def adding(
     store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
 ) -> Callable[[Transaction, int], None]:
-    """Return the `on_change` that records a bulk change that is not a verb, in each of the change's transactions."""
+    """Return an `on_change` function that records a bulk change, which is not a verb, in each of its transactions."""
     return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
 
 

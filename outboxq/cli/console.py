@@ -52,7 +52,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.WorkerNotFound: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
-    errors.ConfigurationError: EXIT_USAGE,  # the last one, because the errors above are configuration errors too
+    errors.ConfigurationError: EXIT_USAGE,  # the last entry, because some errors above are also configuration errors
 }
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
@@ -272,7 +272,7 @@ class _Column:
         kinds = {type(value) for value in values if value is not None}
         is_time = any(issubclass(kind, datetime) for kind in kinds)
         self.name = name
-        self.head = plain(f"{name} UTC" if is_time else name)  # it may be a queue's name
+        self.head = plain(f"{name} UTC" if is_time else name)  # the name may be a queue's
         texts = [str(value) for value in values if value is not None]
         is_count = int in kinds or any(text.endswith("+") for text in texts)
         self.is_number = is_count and kinds <= {int, str} and all(map(_COUNT.fullmatch, texts))

@@ -176,7 +176,7 @@ def shown(url: str | URL) -> str:
 
     try:
         parsed = parse_url(url)
-    except ConfigurationError:  # this is reported when the URL is used
+    except ConfigurationError:  # the error is reported when the URL is used
         return "…"
     if parsed.password is not None or any("password" in name.lower() for name in parsed.query):
         return "… (the same address)"
@@ -405,7 +405,7 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL cannot be one, and no message may repeat a URL, because it may
+    """Return whether the string could be an APP. A URL could not, and must not appear in a message, because it may
     contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))

@@ -37,7 +37,7 @@ def json_reader(kind: str, example: str, types: type = object) -> Callable[..., 
     def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
         if text is None:
             return None
-        with suppress(ValueError, RecursionError):  # its message may quote the text
+        with suppress(ValueError, RecursionError):  # the error's message may quote the text
             if isinstance(found := json.loads(sys.stdin.read(_MOST) if text == "-" else text), types):
                 return found
         raise click.BadParameter(f"write {kind} as JSON, such as '{example}', or - to read standard input")

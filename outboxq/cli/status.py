@@ -206,7 +206,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 
 
 def _note(found: Sequence[Statistics]) -> str | None:
-    """Return a sentence about the age of the workers' counts, and about missing ones; None if there are no queues."""
+    """Return a sentence about the age of the workers' counts, or about missing counts; None if there are no queues."""
     if not found:
         return None
     if not any(one.by_workers for one in found):

@@ -195,7 +195,7 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
         if page.is_cut
         else ""
     )
-    if (waiting := wanted.get("waiting")) is not None:  # its word includes the status
+    if (waiting := wanted.get("waiting")) is not None:  # the words for `--status` include this state
         wanted = {**{name: value for name, value in wanted.items() if name != "waiting"}, "status": waiting}
     if (argument := wanted.get("argument")) is not None:
         wanted = {**wanted, "argument": f"{argument[0]}={json.dumps(argument[1], ensure_ascii=False)}"}

@@ -192,7 +192,7 @@ def recover_(store: Store, worker: str, *, reason: str, yes: bool, dry_run: bool
     worker_id = store.worker_orders.find(worker)
     held = store.lost_tasks(worker_id, limit=_MOST_RECOVERED)
     if dry_run and not held:
-        store.ensure_lost(worker_id)  # it says when the tasks can be recovered
+        store.ensure_lost(worker_id)  # its error says when the tasks can be recovered
     count = Exactly(number=len(held), at_least=len(held) == _MOST_RECOVERED)
 
     def first() -> list[str]:

@@ -34,7 +34,7 @@ def webhook_endpoint(outbox: Outbox, source: WebhookSource) -> Callable[[Request
 
 
 async def _body(source: WebhookSource, request: Request) -> bytes:
-    """Return the body. Raises WebhookInvalid as soon as it is too large."""
+    """Return the body. Raises WebhookInvalid as soon as the body is too large."""
     source.check_length(length_of(request.headers.get("content-length")))
     body = bytearray()
     async for chunk in request.stream():

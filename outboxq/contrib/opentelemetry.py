@@ -31,7 +31,7 @@ except ImportError as error:
     ) from error
 
 SAME_TRACE_FOR: Final = timedelta(minutes=5)
-"""The time after the enqueue within which a task that starts continues the enqueue's trace."""
+"""The longest time from an enqueue to the start of the task for which the attempt continues the enqueue's trace."""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The bucket bounds in seconds that the conventions recommend."""
@@ -62,7 +62,8 @@ class OpenTelemetryHook(Hook):
         Args:
             tracer_provider: The tracer provider. None means the program's, even if it is set later.
             meter_provider: The meter provider. None means the program's, even if it is set later.
-            same_trace_for: The time after its enqueue within which a task that starts continues the same trace.
+            same_trace_for: The longest time from an enqueue to the start of the task for which the attempt continues
+                the enqueue's trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """
@@ -145,7 +146,7 @@ class OpenTelemetryHook(Hook):
                 since = time.time_ns() - round(seconds * 1e9)
                 attempt = _Attempt(self._begin(context, *self._origin(context), since=since))
             attempt.began = time.perf_counter() - seconds
-        if attempt is None:  # its `handling` failed
+        if attempt is None:  # this hook's `handling` failed
             return
         attempt.has_ended = True
         attempt.span.set_attribute("messaging.outboxq.outcome", OUTCOMES[outcome.event_type])
@@ -179,7 +180,7 @@ class OpenTelemetryHook(Hook):
 
     def _end(self, attempt: _Attempt, of_task: Mapping[str, str]) -> None:
         span = attempt.span
-        if not attempt.has_ended:  # its outcome was discarded
+        if not attempt.has_ended:  # the outcome was discarded
             attempt.failure = {"error.type": _LOST}
             span.set_attribute("error.type", _LOST)
             span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
@@ -187,7 +188,9 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt is so long after the enqueue that a backend may already have closed that trace."""
+        """Return whether the attempt begins a new trace: a retry, a schedule's task, or an attempt so long after the
+        enqueue that a backend may have closed the enqueue's trace.
+        """
         waited = context.claim.started_at - context.created_at
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 

@@ -105,7 +105,7 @@ class SentryHook(Hook):
             if attempt.check_in is not None:
                 attempt.check_in.begin()
             self._running[id(context)] = attempt
-            attempt.end_as("aborted")  # until `ended` is called, which does not happen if the lease was lost
+            attempt.end_as("aborted")  # applies until `ended` is called, which does not happen if the lease was lost
             try:
                 # `ended` has already set the status. A Retry, for instance, is not a failure.
                 with suppress(Exception):
@@ -116,7 +116,7 @@ class SentryHook(Hook):
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._running.get(id(context))
         if context.was_killed and sentry_sdk.get_client().is_active():
-            # Its own spans are in a child process that has died, or in a thread that will never end.
+            # The attempt's own spans are in a child process that has died, or in a thread that will never end.
             self._running.pop(id(context), None)
             with self._attempt(context) as late:
                 self._note(late, context, outcome, seconds)
@@ -213,7 +213,7 @@ def _capture(error: BaseException, *, is_final: bool) -> None:
     event, hint = event_from_exception(error, sentry_sdk.get_client().options, mechanism)
     for value in event["exception"]["values"]:
         for frame in (value.get("stacktrace") or {}).get("frames", ()):
-            if str(frame.get("module")).startswith("outboxq."):  # its variables are the task's arguments
+            if str(frame.get("module")).startswith("outboxq."):  # the frame's variables are the task's arguments
                 frame.pop("vars", None)
     sentry_sdk.capture_event(event, hint)
 

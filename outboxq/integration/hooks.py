@@ -215,7 +215,7 @@ class HookCalls:
                     continue
                 try:
                     stored = headers_as_json({**sent.headers, **added}, what)
-                except Exception as error:  # noqa: BLE001 - the tasks are enqueued without them
+                except Exception as error:  # noqa: BLE001 - the tasks are enqueued without this hook's headers
                     hook.failed("the headers from its sending() were left out", error)
                 else:
                     sent = replace(sent, headers=headers_of_json(stored))

@@ -219,7 +219,7 @@ def _join(session: Session, connection: Connection, home: Engine | None) -> None
 
     session.get_bind = get_bind  # type: ignore[method-assign]
     session.join_transaction_mode = "create_savepoint"
-    session.twophase = False  # the task's transaction has a single phase, and its owner ends it
+    session.twophase = False  # the task's transaction does not use two phases, and its owner ends it
 
 
 def _schemas(bind: Engine | Connection) -> object:

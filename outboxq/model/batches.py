@@ -72,7 +72,7 @@ class NewBatch:
     size: int = 0
     """The number of tasks that are written with the batch."""
     closed: bool = False
-    """If True, no more tasks are written before the batch takes effect."""
+    """If True, the batch is written as closed, so no `with` block adds tasks to it."""
 
     @property
     def then_as_json(self) -> str | None:

@@ -61,7 +61,7 @@ HIDDEN: Final = re.compile(
 )
 """The pattern for the names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
-"""The string that is shown in place of such a value."""
+"""The string that is shown in place of a hidden value."""
 _INDENT = "  "
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 CAN_FORK = hasattr(os, "fork")
-"""True if processes can be started with a lifeline, which `--processes` and `--reload` need."""
+"""True if this system can fork, as `--processes` and `--reload` require."""
 EXIT_KILLED = 75
 """The exit code (EX_TEMPFAIL) of a worker process that had to end because a handler with `timeout_action="kill"` did
 not stop. The process should then be started again.
@@ -48,7 +48,7 @@ def end_fork(error: BaseException | None) -> NoReturn:
 
 
 def _count() -> None:
-    global depth  # noqa: PLW0603 - it is a property of the process
+    global depth  # noqa: PLW0603 - the number belongs to the whole process
     depth += 1
 
 

@@ -14,8 +14,8 @@ _CONTEXT_PARAMETER = "a first parameter annotated TaskContext"
 
 
 def instead_of(cure: str | None) -> str:
-    """Return the end of an error about an unknown name: "; write …", or the reason why nothing needs to be written. Returns
-    "" if there is no replacement.
+    """Return the end of a message about an unknown name: "; write …", or the reason why nothing needs to be written.
+    Returns "" if there is no replacement.
     """
     if not cure:
         return ""

@@ -15,7 +15,7 @@ from ..errors import InvalidArgument
 E = TypeVar("E", bound=StrEnum)
 
 MAX_NAME = 200
-"""The maximum number of characters in a name or a key, each of which becomes part of an index entry."""
+"""The maximum number of characters in a name or a key. Names and keys become part of index entries."""
 MAX_ATTEMPT = 2**31 - 2
 """The largest attempt number or recovery count in the tables. The next number still fits into PostgreSQL's integer."""
 LONGEST = timedelta(days=36500)
@@ -122,7 +122,7 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 
 
 def check_options(options: TaskOptions, name: str) -> None:
-    """Raise InvalidArgument if an option is out of range. `name` is the owner's name in the error."""
+    """Raise InvalidArgument if an option is out of range. In its message, `name` stands for the options' owner."""
     if not is_name(options.queue):
         raise bad_name("queue", name, options.queue)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
@@ -212,7 +212,9 @@ def times(
 
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
-    """Return `value`, a member or a member's value, as a member. Raises InvalidArgument with a list of the values."""
+    """Return the enum member for `value`, which is a member or its value. Raises InvalidArgument with a list of the
+    values.
+    """
     if type(value) is kind:
         return value
     try:
@@ -232,8 +234,8 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None if there are none. `name` is the name of their task or event in
-    errors.
+    """Return the headers as they are stored; None if there are none. In error messages, `name` stands for their task or
+    event.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
     a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.

@@ -15,7 +15,7 @@ from .options import TaskOptions, duration
 from .unknown_options import Answering, naming_options
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # whose default allows plain `Handle` as an annotation
+    from typing_extensions import TypeVar  # its `default` allows plain `Handle` as an annotation
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
 else:
@@ -33,7 +33,7 @@ class TaskStatus(StrEnum):
     """A worker has claimed the task, under a lease."""
     COMPLETED = "Completed"
     FAILED = "Failed"
-    """The task has been given up and is a dead letter."""
+    """outboxq has given up on the task, which is now a dead letter."""
     CANCELLED = "Cancelled"
     """The task was cancelled or discarded, or it expired; the last event shows which."""
 
@@ -132,9 +132,9 @@ ENDS_CLAIM = frozenset(
         EventType.CANCELLED,
     }
 )
-"""The types of events that can end a claim. If such an event has a lease token, it ended the claim with that token. If
-a user changed a task that was not running, the event has no token and did not end a claim. A claim can end only once: a
-unique index over (task, token) for these types turns a second attempt to end it into an error.
+"""The types of events that can end a claim. If an event of these types has a lease token, it ended the claim with that
+token. If a user changed a task that was not running, the event has no token and did not end a claim. A claim can end
+only once: a unique index over (task, token) for these types turns a second attempt to end it into an error.
 """
 
 
@@ -158,8 +158,8 @@ UNKNOWN_TASK = "unknown task"
 INTERRUPTED = "interrupted transaction"
 """The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
-"""The maximum number of such releases in a row that do not use an attempt. The count is reset when the handler itself
-ends the attempt.
+"""The maximum number of consecutive releases of interrupted transactions that do not use an attempt. The count is reset
+when the handler itself ends the attempt.
 """
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """The earliest and the latest time that the tables can store."""
@@ -245,7 +245,7 @@ class NewTask(TaskOptions):
     on_conflict: OnConflict = OnConflict.RETURN
 
     made_of: ClassVar[Mapping[str, Any] | None] = None
-    """The fields that were passed to `of`. Tasks with the same object differ only in their ids and arguments."""
+    """The fields that were passed to `of`. Tasks that share this mapping differ only in their ids and arguments."""
 
     if not TYPE_CHECKING:
 

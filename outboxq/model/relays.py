@@ -110,7 +110,7 @@ class ShardBacklog:
     messages: int
     """The number of these events, among the relay's first `COUNTED` events."""
     oldest_at: datetime
-    """The time of the oldest such event."""
+    """The time of the oldest of these events."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +136,7 @@ class RelayDetail:
     """A relay with its backlog per shard, and the keys held by refused events."""
 
     at: datetime
-    """The time at which all of it was read, by the database's clock."""
+    """The time at which the relay was read, by the database's clock."""
     relay: Relay
     backlogs: Sequence[ShardBacklog]
     """The shards that have events, sorted by number."""

@@ -140,7 +140,7 @@ def describe(rule: str, tz: str) -> str:
 def zone_of(tz: str) -> tzinfo:
     """Return the time zone with this IANA name. Raises InvalidArgument if this machine has no such zone."""
     if _checked_name(tz) == "UTC":
-        return UTC  # does not need any data
+        return UTC  # UTC needs no zone data
     if tz.startswith(("posix/", "right/")) or tz in _OF_THE_MACHINE:
         raise InvalidArgument(f'{tz!r} is not the IANA name of a time zone; give one such as "Europe/Berlin"')
     try:
@@ -156,7 +156,7 @@ def zone_of(tz: str) -> tzinfo:
 
 
 class _Interval(Rule):
-    """`every`: its ticks are `starts_at` and each multiple of the interval after it."""
+    """`every`: the ticks are `starts_at` and all times that are a multiple of the interval later."""
 
     def __init__(self, every: timedelta, starts_at: datetime) -> None:
         self._every = every
@@ -277,7 +277,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files in the directory of the zone files that contain this machine's own setting."""
+"""The files in the time zone directory that contain this machine's own setting."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field gives the seconds"
 
 
@@ -385,8 +385,8 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
     A tick before now was missed, and the catch-up policy decides whether it still runs. A plan contains at most `limit`
-    ticks from now on (`limit` is at least 1); the next plan contains the rest. Missed ticks are all in one plan,
-    limited by `catch_up_limit`.
+    ticks that have not been missed (`limit` is at least 1); the next plan contains the rest. Missed ticks are all in
+    one plan, limited by `catch_up_limit`.
     """
     rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
     done, until = schedule.planted_until, now + horizon
@@ -450,7 +450,7 @@ def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) 
 
 
 def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> tuple[datetime, ...]:
-    """Return the missed ticks that the policy still runs, without any whose grace has already ended."""
+    """Return the missed ticks that the policy still runs, except those whose grace has already ended."""
     done = schedule.planted_until
     if schedule.grace is not None:
         done = max(done, now - schedule.grace)

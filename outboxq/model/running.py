@@ -44,7 +44,7 @@ class LogLine:
 
 
 class HandlerLog:
-    """The last lines of one attempt, within both limits. Several threads may add lines."""
+    """The last lines of one attempt, within the limits on lines and bytes. Several threads may add lines."""
 
     def __init__(self) -> None:
         self.omitted = 0
@@ -72,7 +72,7 @@ class HandlerLog:
                 return
             self._newest = weakref.ref(record)
         data = line_of(record).as_data()
-        size = len(json.dumps(data)) + 2  # with the comma and the space between two lines
+        size = len(json.dumps(data)) + 2  # including the comma and the space between two lines
         with self._lock:
             self._lines.append((size, data))
             self._size += size

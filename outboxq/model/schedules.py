@@ -90,8 +90,8 @@ class Schedule(NewSchedule):
 
     starts_at: datetime
     declared_by: str | None = None
-    """The version of the code that declares it; "" if the code does not have a version. None if it was stored at run
-    time.
+    """The version of the code that declares the schedule; "" if the code does not have a version. None if the schedule
+    was stored at run time.
     """
     declaration: str | None = None
     """A digest of what the code declares."""

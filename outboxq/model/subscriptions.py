@@ -70,7 +70,8 @@ class Emitted:
     """The handle of each subscriber's task, by the task's name; empty if no task subscribes. If there is no relay to a
     broker either, `event_unrouted` is recorded.
 
-    `created` is False if the idempotency key already belonged to a task; `id` is then the id of that task.
+    A handle's `created` is False if the idempotency key already belonged to a task. The handle's `id` is then the id of
+    that task.
     """
     relays: tuple[str, ...] = ()
     """The names of the relays to brokers that publish the event, sorted. A relay that has already received an event

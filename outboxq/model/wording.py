@@ -21,7 +21,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return the first words as a list, with the number of words left out."""
+    """Return the first words as a list, followed by the number of omitted words."""
     several = list(words)
     more = len(several) - MOST_LISTED
     return ", ".join(several[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
@@ -95,14 +95,14 @@ def plain(value: object, *, kept: Container[str] = "") -> str:
     a terminal or imitate other text.
     """
     text = "" if value is None else str(value)
-    if text.isprintable():  # most strings are; checking each character took a quarter of the time for a page
+    if text.isprintable():  # true for most strings; checking each character took a quarter of a page's time
         return text
     return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 
 
 def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
     """Return `plain` text for a page. Line breaks are kept, and text with more than `longest` characters is cut."""
-    if type(value) is str and len(value) <= longest and value.isprintable():  # as almost all strings on a page are
+    if type(value) is str and len(value) <= longest and value.isprintable():  # true for almost all strings on a page
         return value
     text = "" if value is None else str(value)
     if len(text) > longest:

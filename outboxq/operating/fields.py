@@ -49,7 +49,7 @@ class Field:
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
     """The names of the form's inputs. None means one input with the field's name, and () means that forms do not ask
-    for it.
+    for the value.
     """
     empty: str = ""
     """The text to use for an empty input."""

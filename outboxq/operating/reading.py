@@ -46,7 +46,7 @@ def read_instant(text: str) -> datetime:
         raise InvalidArgument(f"{text!r} has no offset; {_WITH_OFFSET}")
     try:
         inside = EARLIEST <= moment <= LATEST
-    except OverflowError:  # the year 1 or 9999, compared in UTC
+    except OverflowError:  # in the year 1 or 9999, the time in UTC may be out of range
         inside = False
     if not inside:
         raise InvalidArgument(f"{text!r} is outside the years {EARLIEST.year} to {LATEST.year - 1}")

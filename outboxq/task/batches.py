@@ -314,7 +314,7 @@ class BatchedTasks(AwaitedResults):
                     store.batches.close(batch.id, using=target)
                 except BaseException as error:
                     if own is None:
-                        with suppress(Exception):  # a transaction that has failed or ended will not commit any of it
+                        with suppress(Exception):  # if the transaction has failed or ended, none of it is committed
                             store.batches.forbid_commit(batch.id, sentence(error), using=target)
                     raise
 

@@ -195,8 +195,8 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
     """Redrive, discard, cancel or immediately run the matching tasks, and return how many tasks this run has changed.
     `counted` is the number of tasks that the person was asked to confirm.
 
-    The changes are committed in batches of 500, each together with the number of changes so far in the action's record,
-    whose id is this task's id. If the worker stops, the next run makes the remaining changes.
+    The changes are committed in batches of 500. Each commit also updates the number of changes in the action's record,
+    which has this task's id. If the worker stops, the next run makes the remaining changes.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
@@ -204,7 +204,7 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
     store, before = outbox.store, 0
     if (recorded := store.actions.get(ctx.task_id)) is not None:
-        before = recorded.changed  # by earlier runs of this task
+        before = recorded.changed  # the number of tasks that earlier runs of this task changed
     left = None if wanted.limit is None else wanted.limit - before
 
     def on_progress(number: int) -> None:

@@ -204,7 +204,7 @@ def _arrival(receiver: Receiver, event: ReceivedEvent) -> Arrival:
     own = {"ce_id": event.id, "ce_source": event.source, "ce_type": event.type}
     try:
         bound = receiver.task.using(partition_key=event.partition_key, headers={**event.headers, **own})
-    except InvalidArgument:  # the others are too large or have reserved names
+    except InvalidArgument:  # the event's headers are too large or have reserved names
         bound = receiver.task.using(partition_key=event.partition_key, headers=own)
     args = f"{{{json.dumps(receiver.topics[0].parameter)}:{event.data}}}"
     return Arrival(
@@ -233,7 +233,7 @@ def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
         again = Message(**{**message, "body": message["body"].encode()})
         for known, receivers in tasks.receivers:
             if str(known) == source:
-                with suppress(MessageUnreadable):  # its reason may differ, because the text differs from the bytes
+                with suppress(MessageUnreadable):  # the new reason may differ, because the text differs from the bytes
                     outbox.store.inbox.receive(Reader(known, receivers).arrivals(again))
                     return
         raise MessageUnreadable(reason)

@@ -38,7 +38,7 @@ _AGAIN = RetryPolicy(
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),
     retry=tenacity.retry_if_not_exception_type(EventRefused),
 )
-"""The attempts for an event that the broker refused and that was then redriven."""
+"""The retry policy for an event that was redriven after the broker had refused it."""
 PUBLISH_TIMEOUT = timedelta(seconds=10)
 """The default time within which a broker has to confirm a batch."""
 _LONGEST = timedelta(minutes=1)
@@ -60,7 +60,7 @@ class Relays(AwaitedResults):
 
     tasks: TaskRegistry
     source: str | None
-    """The name of this application in the events that leave it."""
+    """The name of this application in the events that it sends."""
 
     @naming_options("relay()", OF_A_RELAY)
     def relay(
@@ -178,7 +178,7 @@ class Relays(AwaitedResults):
         options = TaskOptions(queue=task_of(name), on_dead_letter=declared.on_refused.of_dead_letters)
         relay = BrokerRelay(declared=declared, transport=to, source=self.source, timeout=limit, options=options)
         for other in self.tasks.relays.values():
-            if other.transport is to:  # it serves one thread at a time
+            if other.transport is to:  # a transport serves one thread at a time
                 relay.lock = other.lock
 
         def publish_again(ctx: TaskContext, emitted_at: datetime, payload: object) -> None:

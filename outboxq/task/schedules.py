@@ -134,7 +134,7 @@ class OutboxSchedules(Answering):
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = CURRENT
     ) -> builtins.list[datetime]:
-        """Enqueue a task for each tick from `start` (inclusive) to `end` (exclusive) that did not have one, and return
+        """Enqueue a task for each tick from `start` (inclusive) to `end` (exclusive) that does not have one, and return
         these ticks.
 
         A tick never gets a second task, however often this method is called. With `dry_run`, the ticks are returned,

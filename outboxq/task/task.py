@@ -80,8 +80,8 @@ class Task(Answering, Generic[P, R]):
     _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. Copying a task passes no
-        arguments.
+        """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. A copy is allowed: it is
+        created without arguments.
         """
         if (args or kwargs) and "outbox" not in kwargs:
             cure = "write outbox = Outbox(…), and decorate the function with @outbox.task"
@@ -166,7 +166,7 @@ class Task(Answering, Generic[P, R]):
             partition_key: A key whose tasks run one at a time within each queue, in the order in which they were
                 enqueued.
             concurrency_key: A key whose tasks run in any order, with as many running at once as the queue's limit per
-                key allows. Without such a limit, they run one at a time.
+                key allows. Without that limit, they run one at a time.
             expires: The time after which the task is no longer started, either as a span from now or as a point in
                 time.
             idempotency_key: A key that only one task with this name can have. Enqueueing again with the same key finds
@@ -310,7 +310,7 @@ class TaskCall(Generic[R_co]):
 
 
 _STARTS = frozenset({"apply", "apply_async", "delay", "enqueue", "run", "send"})
-"""Methods that enqueue a call in other libraries, and our own."""
+"""The names of the methods with which other libraries and outboxq enqueue a call."""
 
 
 def batch_in(target: object) -> BatchTarget | None:
@@ -490,7 +490,7 @@ def has_transaction(target: Any) -> bool:
     """Return whether a transaction is open on a session or connection, without asking the database."""
     if isinstance(target, TaskContext):
         return target.inside is not None
-    with suppress(Exception):  # a closed connection raises
+    with suppress(Exception):  # raised for a closed connection
         if (state := getattr(target, "in_transaction", None)) is not None:  # SQLAlchemy's function, sqlite3's attribute
             return bool(state() if callable(state) else state)
         if (in_block := getattr(target, "in_atomic_block", None)) is not None:  # Django
@@ -536,7 +536,7 @@ def takes_context(function: Callable[..., object]) -> bool:
     if isinstance(first.annotation, str):
         try:
             return get_type_hints(function)[first.name] is TaskContext
-        except NameError:  # another parameter's forward reference does not resolve: compare the source text
+        except NameError:  # another parameter's forward reference does not resolve, so compare the source text
             return first.annotation.rpartition(".")[2] == TaskContext.__name__
     return first.annotation is TaskContext
 
@@ -545,8 +545,8 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
     """Raise ConfigurationError for a parameter that is annotated with TaskContext but does not receive a context from
     the worker.
 
-    Without this check, the function's first call would lack an argument that the caller cannot provide. A first
-    parameter `self` without an annotation, which other libraries fill, would take the caller's first argument.
+    Without this check, the function's first call would lack an argument that the caller cannot provide. An unannotated
+    first parameter `self`, which other libraries fill in, would receive the caller's first argument.
     """
     for place, parameter in enumerate(list(inspect.signature(function).parameters.values())[int(given) :]):
         is_bare = parameter.annotation is inspect.Parameter.empty
@@ -557,7 +557,7 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
             )
         annotation = parameter.annotation
         if isinstance(annotation, str) and TaskContext.__name__ in annotation:
-            with suppress(NameError):  # another parameter's forward reference
+            with suppress(NameError):  # another parameter's forward reference does not resolve
                 annotation = get_type_hints(function)[parameter.name]
         if annotation is TaskContext or TaskContext in get_args(annotation):
             raise ConfigurationError(

@@ -104,8 +104,8 @@ class Wait:
         """Record that a poll did not find the task. This ends the wait, unless the task may still be committed or
         follows other tasks.
 
-        The transaction may have been committed between the poll and this call, so there is one more poll after it has
-        ended.
+        The transaction may have been committed between the poll and this call, so one more poll follows the
+        transaction's end.
         """
         self.trouble = None
         if self.link is not None and not self.is_ahead and not self.is_found:
@@ -133,7 +133,7 @@ class Wait:
         return f"{'task' if self.link is None or self.link.number else 'batch'} {self.task_id}"
 
     def absence(self) -> TaskNotFound | BatchNotFound:
-        """Return the error for a task or batch that does not exist and that an open transaction can no longer commit.
+        """Return the error for a task or batch that does not exist and that no open transaction can still commit.
 
         How a caller's transaction ended is not known. Even a commit would prove nothing, because a savepoint may have
         been rolled back.
@@ -173,8 +173,8 @@ class Poller:
         has_changed: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`may_pass` returns whether a later poll may succeed after an error; any other error is raised. `has_changed`
-        returns whether anything may have been committed since it was last called.
+        """`may_pass` returns whether a later poll may succeed after an error; if not, the error is raised.
+        `has_changed` returns whether anything may have been committed since it was last called.
         """
         self.count = 0
         """The number of times that the tables have been read."""
@@ -435,7 +435,7 @@ class ResultWaiter:
                 looked = time.monotonic()
             self.polls = poller.count
             backoff.spend(time.thread_time() - began)
-            self._never.wait(backoff.rest)  # even if a caller arrives
+            self._never.wait(backoff.rest)  # a new caller does not end this pause
             self._arrived.wait(max(0.0, looked + backoff.pause - time.monotonic()))
 
     def _stays(self) -> bool:
@@ -463,8 +463,8 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _known(self) -> list[Wait]:
-        """Return the callers whose tasks have been polled. They include those polled a moment ago: a commit after that
-        poll changes the database only once.
+        """Return the callers whose tasks have been polled. They include the callers that were polled a moment ago,
+        because only one poll notices each commit.
         """
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new]
@@ -486,5 +486,5 @@ class WaiterOfProcess:
             # If several threads get here at the same time, all of them get the first waiter.
             found = self._waiters.setdefault(key, ResultWaiter(store))
             for other in [one for one in self._waiters if one[0] == process and one != key]:
-                self._waiters.pop(other, None)  # for a database to which the outbox was bound before
+                self._waiters.pop(other, None)  # its store belongs to a database to which the outbox was bound before
         return found

@@ -342,7 +342,7 @@ class Harness(Answering):
     def _run_claim(
         self, claim: Claim, ran: list[TaskRun], finish: Callable[[Outcome], frozenset[UUID]] | None = None
     ) -> None:
-        is_tick = TICK_HEADER in (claim.headers or "")  # the span of time limits the number of ticks
+        is_tick = TICK_HEADER in (claim.headers or "")  # ticks do not count: the time span limits their number
         self._since_tick = 0 if is_tick else self._since_tick + 1
         if self._since_tick > self.max_runs:
             self.store.release(claim)
@@ -369,7 +369,7 @@ class Harness(Answering):
                 is_drained = len(ran) == before
                 continue
             tick = self._next_tick()
-            # A schedule that cannot be planted still has a tick that has passed.
+            # The next tick is in the past if its schedule cannot be planted.
             stops = [moment, None if tick is None else max(tick, planted)]
             ahead_of = [one for one in stops if one is not None and now < one <= until]
             if not ahead_of:
@@ -531,7 +531,7 @@ class Harness(Answering):
             yield store
 
     def _leave(self) -> None:
-        forget(self._using)  # the test ends the transaction as it likes
+        forget(self._using)  # the test decides how to end the transaction
         self._store = self._transaction = None
 
 

@@ -204,7 +204,7 @@ class _RecordingIntegration(Integration):
                     stack.enter_context(self.ours.sessions(self.integration))
                 yield
         except Exception as error:
-            self.error = self.error or error  # a worker would only log the error, but a test must fail
+            self.error = self.error or error  # a worker would only log the error, but here the test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:

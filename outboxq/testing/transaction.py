@@ -139,7 +139,7 @@ class SqlalchemyTransaction(TestTransaction):
     @contextmanager
     def series(self) -> Iterator[None]:
         """Open one savepoint through SQLAlchemy for all handlers in the block. Each handler then has a savepoint that
-        SQLAlchemy does not know about, which takes half as long as SQLAlchemy's own savepoints.
+        SQLAlchemy does not know about. Such a savepoint takes half as long as one of SQLAlchemy's own.
         """
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)

@@ -105,7 +105,7 @@ class Freshness:
             with self._lock:
                 self._making.pop(key, None)
         with self._lock:
-            if changes == self._changes:  # otherwise the value may be older than the change
+            if changes == self._changes:  # otherwise, the value may be older than the last change
                 self._kept[key] = (self._clock() + SHARED, made)
                 while len(self._kept) > _MOST_KEPT:
                     self._kept.popitem(last=False)

@@ -185,7 +185,7 @@ class Parts:
         self.receivers = [
             Receiver(source, Reader(source, receivers), own.for_receivers(), stopping, unknown.found_new.set)
             for source, receivers in tasks.receivers
-            if not isinstance(source, WebhookSource)  # the application itself receives its messages
+            if not isinstance(source, WebhookSource)  # the application itself receives webhooks
         ]
 
         # The services, each in a separate thread.
@@ -272,7 +272,7 @@ def _senders(
 class Connections:
     """Three stores on the worker's own connections, since handlers may occupy all of the application's connections.
 
-    There are three so that one does not have to wait for another.
+    There are three, so that no store has to wait for another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:

@@ -118,7 +118,7 @@ class ClaimLoop(threading.Thread):
             if self._claim_until_over():
                 # Let the claimed tasks run, instead of releasing them.
                 while self._tasks_left == 0 and not self.stopping.is_set():
-                    self.distributor.at_work(saturated=True)  # it takes no more tasks, so other workers are called
+                    self.distributor.at_work(saturated=True)  # this worker takes no more tasks, so it calls others
                     if self.pool.wait_until_at_most(0, _STUCK_AFTER):
                         break
                 self.on_finished()
@@ -188,7 +188,7 @@ class ClaimLoop(threading.Thread):
         self.on_quiet()
         try:
             while self._quiet_order.is_set() and not self.stopping.wait(_CHECK_EVERY):
-                self.distributor.at_work(saturated=True)  # it takes no tasks, so other workers are called
+                self.distributor.at_work(saturated=True)  # this worker takes no tasks, so it calls others
         finally:
             self.is_quiet = False
             self.on_quiet()
@@ -214,7 +214,7 @@ class ClaimLoop(threading.Thread):
         pool = self.pool
         self._release_stalled_prefetch()
         while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
-            pass  # if a task ended now, its outcome would only wait for the database
+            pass  # the outcome of a task that ended now would only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
@@ -234,8 +234,8 @@ class ClaimLoop(threading.Thread):
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
     def _release_stalled_prefetch(self) -> None:
-        """Release the waiting tasks if no handler has ended for a second. Their number was based on the handlers'
-        recent pace, and other workers may be idle.
+        """Release the waiting tasks if no handler has ended for a second, because other workers may be idle. The number
+        of waiting tasks was based on the handlers' recent pace.
         """
         now, pool = time.monotonic(), self.pool
         if not pool.queued or pool.handled != self._handled or pool.prefetch is not None:
@@ -291,7 +291,7 @@ class ClaimLoop(threading.Thread):
         if self.burst and others:
             self._suspects.expect(others)
         if first is not None:
-            self.pool.submit(first)  # last, since it begins only after the earlier outcomes (`task_runner.py`)
+            self.pool.submit(first)  # last, because a suspect waits for earlier outcomes (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
         """Wait until there may be more tasks to claim. A burst waits only for the worker's own tasks and for what they
@@ -299,7 +299,7 @@ class ClaimLoop(threading.Thread):
         """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
-                pass  # if a thread died, its job never ends, and the last wake may have come before this wait
+                pass  # check again: the job of a dead thread never ends, and the last wake may have come earlier
             self.completer.flush()
             if self._suspects.are_to_come():
                 self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())

@@ -38,7 +38,7 @@ _LONGEST_PAUSE = 5.0
 """The longest pause between attempts, in seconds, while the database is full."""
 _CHECK_EVERY = 0.1
 _RELEASE_AGAIN_AFTER = 0.02
-"""Seconds between attempts to release a locked task. A heartbeat holds such a lock for a few milliseconds."""
+"""Seconds between attempts to release a locked task. A heartbeat locks a task for a few milliseconds."""
 _SUSPECT_FLUSH_TIMEOUT = 2.0
 """Seconds for which a suspect waits for earlier outcomes to be written, because they must not be lost if the suspect
 kills the process.
@@ -183,7 +183,7 @@ class Completer(threading.Thread):
 
     def _write_next(self) -> bool:
         """Write the new outcomes and then the outcomes that have waited longest for a lock, if they are due. Returns
-        False after the end.
+        False after writing the last outcomes.
         """
         batch: list[Outcome] = []
         last: Outcome | threading.Event | None = None
@@ -230,7 +230,7 @@ class Completer(threading.Thread):
                 elif _needs_batch(outcome):
                     self._locked[batch].outcomes.append(outcome)
                 else:
-                    self._set_aside(outcome, None, retry_at=0.0)  # in a separate write, without waiting
+                    self._set_aside(outcome, None, retry_at=0.0)  # written separately, without waiting
             outcomes = others
         if outcomes:
             self._write(outcomes)
@@ -256,8 +256,8 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        """Write these outcomes. Two outcomes for the same task are written one after the other. The lease of the first
-        may be lost, and the database's answer contains only the ids of tasks.
+        """Write these outcomes. Two outcomes for the same task are written one after the other, because the database's
+        answer names only the tasks whose leases were lost, not the claims.
         """
         if len(outcomes) > 1 and len(first := {one.claim.id: one for one in reversed(outcomes)}) < len(outcomes):
             self._write([one for one in outcomes if first[one.claim.id] is one], skip_locked=skip_locked)
@@ -296,7 +296,8 @@ class Completer(threading.Thread):
         """Drop the claims of these outcomes, whose leases the database did not find when it was `asked`
         (`time.monotonic()`).
 
-        Returns the ids of the tasks that this worker has claimed again since then, whose outcomes are tried again.
+        Returns the ids of the tasks that this worker has claimed again since then. Their outcomes are to be written
+        again.
         """
         again = set()
         for outcome in outcomes:
@@ -330,7 +331,7 @@ class Completer(threading.Thread):
                     skip_locked = True
                 elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
-                    skip_locked = True  # this also finds outcomes that an earlier, unanswered COMMIT wrote
+                    skip_locked = True  # also finds outcomes that an earlier, unanswered COMMIT wrote
                 else:
                     return self._each(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
             else:
@@ -399,7 +400,7 @@ class Completer(threading.Thread):
         self._allow_claims()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
-                raise error  # its handler has not run, so the task is recovered after its lease expires
+                raise error  # the handler has not run; the task will be recovered after its lease expires
             failure = unwritable(outcome, error)
             lost = self.store.finish([failure], durable=self.durable, waits=False)
         except Exception as again:

@@ -72,7 +72,8 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
 
 def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
     """Call a step's function and return its result. The function gets the context if its first parameter is annotated
-    with it. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the handler.
+    with TaskContext. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the
+    handler.
     """
     function, args, kwargs = call
     result = _called(function, (context, *args) if wants_context(function) else args, kwargs)
@@ -83,7 +84,7 @@ def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 
 def wants_context(function: Callable[..., Any]) -> bool:
     """Return whether the function takes the context as its first argument. A function whose signature is unknown is
-    assumed not to.
+    assumed not to take it.
     """
     try:
         if type(function) is not FunctionType:
@@ -96,7 +97,7 @@ def wants_context(function: Callable[..., Any]) -> bool:
 
 
 _WANTING: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
-"""True for step functions that take the context. The keys are weak because such a function may be a closure created in
+"""True for step functions that take the context. The keys are weak, because a step function may be a closure created in
 one run.
 
 Without this cache, a step in a module with `from __future__ import annotations` took 56 us longer (`python -m timeit -s
@@ -180,7 +181,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         call = task.function if limit is None else partial(limit.call, task.function)
         result = _called(call, (context,) if task.takes_context else (), arguments)
         if isinstance(result, Snooze | Cancel | Retry):
-            raise result  # returning it means the same as raising it
+            raise result  # returning a Snooze, Cancel or Retry means the same as raising it
         try:
             stored = dump_result(result, name=task.name)
         except PayloadError as error:

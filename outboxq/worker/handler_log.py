@@ -29,8 +29,8 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""Held while the keeper, which all workers in the process share, is added or removed, or while another worker starts to
-use it.
+"""The lock for adding or removing the keeper, which all workers in the process share, and for sharing it with another
+worker.
 """
 
 
@@ -150,7 +150,7 @@ def _line_of(record: logging.LogRecord) -> LogLine:
         text = record.getMessage()
     except Exception:  # noqa: BLE001 - its arguments do not match, so Python's own handlers print a traceback
         text = str(record.msg)
-    if record.exc_text:  # written by another handler's formatter
+    if record.exc_text:  # set by another logging handler's formatter
         text = f"{text}\n{record.exc_text}"
     elif record.exc_info:
         text = f"{text}\n{''.join(traceback.format_exception(*record.exc_info)).rstrip()}"

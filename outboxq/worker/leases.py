@@ -38,15 +38,15 @@ class ClaimState(Enum):
     """The states of a claim that this process holds, in order."""
 
     HELD = auto()
-    """It is waiting for a handler thread, or its handler is running."""
+    """The claim is waiting for a handler thread, or its handler is running."""
     ENDING = auto()
-    """Its transaction is about to commit its completion, or has been interrupted. From then on, the loss of its lease
-    is not reported.
+    """The claim's transaction is about to commit the completion, or has been interrupted. From then on, the loss of the
+    lease is not reported.
     """
     COMMITTED = auto()
-    """Its transaction has committed its completion, so its outcome no longer needs to be written."""
+    """The claim's transaction has committed the completion, so the outcome no longer needs to be written."""
     HANDED_OVER = auto()
-    """The completer has its outcome, and drops the claim once the outcome is written."""
+    """The completer has the claim's outcome, and drops the claim once the outcome is written."""
 
 
 @dataclass(kw_only=True)
@@ -60,19 +60,19 @@ class ActiveClaim:
     """The time at which the claim was requested (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
     claimed_again_at: float = -math.inf
-    """The time at which this worker claimed it again after a server crash (`time.monotonic()`). Answers to earlier
-    queries do not count.
+    """The time at which this worker claimed the task again after a server crash (`time.monotonic()`). Answers to
+    earlier queries do not count.
     """
     child: int | None = None
-    """The id of the child process that is running its handler. None if a thread is running it."""
+    """The id of the child process that is running the handler. None if a thread is running it."""
     is_limited: bool = False
-    """True if the worker enforces its timeout."""
+    """True if the worker enforces the task's timeout."""
     warned_late: bool = False
-    """True once the warning has been logged that its handler has run past its timeout."""
+    """True once the warning has been logged that the handler has run past the timeout."""
     was_locked: bool = False
-    """True if the last heartbeat found its row locked, so the next heartbeat for it is sent separately."""
+    """True if the last heartbeat found the claim's row locked, so the claim's next heartbeat is sent separately."""
     warned_unreachable: bool = False
-    """True once the warning has been logged that its lease expired before the database could be reached."""
+    """True once the warning has been logged that the lease expired before the database could be reached."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
@@ -157,7 +157,7 @@ class Leases:
         and lost claims.
         """
         self.beat_moved = threading.Event()
-        """Set when the next heartbeat may be due earlier than `pause()` last returned."""
+        """Set when the next heartbeat may be due earlier than `pause()` last indicated."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
@@ -262,7 +262,7 @@ class Leases:
             for claim in claims:
                 one = self._held.pop(claim.id, None)
                 if one is not None and one.claim.lease_token != claim.lease_token:
-                    self._held[claim.id] = one  # a later claim, which a reader without the lock may briefly miss
+                    self._held[claim.id] = one  # it is a later claim; a reader without the lock may briefly miss it
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
         """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it

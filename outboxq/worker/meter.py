@@ -32,16 +32,16 @@ class AttemptEnd(StrEnum):
 
     COMPLETED = "completed"
     RETRIED = "retried"
-    """It failed, and another attempt follows."""
+    """The attempt failed, and another attempt follows."""
     FAILED = "failed"
-    """It failed, and no further attempt follows."""
+    """The attempt failed, and no further attempt follows."""
     CANCELLED = "cancelled"
     SNOOZED = "snoozed"
     RELEASED = "released"
     LOST = "lost"
-    """Its lease was lost, so its outcome was discarded."""
+    """The attempt's lease was lost, so its outcome was discarded."""
     TIMED_OUT = "timed_out"
-    """It failed because it ran for longer than the task's timeout. Another attempt may follow."""
+    """The attempt failed because it ran for longer than the task's timeout. Another attempt may follow."""
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
@@ -82,7 +82,7 @@ class ClaimCounts:
 
 @dataclass(slots=True)
 class LatenessCounts:
-    """The counts for those ticks of one schedule whose tasks have started for the first time."""
+    """The counts for the ticks of one schedule whose tasks have started at least once."""
 
     seconds: float = 0.0
     """The sum over these ticks."""
@@ -215,7 +215,7 @@ class Meter:
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])
             since = claim.waits_since or claim.started_at
             late = max(0.0, (since - tick).total_seconds() + waited)
-        except (KeyError, ValueError, TypeError):  # SQL from outside outboxq wrote them
+        except (KeyError, ValueError, TypeError):  # another program's SQL wrote the headers
             return
         counts = self._lateness[schedule]
         counts.by_seconds[bucket_of(late)] += 1

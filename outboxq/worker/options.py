@@ -143,9 +143,9 @@ class WorkerSettings:
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
-    """The longest delay for such a task."""
+    """The longest delay for an unknown task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
-    """The time after which such a task is marked as failed."""
+    """The time after which an unknown task is marked as failed."""
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None means never."""
     relaxed_durability: bool = False

@@ -55,7 +55,7 @@ class Kind(StrEnum):
     """A metric's kind, as Prometheus calls it."""
 
     COUNTER = "counter"
-    """A number that grows from the start of the process."""
+    """A number that starts at 0 when the process starts, and only grows."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -300,7 +300,7 @@ class GaugeCache:
                 self._reading = done
                 threading.Thread(target=self._refresh, args=(done,), name="outboxq-gauges", daemon=True).start()
             left = self._began + PATIENCE - self._clock()
-        if not done.wait(max(0.0, left)):  # during an outage, only the first of several scrapes waits
+        if not done.wait(max(0.0, left)):  # during an outage, only the first of several simultaneous scrapes waits
             return None
         with self._lock:
             return self._found

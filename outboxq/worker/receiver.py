@@ -20,7 +20,7 @@ from ..task.receivers import Reader
 _AT_ONCE = 200
 """The maximum number of messages in one transaction."""
 _LONGEST_WAIT = 0.5
-"""Seconds that one call waits for a message. A stopping worker waits that long for the broker, and 1 s for SQS."""
+"""Seconds that one call waits for a message. A stopping worker waits that long for the broker, or 1 s for SQS."""
 _BACK_OFF = (1.0, 5.0)
 """The first and the longest wait in seconds after the broker could not be reached. The longest wait is short, because
 messages may be waiting once the broker is back, and an attempt to connect costs little.

@@ -109,7 +109,7 @@ class Steps:
         try:
             if context.steps is not None:
                 steps = context.steps.stored.values()
-            elif context.was_killed:  # the timeouts of other tasks wait for this thread, whose process is about to exit
+            elif context.was_killed:  # timeouts of other tasks wait for this thread, and its process is about to exit
                 with patience(_LAST_PATIENCE):
                     steps = self.rows.of_claim(claim)
             else:
@@ -304,7 +304,7 @@ class Steps:
     def _after_all(self, context: TaskContext, known: HandlerSteps, name: str) -> Step:
         """Return the stored step that prevented a write. Raises LeaseLost if the claim is no longer valid.
 
-        An earlier COMMIT by this handler whose answer was lost may have stored the step after all.
+        An earlier COMMIT whose answer was lost may have stored the step after all.
         """
         claim = context.claim
         if self._until_answered(context, lambda: self.own.heartbeat([claim])):
@@ -379,7 +379,7 @@ class StepCall:
                 raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
 
     def run(self, context: TaskContext) -> tuple[str | None, Any]:
-        """Call the function. Returns its result as JSON, and as it is read back using the annotation. Raises
+        """Call the function. Returns its result twice: as JSON, and as read back using the annotation. Raises
         StepRefused.
         """
         try:

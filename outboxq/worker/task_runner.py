@@ -86,7 +86,7 @@ class TaskRunner:
             self._drop_unless_handed_over(active)
             raise
         finally:
-            active.context.error = None  # its traceback holds the handler's frames, which hold the context
+            active.context.error = None  # its traceback refers to the handler's frames, and these refer to the context
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
@@ -105,7 +105,7 @@ class TaskRunner:
         if context.was_lost:
             self._note_lost(active)
             return False
-        if context.lost:  # the database has not been responding, and will decide whether the lease is lost
+        if context.lost:  # the database has not been responding; it will decide whether the lease is lost
             self.outcomes.put(released(claim, "its lease expired before the task started"), active)
             return False
         if self.leases.broke_at > active.sent and not self._still_holds(active):
@@ -334,7 +334,7 @@ class HandlerRunner:
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
-            # Even if the connection was lost before the rollback.
+            # This applies even if the connection was lost before the rollback.
             if interruption is not None and (given_back := self._outcome_of_interruption(active, interruption)):
                 return given_back
             return rolled_back

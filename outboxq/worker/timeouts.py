@@ -1,5 +1,5 @@
-"""Enforce timeouts without the handler's help: TaskTimeout is raised in its thread, and if the attempt continues even
-then, it is ended without waiting for its handler.
+"""Enforce timeouts without the handler's help: raise TaskTimeout in the handler's thread and, if the attempt continues
+even then, end it without waiting for the handler.
 
 The last part of the module contains time limits for other calls that may never return.
 
@@ -45,7 +45,7 @@ def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
     """Make the thread with this ident raise an exception of this class when it executes Python code again. A call to C
     code has to return first.
     """
-    import ctypes  # imported here, because most workers have no such task
+    import ctypes  # imported here, because most workers have no task that needs it
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
@@ -190,8 +190,9 @@ class TimeLimit:
     def _empty_slot(self) -> None:
         """Put an exception into the slot, replacing any that is there, and catch it.
 
-        If the exception were removed instead, Python 3.11 and 3.12 would not clear the flag that says that there is
-        one. Each thread would then check for it again and again, and a profiler or debugger in 3.11 would never return.
+        If the exception were removed instead, Python 3.11 and 3.12 would not clear the flag that says that the slot is
+        in use. Each thread would then check for it again and again, and a profiler or debugger in 3.11 would never
+        return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)

@@ -156,7 +156,7 @@ class Worker(Answering):
         signal does the same.
         """
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
-        self._ending.is_abandoned = True  # set before a handler can notice, since `run` may then end first
+        self._ending.is_abandoned = True  # set before a handler can notice, because `run` may then end first
         self._stopping.set()
         log.warning("told to stop immediately; releasing the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
@@ -172,7 +172,7 @@ class Worker(Answering):
     @property
     def is_healthy(self) -> bool:
         """False once a worker thread has died, or the database refuses to record outcomes. The worker then claims no
-        more tasks, and should be stopped. Also False while its role lacks a privilege required to claim tasks.
+        more tasks, and should be stopped. Also False while the worker's role lacks a privilege required to claim tasks.
         `health.error` gives the reason.
         """
         return self._ending.error is None and self._parts.claim_loop.denied is None
@@ -283,7 +283,7 @@ class Worker(Answering):
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker can be started only once; create a new one")
-            if self._stopping.is_set():  # it was stopped before it could begin
+            if self._stopping.is_set():  # the worker was stopped before it could begin
                 self._ending.request()
                 return
             try:
@@ -337,7 +337,7 @@ class Worker(Answering):
         """
         parts = self._parts
         self._stopping.set()
-        if self._pid != os.getpid():  # forked: the threads are the parent's
+        if self._pid != os.getpid():  # in a forked process, whose parent owns the threads
             return True
         parts.distributor.close()
         if parts.senders is not None:
@@ -426,7 +426,7 @@ class Worker(Answering):
                 log.critical("stopping: %s", error)
             else:
                 log.critical("a worker thread died; stopping", exc_info=error)
-        finally:  # the failure may come from a log whose stream was closed
+        finally:  # logging may have failed because its stream is closed
             self._fail(error)
 
     def _fail(self, error: BaseException | None) -> None:

@@ -71,7 +71,7 @@ def run(url: str | None, *, orders: int, workers: int) -> int:
 def _work(database: str, *, orders: int, workers: int) -> Day:
     day = Day()
     began = time.monotonic()
-    chance = random.Random(7)  # noqa: S311 - the same day every time
+    chance = random.Random(7)  # noqa: S311 - every run should have the same day
     with ExitStack() as cleanup:
         show = cleanup.enter_context(_screen())
         running = [_start_worker(database, cleanup) for _ in range(workers)]
@@ -124,7 +124,7 @@ def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.demo.shop:outbox", "-q", shop.QUEUE, "-c", "4"]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database}
     silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    worker = subprocess.Popen(command, env=environment, **silent)  # noqa: S603 - this very program
+    worker = subprocess.Popen(command, env=environment, **silent)  # noqa: S603 - the program is outboxq itself
     cleanup.callback(worker.kill)
     return worker
 

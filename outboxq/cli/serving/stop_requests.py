@@ -53,7 +53,7 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
 
     A signal before the work causes a clean stop, because no work has begun. A signal after the work is ignored, because
     a second request to stop must not change the exit code of a clean stop. The same handler covers both, so that there
-    is always one. It is not removed, because a process takes a while to exit.
+    is always one. The handler is not removed, because a process takes a while to exit.
 
     Yield a function that exits if a signal arrived but did not stop the process. This can happen because Python ignores
     exceptions raised in weakref callbacks, and an import runs many such callbacks.
@@ -63,7 +63,7 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal stop_requested
-        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command continues after it
+        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command has continued after it
             restore()
             signal.raise_signal(number)
         elif not is_over():

@@ -59,8 +59,8 @@ class Supervisor:
 
     `command` takes the descriptor of the process's lifeline. A process that is not listening there yet is sent signals
     instead. Each of the `environments` gets `processes` processes. With `burst`, a process that exits with code 0 is
-    done. With `recycles`, such a process is replaced immediately, as is a process that exits with EXIT_KILLED. With
-    `reloads`, all other processes that have exited stay down until `reload()` starts them again.
+    done; with `recycles`, it is replaced immediately. A process that exits with EXIT_KILLED is always replaced
+    immediately. With `reloads`, all other processes that have exited stay down until `reload()` starts them again.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Supervisor:
         try:
             child.lifeline = Lifeline()
             # In its own session, so that a Ctrl-C in the terminal reaches it only once, through the supervisor.
-            process = subprocess.Popen(  # noqa: S603 - this very program
+            process = subprocess.Popen(  # noqa: S603 - the program is outboxq itself
                 self._command(child.lifeline.descriptor),
                 env={
                     **os.environ,
@@ -376,5 +376,5 @@ class _WorkerProcess:
 def _name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal
+    except ValueError:  # real-time signals have no name
         return f"signal {number}"

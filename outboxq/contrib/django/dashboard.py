@@ -79,7 +79,7 @@ def dashboard_urls(
     dashboard = application(
         outboxes[using],
         allow_actions=allow_actions,
-        show_arguments=bool(show_arguments),  # a function decides for each user, below
+        show_arguments=bool(show_arguments),  # a function is called for each user, below
         authorize=authorize,
         redact=redact,
         title=title if title is not None else "" if using == DEFAULT_DB_ALIAS else using,

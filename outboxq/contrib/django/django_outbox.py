@@ -305,7 +305,7 @@ def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
     engine = make_engine(_called(connection.settings_dict), poolclass=poolclass)
 
     def connecting(_dialect: Any, _record: Any, _given: Any, parameters: dict[str, Any]) -> None:
-        parameters.update(_parameters(connections[alias]))  # each time, because a password may be rotated
+        parameters.update(_parameters(connections[alias]))  # read each time, because a password may be rotated
 
     event.listen(engine, "do_connect", connecting)
     return engine
@@ -328,7 +328,7 @@ def _parameters(connection: Any) -> dict[str, Any]:
     for own in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(own, None)
     if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that does not keep sessions
+        parameters["prepare_threshold"] = given.get("prepare_threshold")  # for a pooler that does not keep sessions
     if role := given.get("assume_role"):
         escaped = "".join(f"\\{one}" if one in "\\ " else one for one in role)
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()

@@ -244,7 +244,7 @@ class DjangoUnitOfWork:
 
     def was_abandoned(self) -> bool:
         """Return whether the transaction was abandoned. If it was, the connection must not be used again. If it was
-        not, it can no longer be abandoned.
+        not, the transaction can no longer be abandoned.
         """
         return self._abandonment.end()
 
@@ -292,8 +292,8 @@ def _refuse_another_thread(connection: Any) -> None:
 
 
 def _refresh_connections() -> None:
-    """Close old connections, as Django does around a request. Have the others checked before their next use, because a
-    lost attempt would cost more than the check.
+    """Close old connections, as Django does around a request. Make Django check the others before their next use,
+    because a lost attempt would cost more than the check.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):

@@ -24,7 +24,7 @@ from .django_outbox import hooks_of_settings, outboxes, setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
     "sqlite": {"url": "sqlite://"},
-    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # hstore would be set up there
+    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # otherwise, SQLAlchemy sets up hstore
 }
 
 

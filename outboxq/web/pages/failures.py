@@ -23,8 +23,8 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so it
-is done only on request, or if a group is not found otherwise.
+"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so a
+page does this only on request, or if it does not find a group otherwise.
 """
 
 
@@ -121,7 +121,7 @@ def _joined(exception: str | None, groups: Iterable[DeadLetterGroup]) -> GroupBy
 
 
 def _selection_of_all(group: GroupByException, given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the filters that select a group by exception; None without an exception, which no filter selects."""
+    """Return the filters that select a group by exception; None if the group has no exception to filter by."""
     return None if group.exception is None else {**given, "exception": group.exception}
 
 

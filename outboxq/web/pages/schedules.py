@@ -36,7 +36,7 @@ class ScheduleState(StrEnum):
     OVERDUE = "overdue"
     """A tick has passed without being planted by a worker."""
     AHEAD = "ahead"
-    """The schedule was planted by a clock that was running fast. Workers will plant it again by the current clock."""
+    """The schedule was planted while a clock was running fast. Workers will plant it again by the current clock."""
     UNREADABLE = "unreadable"
     """The dashboard cannot read the rule, perhaps because a later release wrote it."""
     ACTIVE = "active"
@@ -155,8 +155,8 @@ def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
         "queue": schedule.queue,
     }
     return {
-        # A page escapes invisible characters, and a form strips outer spaces. The input for such a value is empty,
-        # which keeps the value.
+        # A page escapes invisible characters, and a form strips outer spaces. The input for a value that would change
+        # is empty, which keeps the value.
         **{name: value if value == plain_text(value).strip() else "" for name, value in values.items()},
         "catch_up": schedule.catch_up.value,
         "grace": "" if schedule.grace is None else f"{schedule.grace.total_seconds():f}".rstrip("0").rstrip(".") + "s",

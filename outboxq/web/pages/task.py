@@ -325,8 +325,8 @@ def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
 
 
 def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
-    """Return, for each claim, the time from which the task existed and was due, according to the event before the
-    claim.
+    """Return for each claim, by lease token, the time since which the task had been due, according to the event before
+    the claim.
     """
     found, since = dict[int, datetime](), None
     for event in events:

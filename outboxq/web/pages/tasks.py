@@ -26,7 +26,7 @@ from .task import most_attempts
 _ROWS: Final = 50
 _TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", "cancelled")
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
-"""The reasons that do not add anything to the state."""
+"""The reasons that say no more than the state does."""
 _NAMES: Final = ("queue", "task", "key", "topic", "exception", "idempotency_key", "argument")
 """The filters that compare names. A name may begin and end with spaces."""
 _FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")

@@ -37,7 +37,7 @@ def create_work_distributor(
     Args:
         queues: The queues to claim from. None means all.
         topics: The topics to claim tasks for. None means all.
-        worker_id: The worker that is registered as sleeping (PostgreSQL). None means a new id.
+        worker_id: The id under which the worker is registered as sleeping (PostgreSQL). None means a new id.
         poll: The longest wait. None means 30 seconds with notifications (PostgreSQL), and half a second without.
         notifications: False means polling only, for example because `LISTEN` cannot reach the server.
         listen_url: The address of the server itself, if the engine's address leads to a pooler.

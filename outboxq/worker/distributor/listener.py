@@ -70,7 +70,9 @@ class Listener(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """The number of times that listening has begun. If it has changed, notifications in between were missed."""
+        """The number of times that listening has begun. If it has changed, notifications may have been missed in the
+        meantime.
+        """
         self.session = 0
         """The number of the listening session, which holds a lock on this number."""
         self._outbox: int | None = None
@@ -148,19 +150,19 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        Even if LISTEN succeeds, they may not reach it: a pooler may be in between, or the connection may lead to
-        another database. The trigger is the one on the outbox that the worker's own connections find.
+        Even if LISTEN succeeds, they may not arrive: a pooler may be in between, or the connection may lead to another
+        database. The trigger is the one on the outbox that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()
         with self._watchdog(other), other:
             other.rollback()
-            other.autocommit, other.read_only = False, False  # whatever the role's defaults are
+            other.autocommit, other.read_only = False, False  # overrides the role's defaults
             self._find_channel(other)
             connection.execute(_listen_to(self._channel))
             self._run(other, channel.prove, word=word)
         if not self._receives(connection, word, self.answer_timeout / 2):
-            connection.execute("SELECT 1")  # fails if the peer is silent, which means an outage and not a pooler
+            connection.execute("SELECT 1")  # fails if the peer does not answer, which means an outage, not a pooler
             if not self._receives(connection, word, 0):
                 raise NotificationsBlocked
 

@@ -141,7 +141,7 @@ class PostgresDistributor(DistributorSettings):
             run_with_timeout(_FORGET_TIMEOUT, self._forget)
 
     def _forget(self) -> None:
-        with suppress(Exception):  # its row expires anyway
+        with suppress(Exception):  # the worker's row expires anyway
             self._sleeping.forget(self.worker_id)
 
     def _seconds_to_sleep(self, end: float, *, awaited: bool) -> float:
@@ -188,7 +188,7 @@ class PostgresDistributor(DistributorSettings):
             now = time.monotonic()
             self._server_clock = seen.now - now
             moment = None if seen.seconds is None else seen.now + seen.seconds
-            if moment is not None:  # not `_look_by`, whose nudge would end the pause below
+            if moment is not None:  # not `_look_by`, because its nudge would end the pause below
                 self._bring_forward(self._turn_at(moment))
             # Sleep at most until the row expires, because after that, this worker is not notified.
             longest = self._announced_until - now
@@ -207,7 +207,7 @@ class PostgresDistributor(DistributorSettings):
 
     def _answer(self, calls: Mapping[str, int], moment: float | None) -> None:
         if calls:
-            with suppress(Exception):  # the others search for tasks themselves
+            with suppress(Exception):  # the other workers search for tasks themselves
                 self._sleeping.answer(calls, moment)
 
     def _announce(self) -> None:
@@ -227,7 +227,7 @@ class PostgresDistributor(DistributorSettings):
     def _withdraw(self) -> None:
         if self._announced_until > time.monotonic():
             self._announced_until = -math.inf
-            with suppress(Exception):  # its row expires; until then it gets needless notifications
+            with suppress(Exception):  # the worker's row expires; until then, the worker gets needless notifications
                 self._sleeping.withdraw(self.worker_id)
 
     def _pass_on(self) -> None:
@@ -235,7 +235,7 @@ class PostgresDistributor(DistributorSettings):
         queues = []
         while self._named_for:
             queues.append(self._named_for.pop())
-        with suppress(Exception):  # the other sleepers search for them
+        with suppress(Exception):  # the other sleeping workers search for the tasks
             if self._sleeping.look(self._horizon, self.queues, self.topics, self.floors).due:
                 self._announced_until = -math.inf
                 self._sleeping.pass_on(self.worker_id, queues)
@@ -298,7 +298,7 @@ class PostgresDistributor(DistributorSettings):
     def _obey(self, head: str, queue: str) -> None:
         if head.startswith(ANSWERED):
             number, _, moment = head[1:].partition(AT)
-            if moment:  # before the calls are forgotten
+            if moment:  # done before the calls are forgotten
                 self._look_when_due(float(moment))
             for calls in (self._looked_for, self._calls):
                 calls.answered(queue, int(number))
@@ -311,7 +311,7 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Record a call for `tasks` workers: those that hold the first sessions. The workers that hold the other
+        """Record a call for `tasks` workers: the ones whose sessions are listed first. The workers with the other
         sessions are deputies.
         """
         now, calls = time.monotonic(), self._calls
@@ -390,7 +390,9 @@ class Calls:
             self.look_at = min((call.look_at for call in self._calls), default=math.inf)
 
     def last(self, *, heard_before: float) -> dict[str, int]:
-        """Return the number of the last call for each queue that has a call received before this time."""
+        """Return the number of the last call for each queue, leaving out queues whose calls were all received after
+        this time.
+        """
         calls = self._calls
         queues = {call.queue for call in calls if call.heard_at < heard_before}
         return {call.queue: call.number for call in calls if call.queue in queues}

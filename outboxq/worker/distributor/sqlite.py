@@ -107,8 +107,8 @@ class SqliteDistributor(DistributorSettings):
         """Wait until another search behind blocked keys is worth its cost, or a new task can be claimed.
 
         Blocked keys hide whether other tasks can be claimed, and a search behind all of them takes a long time. Without
-        a pause, it would use a whole core, and the claims that follow it would delay other writers. A search for new
-        tasks is short.
+        pauses, these searches would use a whole core, and the claims that follow them would delay other writers. A
+        search for new tasks is short.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:

@@ -143,7 +143,9 @@ class ChildProcess:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
         self._sending = threading.Lock()
-        """Held while a message is sent and while the context changes, so that notes and stacks are never sent after an answer."""
+        """The lock that is held while a message is sent and while the context changes, so that notes and stacks are
+        never sent after an answer.
+        """
         self._has_job = threading.Event()
         self._telling = threading.Lock()
         self._news: News | None = None
@@ -161,7 +163,7 @@ class ChildProcess:
         process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # interrupts a waiting system call; see `_interrupt`
         if (engine := self._application.store.engine) is not None:
-            engine.dispose(close=False)  # its connections belong to the parent
+            engine.dispose(close=False)  # the engine's connections belong to the parent
         self._connection = Connection(channel.detach())
         # A process that a handler forks must not answer for a task, and must not hide that this process has exited.
         in_children(self._connection.close)
@@ -299,7 +301,7 @@ class ChildProcess:
             self._connection.send(Notice.COMPLETING)
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is the job's claim
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - this is the job's claim
         if (context := self._context) is not None:
             context.was_lost = True
 

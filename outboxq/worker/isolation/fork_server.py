@@ -180,7 +180,7 @@ class _Server:
 
     def run(self) -> None:
         ignore_stop_signals()
-        gc.freeze()  # so that the children keep sharing its pages
+        gc.freeze()  # so that the children keep sharing memory pages with the server
         died, dying = os.pipe()
         os.set_blocking(dying, False)
         os.set_blocking(died, False)

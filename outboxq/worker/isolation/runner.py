@@ -149,7 +149,7 @@ class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
     application: Application
-    """Its hooks are called here for attempts whose child has died. For all other attempts, the child calls them."""
+    """The application's hooks are called here for attempts whose child has died. Otherwise, the child calls them."""
     children: Children
     steps: StepRunner
     """Knows how long a task slept before its child died."""

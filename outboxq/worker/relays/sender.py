@@ -165,7 +165,7 @@ class Sender(threading.Thread):
             _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
         ]
         if waits:
-            self._stopping.wait(min(waits))  # notifications must not make a paused relay search immediately
+            self._stopping.wait(min(waits))  # a notification must not make a paused relay search immediately
             return 0.0
         return self._until_look(looks)
 
@@ -297,7 +297,7 @@ class Sender(threading.Thread):
     def _event(self, row: Row) -> CloudEvent:
         try:
             headers = headers_of_json(row["headers"])
-        except ValueError:  # another program wrote them
+        except ValueError:  # another program wrote the headers
             headers = {}
         return CloudEvent(
             id=row["event_id"],
@@ -368,7 +368,7 @@ class _Turn(threading.Thread):
     def run(self) -> None:
         try:
             self.look = self._work(self._shard)
-        except BaseException as error:  # noqa: BLE001 - the sender's thread raises it
+        except BaseException as error:  # noqa: BLE001 - raised again in the sender's thread
             self.error = error
 
 

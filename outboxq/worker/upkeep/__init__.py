@@ -446,6 +446,6 @@ class ServiceThread(threading.Thread):
             raise
 
     def stop(self) -> None:
-        """Let the thread finish its current run and then end. The caller joins it."""
+        """Let the thread finish its current run and then end. The caller joins the thread."""
         self._stopped = True
         self._wake.set()

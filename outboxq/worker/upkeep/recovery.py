@@ -28,8 +28,9 @@ log = logging.getLogger("outboxq.worker")
 
 RECOVERY_BATCH = 500
 _WATCH_SECONDS = 2.0
-"""The longest time between the two checks, in seconds. After trouble, it is twice the usual time between checks. With a
-check every five seconds, the task of a dead worker is recovered within ten seconds after its lease expires.
+"""The longest time between the two checks, in seconds. After a restart of the watch, it is twice the usual time between
+checks. With a check every five seconds, the task of a dead worker is recovered within ten seconds after its lease
+expires.
 """
 _STALL = 2.0
 """Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
@@ -122,7 +123,7 @@ class Recovery:
                 self._watch = min(_WATCH_SECONDS, self._every)
             return 0
         taken = self._recover_batch(ripe[:RECOVERY_BATCH])
-        self._watch = min(_WATCH_SECONDS, self._every)  # live workers have had enough time since the trouble
+        self._watch = min(_WATCH_SECONDS, self._every)  # live workers have had enough time since the restart
         self._looked_at = time.monotonic()
         return taken
 
@@ -136,7 +137,7 @@ class Recovery:
             if lease.id in taken:
                 del self._watched[lease]
             else:
-                self._watched[lease] = now  # it was locked or extended, or SQLite's lock was acquired too late
+                self._watched[lease] = now  # the lease was locked or extended, or SQLite's lock was acquired too late
         self.leases.meter.recovered(one.queue for one in found)
         workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
@@ -168,9 +169,7 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Start watching all leases from the beginning, because live workers may have been unable to send heartbeats
-        during the trouble.
-        """
+        """Start watching all leases anew, because live workers may have been unable to send heartbeats."""
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
@@ -188,7 +187,7 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Record when leases with expiry times that are now too late actually expire. Make due the tasks whose due
+        """Record the actual expiry of leases whose stored expiry times are now too late. Make due the tasks whose due
         times come from the clock that was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process

@@ -64,12 +64,12 @@ class UnknownTasks:
         """Return the outcomes of these claims."""
         self._remember(claims)
         self._log_unknown(claims)
-        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # the others were never released
+        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # the other tasks were never released
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Return the queue and the name of each task seen recently. A task that is still waiting has been claimed by
-        some worker in that time.
+        """Return the queue and the name of each task seen recently. The period is long enough that workers have claimed
+        each task that is still waiting.
         """
         with self._lock:
             oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
@@ -155,7 +155,7 @@ class KnownTasks:
 
     def run_once(self) -> None:
         """Check one page of the outbox."""
-        self._pause = _RETRY_AFTER  # if the database is down
+        self._pause = _RETRY_AFTER  # the pause if the database is down
         following = self.store.make_known_due(
             self.task_names, queues=self.queues, topics=self.topics, after=self._after
         )
