@@ -35,7 +35,7 @@ class Sizes:
     """Of outboxq, raw and the peers that a goal speaks of; the others take part in at most `slow_rounds`."""
     slow_rounds: int
     singles: int
-    """Enqueued, a transaction each."""
+    """Enqueued, one transaction each."""
     bulk: int
     drained: int
     """By the quick ones; the others have their share of it."""

@@ -42,7 +42,7 @@ class Counts:
 
 
 class Counter(AbstractContextManager["Counter"]):
-    """A connection on which calls run in a transaction each, and are counted. PostgreSQL only."""
+    """A connection on which calls run in one transaction each, and are counted. PostgreSQL only."""
 
     def __init__(self, place: Place) -> None:
         self._begin = place.store.dialect.begin

@@ -40,11 +40,11 @@ class Row:
 
 
 ROWS = (
-    Row(said="PostgreSQL: enqueue, a transaction each", key="postgresql.enqueue"),
+    Row(said="PostgreSQL: enqueue, one transaction each", key="postgresql.enqueue"),
     Row(said="enqueue 10 000 in one call", key="postgresql.bulk"),
     Row(said="drain a backlog, one process", key="postgresql.drain"),
     Row(said="begin a task when it arrives (p50)", key="postgresql.pickup.p50"),
-    Row(said="SQLite: enqueue, a transaction each", key="sqlite.enqueue", how="FULL"),
+    Row(said="SQLite: enqueue, one transaction each", key="sqlite.enqueue", how="FULL"),
     Row(said="drain a backlog, one process", key="sqlite.drain", how="FULL"),
 )
 

@@ -197,7 +197,7 @@ class Running:
         self.base.tidy()
 
     def produce(self, processes: int, seconds: float) -> tuple[float, float]:
-        """Tasks a second, enqueued a transaction each by so many processes, and the longest that one of them waited."""
+        """Tasks a second, enqueued one transaction each by so many processes, and the longest that one of them waited."""
         child = Child(self.python, self.queue, "produce", self.url)
         try:
             rate, worst = child.ask("produce", processes, seconds)

@@ -23,7 +23,7 @@ def enqueue(bench: Bench, kind: str) -> None:
         rate = tasks / one.client.ask("enqueue", tasks)
         wal = one.base.cost()[1] - before
         bench.results.add(
-            f"{kind}.enqueue", f"{kind}: enqueue, a transaction each, {tasks:,} tasks", RATE, one.queue.name, rate
+            f"{kind}.enqueue", f"{kind}: enqueue, one transaction each, {tasks:,} tasks", RATE, one.queue.name, rate
         )
         if wal:
             title = f"{kind}: WAL of a task that is enqueued alone"

@@ -33,7 +33,7 @@ def is_wanted() -> bool:
 
 
 class PgBouncer:
-    """Lends `pool_size` connections of the server that a URL names to any number of clients, for a transaction each."""
+    """Lends `pool_size` connections of the server that a URL names to any number of clients, for one transaction each."""
 
     def __init__(self, url: str, pool_size: int) -> None:
         found = program()

@@ -101,7 +101,7 @@ def test_the_readme_says_how_many_times_as_fast(results):
     _, _, *rows = published.table(results).splitlines()
     cells = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:4]] for row in rows}
     assert cells["begin a task when it arrives (p50)"] == ["0.70", "2.0"]  # the other took longer
-    assert cells["PostgreSQL: enqueue, a transaction each"] == ["", ""]
+    assert cells["PostgreSQL: enqueue, one transaction each"] == ["", ""]
 
 
 def test_what_is_published_is_what_the_program_makes_of_the_run_beside_it(tmp_path):
