@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq.cli import main
-from outboxq.cli.groups import until_stopped
+from outboxq.cli import log, main
+from outboxq.cli.groups import Stop, until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
@@ -127,6 +127,23 @@ def test_one_task_is_followed_by_its_own_history(database):
         running.terminate()
         assert running.wait(timeout=60) == 0
     assert seen == ["event", "task_created", "task_claimed", "task_failed", "task_discarded"]
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, None])
+def test_a_task_is_followed_from_its_newest_events_on(database, last):
+    task_id = database.store.find(failed(database))
+
+    class Discards(Stop):
+        def wait(self, seconds):
+            if not self.is_wanted:
+                database.store.discard(task_id)
+                self.is_wanted = True
+                return False
+            return True
+
+    seen = [[one.event_type for one in batch] for batch in log._of_task(database.store, task_id, last, Discards())]
+    before = ["task_created", "task_claimed", "task_failed"]
+    assert seen == [before if last is None else before[3 - last :], ["task_discarded"]]
 
 
 def test_a_signal_within_a_statement_waits_for_its_end():
