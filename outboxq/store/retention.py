@@ -341,9 +341,11 @@ class TimePartitions:
             partitioning.detach(execute, one)
             for bring in (time_partitions.bring_executions, time_partitions.bring_events) if kept else ():
                 partitioning.prepared(bring, one).run(execute, {"kept": kept})
+            freed = target.run(time_partitions.queues_to_wake, {**bounds, "kept": kept})
             for forget in time_partitions.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
+            self._store.wake(target, {row["queue"] for row in freed})
             if went and on_change is not None:
                 on_change(target, went)
             return went
