@@ -176,6 +176,19 @@ def test_a_position_by_time_or_number_is_before_what_it_names(database):
             wrong()
 
 
+def test_the_newest_events_are_as_many_as_asked_for_in_a_log_with_gaps(database):
+    store = database.frozen
+    first = database.add(delay=1000 * HOUR).id
+    for _ in range(3):
+        store.complete(helpers.claimed(database))
+    database.clock.advance(HOUR)
+    last = database.add(delay=1000 * HOUR).id
+    assert store.prune(0) == 3
+    for count, expected in ((1, [last]), (2, [first, last]), (3, [first, last]), (0, [])):
+        events, _ = store.log.tail(store.log.tail_last(count))
+        assert [one.task_execution_id for one in events] == expected
+
+
 @pytest.mark.parametrize("missing", ["first", "last", "middle", "most"])
 def test_the_first_event_of_a_time_is_found_in_a_log_with_gaps(database, missing):
     """The log is searched by halves; what retention took away must not mislead it."""
