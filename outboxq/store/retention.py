@@ -150,7 +150,8 @@ class Pace:
         batch.
         """
         each = seconds / self.batch
-        self._shortest = min(self._shortest, each)
+        if seconds > 0:  # a clock that stands still for 16 ms, as on Windows, may have measured nothing
+            self._shortest = min(self._shortest, each)
         if self._adapts and seconds < _BATCH_SECONDS / 2:
             self.batch = min(2 * self.batch, _MOST)
         elif self._adapts and seconds > 2 * _BATCH_SECONDS:
