@@ -226,3 +226,15 @@ def test_messages_that_were_received_are_counted(database, monkeypatch):
     assert received("known", "new", "new", "newer") == 2
     assert received("known", "new") == 0
     assert database.counts()[0] == 3
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_tasks_that_were_pruned_are_counted(database, monkeypatch, left):
+    for _ in range(3 + left):
+        database.frozen.complete(helpers.claimed(database))
+    database.clock.advance(timedelta(hours=1))
+    seen = []
+    store = helpers.lossy(database, monkeypatch)
+    assert store.prune(0, batch=3, pause=0, on_progress=seen.append) == 3 + left
+    assert seen == [3, 4][: 1 + left]
+    assert database.counts()[0] == 0
