@@ -262,12 +262,7 @@ class Schedules:
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
             planted[:] = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
             if not dry_run:
-                by_rule = ((tick, planting.task_of(schedule, tick, now)) for tick in planted)
-                rows = [
-                    # The jitter may lead beyond the present.
-                    (name, tick, replace(task, available_at=min(task.available_at or now, now), expires_at=None))
-                    for tick, task in by_rule
-                ]
+                rows = [(name, tick, planting.past_task_of(schedule, tick, now)) for tick in planted]
                 made[:] = [task for _, _, task in rows[:1]]
                 with target.atomic():
                     planting.enqueue_ticks(target, values, rows)
