@@ -124,10 +124,9 @@ def _of_task(store: Store, task_id: UUID, last: int | None, stop: Stop | None) -
     """Yield the events of one task. A task's history is short, so each poll reads all of it instead of following the
     log.
     """
-    seen = 0
     events = store.history(task_id)
-    if last is not None:
-        events = events[len(events) - min(last, len(events)) :]
+    first = 0 if last is None else max(0, len(events) - last)
+    seen = events[first - 1].sequence_num if first else 0
     while True:
         yield [one for one in events if one.sequence_num > seen]
         seen = max((seen, *(one.sequence_num for one in events)))

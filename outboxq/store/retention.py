@@ -30,6 +30,7 @@ from .claims.workers import Workers
 from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
+from .tasks.idempotency import written
 from .tasks.operations import OnChange
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
@@ -151,7 +152,8 @@ class Pace:
         batch.
         """
         each = seconds / self.batch
-        self._shortest = min(self._shortest, each)
+        if seconds > 0:  # a clock that stands still for 16 ms, as on Windows, may have measured nothing
+            self._shortest = min(self._shortest, each)
         if self._adapts and seconds < _BATCH_SECONDS / 2:
             self.batch = min(2 * self.batch, _MOST)
         elif self._adapts and seconds > 2 * _BATCH_SECONDS:
@@ -178,6 +180,7 @@ def _delete(
     """Delete the rows between two ids in batches, and return the number of deleted tasks, including the earlier ones
     (`deleted`).
     """
+    batch: list[tuple[list[Row], int]] = []
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
@@ -190,13 +193,20 @@ def _delete(
                 on_change(target, gone)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
-        return seen, len(unrouted)
+        batch[:] = [(seen, len(unrouted))]
+        return batch[0]
+
+    def done(target: Target) -> tuple[list[Row], int] | None:
+        """Return the batch of an earlier attempt if its tasks are gone."""
+        ids = [(row["id"],) for seen, _ in batch for row in seen if row["status"] is not None]
+        return batch[0] if ids and not target.run(written, store.values(target), ids) else None
 
     more = True
     while more and not stop():
         values["limit"] = pace.batch
         began = time.monotonic()
-        seen, unrouted = store.run(work, using=using)
+        batch.clear()
+        seen, unrouted = store.run(work, using=using, done=done)
         if gone := sum(row["status"] is not None for row in seen):
             deleted += gone
             on_progress(deleted)
@@ -342,9 +352,11 @@ class TimePartitions:
             partitioning.detach(execute, one)
             for bring in (time_partitions.bring_executions, time_partitions.bring_events) if kept else ():
                 partitioning.prepared(bring, one).run(execute, {"kept": kept})
+            freed = target.run(time_partitions.queues_to_wake, {**bounds, "kept": kept})
             for forget in time_partitions.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
+            self._store.wake(target, {row["queue"] for row in freed})
             if went and on_change is not None:
                 on_change(target, went)
             return went

@@ -575,6 +575,18 @@ def test_workers_cancel_what_one_call_leaves(database: Database) -> None:
     assert not follows(database, batch)
 
 
+def test_batches_with_nothing_left_to_cancel_keep_no_other_from_it(database: Database) -> None:
+    stubborn = made(database, then=())
+    (claim,) = database.claim()
+    database.frozen.batches.cancel(stubborn.id)
+    others = [made(database, 2, then=()) for _ in range(2)]
+    for batch in others:
+        assert database.frozen.batches.cancel(batch.id, limit=1) == 1
+    assert [database.frozen.batches.continue_cancelling(limit=1) for _ in range(3)] == [1, 1, 0]
+    assert [state(database, batch) for batch in others] == [(2, 0, 0, 2, True)] * 2
+    assert database.frozen.get(claim.id).status is TaskStatus.RUNNING  # it goes on although it was asked to stop
+
+
 def test_cancelling_in_a_transaction_of_the_caller_is_undone_with_it(database: Database) -> None:
     batch = made(database, 2)
     with transaction(database) as connection:

@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq.cli import main
-from outboxq.cli.groups import until_stopped
+from outboxq.cli import log, main
+from outboxq.cli.groups import Stop, until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
@@ -129,6 +129,23 @@ def test_one_task_is_followed_by_its_own_history(database):
     assert seen == ["event", "task_created", "task_claimed", "task_failed", "task_discarded"]
 
 
+@pytest.mark.parametrize("last", [0, 1, 2, None])
+def test_a_task_is_followed_from_its_newest_events_on(database, last):
+    task_id = database.store.find(failed(database))
+
+    class Discards(Stop):
+        def wait(self, seconds):
+            if not self.is_wanted:
+                database.store.discard(task_id)
+                self.is_wanted = True
+                return False
+            return True
+
+    seen = [[one.event_type for one in batch] for batch in log._of_task(database.store, task_id, last, Discards())]
+    before = ["task_created", "task_claimed", "task_failed"]
+    assert seen == [before if last is None else before[3 - last :], ["task_discarded"]]
+
+
 def test_a_signal_within_a_statement_waits_for_its_end():
     """On PostgreSQL an exception there leaves the connection in the midst of the statement, and the look is made again."""
     went_on = []
@@ -157,6 +174,19 @@ def test_a_position_by_time_or_number_is_before_what_it_names(database):
     for wrong in (lambda: store.log.tail_last(-1), lambda: store.log.tail_since(store.now().replace(tzinfo=None))):
         with pytest.raises(InvalidArgument):
             wrong()
+
+
+def test_the_newest_events_are_as_many_as_asked_for_in_a_log_with_gaps(database):
+    store = database.frozen
+    first = database.add(delay=1000 * HOUR).id
+    for _ in range(3):
+        store.complete(helpers.claimed(database))
+    database.clock.advance(HOUR)
+    last = database.add(delay=1000 * HOUR).id
+    assert store.prune(0) == 3
+    for count, expected in ((1, [last]), (2, [first, last]), (3, [first, last]), (0, [])):
+        events, _ = store.log.tail(store.log.tail_last(count))
+        assert [one.task_execution_id for one in events] == expected
 
 
 @pytest.mark.parametrize("missing", ["first", "last", "middle", "most"])

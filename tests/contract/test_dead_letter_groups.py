@@ -71,6 +71,19 @@ def test_a_group_is_listed_counted_redriven_and_discarded_alone(database, severa
     assert letters.count() == Count(number=2)
 
 
+@pytest.mark.parametrize("batch", [1, 2, 500])
+def test_a_limit_is_reached_although_members_of_the_group_are_left_out(database, monkeypatch, batch):
+    monkeypatch.setattr(dead_letters, "_BATCH", batch)
+    keyed = {"task_name": "mail.send", "queue": "mail", "idempotency_key": "k", "unique_until_finished": True}
+    database.frozen.fail(helpers.claimed(database, **keyed), "ValueError: order 1")
+    later = [failed(database, f"ValueError: order {number}", exception=None) for number in (2, 3, 4)]
+    database.add(**keyed)  # the first dead letter has lost its key, so it cannot be redriven
+    letters = database.frozen.dead_letters
+    group = letters.groups().groups[0]
+    assert (group.count, letters.redrive_all(group=group.id, limit=2)) == (4, 2)
+    assert [database.frozen.get(one).status for one in later] == ["Ready", "Ready", "Failed"]
+
+
 def test_a_count_ends_at_its_bound(database, several):
     letters = database.frozen.dead_letters
     assert letters.count(most=3) == Count(number=3, at_least=True)

@@ -6,9 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from outboxq.errors import QueueNotFound, RelayNotFound
 from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.relays import NewRelay
 from outboxq.model.uuid7 import uuid7
+from outboxq.store.messages.inbox import Arrival
 from outboxq.store.tasks import operations
 from tests.contract import helpers
 
@@ -188,3 +191,50 @@ def test_a_batch_that_is_cancelled_is_not_said_to_have_ended_before(database, mo
     database.frozen.batches.create(batch)
     assert helpers.lossy(database, monkeypatch).batches.cancel(batch.id) == 0  # it has no tasks, so it ends at once
     assert database.frozen.batches.get(batch.id).status == "Cancelled"
+
+
+def test_a_batch_that_ends_when_it_is_closed_is_not_said_to_be_missing(database, monkeypatch):
+    batch = NewBatch(id=new_batch_id())
+    database.frozen.batches.create(batch)
+    helpers.lossy(database, monkeypatch).batches.close(batch.id)
+    assert database.frozen.batches.get(batch.id).status == "Completed"
+
+
+def test_settings_that_were_forgotten_are_not_said_to_be_missing(database, monkeypatch):
+    paused = database.frozen.queues.pause("mail", create=True)
+    assert helpers.lossy(database, monkeypatch).queues.forget("mail") == paused
+    with pytest.raises(QueueNotFound):
+        database.frozen.queues.forget("mail")
+
+
+def test_a_relay_that_was_removed_is_not_said_to_be_missing(database, monkeypatch):
+    database.frozen.relays.declare([NewRelay(name="orders", topics=("order.*",))])
+    assert helpers.lossy(database, monkeypatch).relays.remove("orders") == 0
+    with pytest.raises(RelayNotFound):
+        database.frozen.relays.remove("orders")
+
+
+def test_messages_that_were_received_are_counted(database, monkeypatch):
+    def arrival(message_id):
+        task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
+        return Arrival(consumer="orders", source="", message_id=message_id, keep=timedelta(days=1), task=task)
+
+    def received(*ids):
+        return helpers.lossy(database, monkeypatch).inbox.receive([arrival(one) for one in ids])
+
+    database.frozen.inbox.receive([arrival("known")])
+    assert received("known", "new", "new", "newer") == 2
+    assert received("known", "new") == 0
+    assert database.counts()[0] == 3
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_tasks_that_were_pruned_are_counted(database, monkeypatch, left):
+    for _ in range(3 + left):
+        database.frozen.complete(helpers.claimed(database))
+    database.clock.advance(timedelta(hours=1))
+    seen = []
+    store = helpers.lossy(database, monkeypatch)
+    assert store.prune(0, batch=3, pause=0, on_progress=seen.append) == 3 + left
+    assert seen == [3, 4][: 1 + left]
+    assert database.counts()[0] == 0

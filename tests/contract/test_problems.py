@@ -382,6 +382,16 @@ def test_a_storm_is_over_when_nothing_fails_and_nothing_waits_for_a_retry(databa
     assert found(database, WITHOUT_WORKERS) == [(Rule.RETRY_STORM, "mail")]
 
 
+@pytest.mark.parametrize("retries", [False, True])
+def test_a_storm_is_not_over_while_tasks_wait_for_their_retries(database, retries):
+    counted(database, retried=60)
+    retried(database, 1, "builtins.OSError")
+    database.clock.advance(5 * MINUTE)
+    overview = database.frozen.overview(WITHOUT_WORKERS, retries=retries)
+    assert (overview.retrying.number, overview.delayed.number) == ((1, 0) if retries else (0, 1))
+    assert [one.rule for one in overview.problems] == [Rule.RETRY_STORM]
+
+
 def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):
     counted(database, timed_out=70, timed_out_last=10)
     (problem,) = database.frozen.health()

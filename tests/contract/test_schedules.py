@@ -311,6 +311,14 @@ def test_a_backfill_plants_what_is_missing(database):
             schedules.backfill("nightly", start, end)
 
 
+def test_a_backfill_is_due_immediately_whatever_the_jitter(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(rule="every 600", jitter=HOUR, catch_up=CatchUp.NONE))
+    database.clock.advance(HOUR)
+    ticks = schedules.backfill("nightly", NOON - HOUR, NOON + HOUR)
+    assert len(ticks) == len(database.claim(20)) == 12
+
+
 def test_a_backfill_of_an_interval_keeps_its_beat_before_its_start(database):
     database.frozen.schedules.put(new(rule="every 3600", starts_at=NOON - 90 * MINUTE))
     found = database.frozen.schedules.backfill("nightly", NOON - 3 * HOUR, NOON)

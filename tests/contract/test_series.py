@@ -150,3 +150,14 @@ def test_each_queue_has_its_own_depths(database):
     record([QueueSample(queue="mail", due=2)])
     span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
     assert database.frozen.samples.by_queue(**span) == {"mail": [4, None, 2, None], "other": [0, None, 0, None]}
+
+
+@pytest.mark.parametrize(("most", "expected"), [(3, [None, 1]), (5, [None, 1]), (7, [1, 1])])
+def test_a_step_that_was_not_read_in_full_is_left_out(database, monkeypatch, most, expected):
+    monkeypatch.setattr("outboxq.store.numbers.samples._MOST_ROWS", most)
+    names = ("a", "b", "c")
+    for _ in range(2):
+        database.frozen.samples.record(QueueSample(queue=name, due=1) for name in names)
+        database.clock.advance(MINUTE)
+    span = {"since": database.clock.now - 2 * MINUTE, "until": database.clock.now, "step": MINUTE}
+    assert database.frozen.samples.by_queue(**span) == dict.fromkeys(names, expected)

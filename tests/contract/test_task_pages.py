@@ -164,6 +164,8 @@ def test_the_list_of_running_and_failed_tasks_goes_on_behind_a_look(filled, monk
         assert filled.frozen.tasks(**wanted, limit=2) == found[:2]
         assert filled.frozen.tasks(**wanted) == found
         assert filled.frozen.tasks(**wanted, after=UUID(int=0), limit=2) == found[-2:]
+        assert filled.frozen.tasks(**wanted, after=UUID(int=0), before=found[0].id) == found[1:]
+        assert filled.frozen.tasks(**wanted, after=found[-1].id, before=found[0].id, limit=2) == found[1:-1][:2]
 
 
 def test_what_is_no_filter_is_refused(database):

@@ -481,6 +481,20 @@ def test_what_is_to_be_kept_is_carried_over_with_its_history(partitioned, full, 
     assert partitioned.store.verify() == []
 
 
+def test_a_drop_of_a_dead_letter_that_holds_its_key_wakes_for_the_next_task(partitioned, monkeypatch):
+    old, young = layout(partitioned)[1:3]
+    partitioned.clock.now = old.end - timedelta(days=3)
+    keyed = {"queue": "mail", "partition_key": "a"}
+    claim = helpers.claimed(partitioned, id=made_in(old), on_dead_letter=OnDeadLetter.HOLD, **keyed)
+    partitioned.frozen.fail(claim, "broken")
+    following = partitioned.add(id=made_in(young), **keyed)
+    partitioned.clock.now = after(old)
+    told = helpers.woken(partitioned.frozen, monkeypatch)
+    assert partitioned.frozen.prune(DAY, statuses=[TaskStatus.FAILED]) == 1
+    assert (old in layout(partitioned), told) == (False, ["mail"])
+    assert [claim.id for claim in partitioned.claim()] == [following.id]
+
+
 def test_what_was_carried_over_lives_on(partitioned, full):
     partitioned.frozen.prune(DAY)
     (claim,) = partitioned.claim(10)

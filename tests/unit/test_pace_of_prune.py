@@ -44,6 +44,14 @@ def test_tasks_that_take_longer_than_at_first_are_followed_by_a_pause():
     assert own.after(400 * 1e-3) == pytest.approx(0.6)  # never more than 1.5 times
 
 
+@pytest.mark.parametrize("one_writer", [True, False])
+def test_a_batch_that_is_over_before_the_clock_goes_on_is_followed_by_no_pause(one_writer):
+    own = pace(one_writer=one_writer)
+    assert own.after(0.0) == 0
+    assert own.after(0.002) == (pytest.approx(0.003) if one_writer else 0)
+    assert own.after(0.0) == 0
+
+
 def test_on_sqlite_others_get_more_time_than_the_prune():
     own = pace(one_writer=True)
     assert [own.after(0.002) for _ in range(3)] == [pytest.approx(0.003)] * 3

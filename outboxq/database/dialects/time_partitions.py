@@ -177,6 +177,14 @@ FORGET: Mapping[str, Builder] = {
 """Deletes the rows in other tables that belong to tasks in a dropped partition."""
 
 
+def queues_to_wake(_: Grammar) -> sa.Select[Any]:
+    """Select the queues in which a dead letter between two ids, except the kept ones, holds a partition key."""
+    claim = tables.partition_claims.c
+    task_id = claim.task_execution_id
+    dropped = (task_id >= _lower, task_id < _upper, task_id != sa.func.all(_kept))
+    return sa.select(claim.queue).where(claim.held, *dropped).distinct()
+
+
 def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClause) -> sa.Insert:
     """Move the kept tasks into the partition that they now belong to, by inserting them into the parent table."""
     return _bring(tables.task_executions, sa.select(*executions.c).where(executions.c.id == sa.func.any(_kept)))

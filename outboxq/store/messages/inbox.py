@@ -17,6 +17,7 @@ from ...model import NewTask, duration
 from ...model.options import bad_name, bad_span, is_name, is_span
 from ..arguments import parameters
 from ..producing.enqueue import enqueue_many
+from ..tasks.idempotency import written
 from ..transactions import Transactions
 
 KEPT = timedelta(days=7)
@@ -94,7 +95,11 @@ class InboxMessages:
                 enqueue_many(self._store, tasks, using=target)
             return len(tasks)
 
-        return self._store.run(work, using=using, enqueues=_ACCEPTS) if arrivals else 0
+        def done(target: Target) -> int | None:
+            given = [(one.task.id,) for one in first.values()]
+            return len(target.run(written, self._store.values(target), given)) or None
+
+        return self._store.run(work, using=using, enqueues=_ACCEPTS, done=done) if arrivals else 0
 
     def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
         """Forget the messages whose retention time has passed, and return their number."""

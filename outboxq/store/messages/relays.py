@@ -182,12 +182,18 @@ class Relays(Answering):
         such a key. Its dead letters are kept. A worker whose code still declares the relay creates the relay again when
         the worker starts. Raises RelayNotFound.
         """
+        number: int | None = None
 
         def work(target: Target) -> int:
+            nonlocal number
             with target.atomic():
                 names = target.dialect.pack("names", sql.NAMES, [(name,)])
-                _found(target, target.run(sql.lock_relays, names), name)
-                return len(target.run(sql.remove, {"relay": name}))
+                found = target.run(sql.lock_relays, names)
+                if not found and number is not None:  # an earlier attempt, whose COMMIT got no answer, has removed it
+                    return number
+                _found(target, found, name)
+                number = len(target.run(sql.remove, {"relay": name}))
+            return number
 
         return self._store.run(work, using=using)
 

@@ -159,11 +159,13 @@ class Queues(Answering):
         Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or
         running tasks or dead letters, which could start without the settings; use `resume` and `limit` instead.
         """
-        values = {"queue": storable(queue, "queue")}
+        values, forgotten = {"queue": storable(queue, "queue")}, builtins.list[QueueSettings]()
 
         def work(target: Target) -> QueueSettings:
             with target.atomic():
                 rows = target.run(forget_all, values)
+                if not rows and forgotten:  # an earlier attempt, whose COMMIT got no answer, has deleted them
+                    return forgotten[0]
                 if not rows:
                     raise QueueNotFound(f"the queue {queue!r} has no settings")
                 if target.run(has_tasks, values):
@@ -173,7 +175,8 @@ class Queues(Answering):
                     )
                 target.run(forget_key_rates, values)
             self._store.wake(target, [queue])
-            return settings_of(rows[0])
+            forgotten[:] = [settings_of(rows[0])]
+            return forgotten[0]
 
         return self._store.run(work, using=using)
 

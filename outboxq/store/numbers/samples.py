@@ -149,6 +149,8 @@ def depth_points(target: Target, steps: Steps, *, queue: str | None) -> list[Dep
 
 def _by_queue(target: Target, steps: Steps) -> dict[str, list[int | None]]:
     rows = target.run(by_queue, {"most": _MOST_ROWS, **target.dialect.pack("steps", STEPS, steps.spans())})
+    if len(rows) == _MOST_ROWS:  # the oldest step may lack queues, which would look as if they had no tasks
+        rows = [row for row in rows if row["begins_at"] != rows[-1]["begins_at"]] or rows
     places, sampled = {at: place for place, at in enumerate(steps.begins())}, {row["begins_at"] for row in rows}
     nothing = [0 if at in sampled else None for at in places]  # a sample does not have a row for a queue without tasks
     found: dict[str, list[int | None]] = {}

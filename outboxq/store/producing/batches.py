@@ -91,12 +91,17 @@ class Batches(Answering):
         enqueued. Raises BatchNotFound.
         """
 
-        def work(target: Target) -> None:
+        def work(target: Target) -> bool:
             values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
             if not target.run(batches_sql.change, values):
                 raise BatchNotFound(f"there is no open batch {batch_id}")
+            return True
 
-        self._store.run(work, using=using)
+        def done(target: Target) -> bool | None:
+            rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
+            return bool(rows and rows[0]["closed"]) or None
+
+        self._store.run(work, using=using, done=done)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
         """Refuse to commit the transaction that creates this incomplete batch, unless a rollback to a savepoint removes

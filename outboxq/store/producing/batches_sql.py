@@ -192,8 +192,9 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `cancelling`, with the counts of the remaining tasks: waiting tasks, and running tasks that
-    were not asked to stop.
+    """Select the rows of `cancelling` that have tasks left to cancel, with the counts of these tasks: waiting tasks,
+    running tasks that were not asked to stop, and dead letters. Batches that only wait for the end of running tasks do
+    not count towards the limit.
 
     The query reads the counts of each batch and the running tasks, but no other tasks. Both come from one snapshot, so
     a task that is neither finished nor running is waiting.
@@ -208,8 +209,10 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
         .subquery("running")
     )
     waiting = _batch.size - _ended(_batch) - sa.func.coalesce(running.c.running, _zero)
-    counts = (waiting.label("waiting"), sa.func.coalesce(running.c.unasked, _zero).label("unasked"), _batch.failed)
-    found = cancelling(g).add_columns(*counts)
+    left = sa.func.coalesce(running.c.unasked, _zero)
+    discards = sa.and_(_batch.failed > _zero, _batch.on_failed == sql_literal(OnFailed.WAIT))
+    counts = (waiting.label("waiting"), left.label("unasked"), _batch.failed)
+    found = cancelling(g).add_columns(*counts).where(sa.or_(waiting != _zero, left != _zero, discards))
     return found.select_from(task_batches.outerjoin(running, running.c.batch_id == _batch.id))
 
 

@@ -132,6 +132,14 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
     return _task(schedule, headers, available_at=due, expires_at=expires_at)
 
 
+def past_task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
+    """Return the task for a past tick that is backfilled: it is due now, even if its jitter is not over, and never
+    expires.
+    """
+    task = task_of(schedule, tick, now)
+    return replace(task, available_at=min(task.available_at or now, now), expires_at=None)
+
+
 def extra_task(schedule: Schedule, by: str) -> NewTask:
     """Return an extra task of a schedule. It comes before planted ticks with the same key that are not due yet."""
     task = _task(schedule, {TRIGGER_HEADER: by})

@@ -262,9 +262,7 @@ class Schedules:
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
             planted[:] = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
             if not dry_run:
-                rows = [
-                    (name, tick, replace(planting.task_of(schedule, tick, now), expires_at=None)) for tick in planted
-                ]
+                rows = [(name, tick, planting.past_task_of(schedule, tick, now)) for tick in planted]
                 made[:] = [task for _, _, task in rows[:1]]
                 with target.atomic():
                     planting.enqueue_ticks(target, values, rows)

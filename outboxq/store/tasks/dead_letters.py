@@ -337,6 +337,8 @@ class DeadLetters(Answering):
                 found = mine[: None if left is None else left - moved]
                 if not found:
                     continue
+                if len(found) < len(mine):  # some of these may be left out, so the next ones are read again
+                    values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
             chosen = {row["id"] for row in found}
             refused = partial(self._refused, chosen, left_out) if event_type is EventType.REQUEUED else lambda _: ()
             moved += change_all(

@@ -160,10 +160,10 @@ class EventLog(Answering):
 
     def tail_last(self, count: int) -> TailCursor:
         """Return a cursor before the newest `count` events; with 0, after the newest event, like `tail_from_now`."""
-        end = self.tail_from_now()
         if count == 0:
-            return end
-        before = max(0, end.sequence_num - positive(count, "count"))
+            return self.tail_from_now()
+        rows = self._store.run_one(first_of_newest, limit=positive(count, "count"))
+        before = (rows[0]["first"] or 1) - 1
         return TailCursor(sequence_num=before, settled=before)
 
     def state_at(self, task_id: AnyId, when: datetime, *, using: object = None) -> TaskState | None:
@@ -321,6 +321,15 @@ def first_of_window(_: Grammar) -> sa.Select[Any]:
     ).where(search.c.low < search.c.high)
     found = search.union_all(halved)
     return sa.select(found.c.low.label("first")).where(found.c.low == found.c.high)
+
+
+def first_of_newest(_: Grammar) -> sa.Select[Any]:
+    """Select the lowest number of the newest :limit events; NULL for an empty log. Rolled-back transactions and deleted
+    events leave gaps between the numbers.
+    """
+    number = execution_events.c.sequence_num
+    newest = sa.select(number).order_by(number.desc()).limit(limit).subquery("newest")
+    return sa.select(sa.func.min(newest.c.sequence_num).label("first"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

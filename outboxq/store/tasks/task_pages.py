@@ -117,7 +117,8 @@ def tasks(
 ) -> list[TaskExecution]:
     """Return up to `limit` tasks with this status (None means any status) that match the filters, newest first.
 
-    With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids.
+    With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids; with
+    both, the newest tasks between them.
 
     The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
@@ -127,12 +128,12 @@ def tasks(
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
-    found = page.tasks
+    found, up = page.tasks, _goes_up(before, after)
     while page.is_cut and of in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
-        on = {"before": page.older, "after": None} if after is None else {"before": before, "after": page.newer}
+        on = {"before": None, "after": page.newer} if up else {"before": page.older, "after": after}
         page = store.run(partial(look, **on), using=using, begin=Begin.READ)
-        found = found + page.tasks if after is None else page.tasks + found
-    return found[:limit] if after is None else found[-limit:]
+        found = page.tasks + found if up else found + page.tasks
+    return found[-limit:] if up else found[:limit]
 
 
 def task_page(
@@ -258,7 +259,7 @@ def _page(
     if after is not None:
         given["from_id"] = max(given["from_id"], next_id(identifier(after)))
     given = store.values(target, **given)
-    up = after is not None and before is None
+    up = _goes_up(before, after)
     source = source_of(target, status, given)
     ended = ending(target, source, given, up=up) if _is_filtered(status, given) else None
     found = [execution_of(row) for row in target.run(PAGE[f"{source}_{'up' if up else 'down'}"], given)]
@@ -277,6 +278,11 @@ def _page(
     newer = listed[0].id if listed else UUID(int=max(0, given["to_id"].int - 1))
     is_newest = before is None and after is None
     return page(tasks=listed, older=listed[-1].id if rest else ended, newer=None if is_newest else newer)
+
+
+def _goes_up(before: AnyId | None, after: AnyId | None) -> bool:
+    """Return whether a search begins with the oldest tasks. Between two ids, it begins with the newest."""
+    return after is not None and before is None
 
 
 def next_id(task_id: UUID) -> UUID:

@@ -137,11 +137,15 @@ class Wanted:
             reason=reason,
         )
 
+        made: list[Handle] = []
+
         def write(target: Target) -> Handle:
             handle = task.using(target, **options).enqueue(**task.parameters.load(self.args))
             if handle.created:
                 store.actions.adding(replace(action, target=str(handle.id)))(target, 1)
-            return handle
+                made[:] = [handle]
+            # An earlier attempt, whose COMMIT got no answer, may have enqueued the task that has the key.
+            return next((one for one in made if one.id == handle.id), handle)
 
         return store.run(write)
 

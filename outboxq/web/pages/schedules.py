@@ -109,9 +109,11 @@ def _found(request: PageRequest) -> Schedule:
 def _is_same(arguments: str, stored: str) -> bool:
     """Return whether both are the same JSON, which the form may have indented."""
     try:
-        return bool(json.loads(arguments) == json.loads(stored))
+        # The values themselves are not compared, because in Python 1 equals True and 1.0.
+        one, other = (json.dumps(json.loads(text), sort_keys=True) for text in (arguments, stored))
     except ValueError:
         return False
+    return one == other
 
 
 def _page(

@@ -28,7 +28,19 @@ LEFT OUTER JOIN (
     FROM leased
     GROUP BY leased.batch_id
 ) AS running ON running.batch_id = task_batches.id
-WHERE task_batches.completed_at IS NULL AND task_batches.cancel_requested_at IS NOT NULL
+WHERE
+    task_batches.completed_at IS NULL
+    AND task_batches.cancel_requested_at IS NOT NULL
+    AND (
+        (
+            task_batches.size - (
+                CAST(task_batches.completed AS BIGINT) + task_batches.failed + task_batches.cancelled
+            )
+        ) - coalesce(running.running, 0) != 0
+            OR coalesce(running.unasked, 0) != 0
+            OR task_batches.failed > 0
+            AND task_batches.on_failed = 'wait'
+    )
 ORDER BY task_batches.id
 LIMIT :limit
 OFFSET :param_1

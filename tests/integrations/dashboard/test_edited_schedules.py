@@ -96,6 +96,14 @@ def test_new_arguments_are_stored_and_their_values_are_recorded_nowhere(stage, c
     assert "swordfish" not in caplog.text + str(stage.actions)
 
 
+@pytest.mark.parametrize(("before", "after"), [("1", "true"), ("true", "1"), ("0", "false"), ("1", "1.0")])
+def test_values_that_only_python_takes_for_the_same_are_changed(stage, before, after):
+    stage.send(args=f'{{"dry": {before}}}')
+    stage.send(args=f'{{"dry": {after}}}')
+    assert "has its new values" in stage.visitor.text
+    assert stage.stored.args == f'{{"dry":{after}}}'
+
+
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [

@@ -12,6 +12,7 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.web import Permission, Viewer, application
+from tests.contract import helpers
 from tests.integrations.dashboard.visiting import Form, Visitor
 
 ANN = Viewer(name="ann", may_act=True)
@@ -101,6 +102,17 @@ def test_a_taken_idempotency_key_leads_to_its_task(stage):
     [task] = stage.tasks
     assert f"the task {task.id} already has the idempotency key 'receipt-7'" in stage.visitor.text
     assert [one.details["key"] for one in stage.actions] == ["receipt-7"]
+
+
+@pytest.mark.parametrize("key", ["", "receipt-7"])
+def test_a_task_whose_commit_got_no_answer_is_not_said_to_have_been_there_before(stage, monkeypatch, key):
+    stage.check(**RECEIPT, key=key)
+    lossy = helpers.lossy(stage.database, monkeypatch)
+    monkeypatch.setattr(stage.outbox.store, "run", lossy.run)
+    stage.visitor.press(ENQUEUE)
+    [task] = stage.tasks
+    assert f"The task {task.id} was enqueued." in stage.visitor.text
+    assert [one.target for one in stage.actions] == [str(task.id)]
 
 
 def test_a_task_is_delayed_by_a_span_or_until_a_time(stage):

@@ -1,0 +1,7 @@
+SELECT min(newest.sequence_num) AS first
+FROM (
+    SELECT execution_events.sequence_num AS sequence_num
+    FROM execution_events
+    ORDER BY execution_events.sequence_num DESC
+    LIMIT %(limit)s::BIGINT
+) AS newest
