@@ -52,7 +52,7 @@ url_option = click.option(
     cls=Once,
     envvar=DATABASE_URL,
     show_envvar=True,
-    help="URL of the database. To hide a password from other users on the machine, set the variable instead.",
+    help="URL of the database. To hide a password from other users on the machine, set the environment variable instead.",
 )
 schema_option = click.option(
     "--schema",

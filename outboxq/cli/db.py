@@ -72,13 +72,13 @@ def current(store: Store, *, check: bool) -> None:
 
 def _sentence(found: str | None) -> str:
     if found is None:
-        return f"the database has no outboxq tables; run outboxq upgrade to create revision {REVISION}"
+        return f"the database has no outboxq tables; run outboxq upgrade to create them at revision {REVISION}"
     if found == REVISION:
         return f"{found}, the revision of this release"
     if is_newer(found):
         return f"{found}, from a later release; this release knows revisions up to {REVISION}"
     if found < OLDEST_SCHEMA:
-        return f"{found}; this release needs at least {OLDEST_SCHEMA}: run outboxq upgrade to get {REVISION}"
+        return f"{found}; this release needs at least {OLDEST_SCHEMA}: run outboxq upgrade to move to {REVISION}"
     return f"{found}; this release works with it, but you can run outboxq upgrade to move to revision {REVISION}"
 
 
@@ -361,7 +361,7 @@ def partition(
     "--batch",
     help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
 )
-@span_option("--pause", help="Pause between two transactions. Default: as long as other sessions need.")
+@span_option("--pause", help="Pause between transactions. Default: as long as other sessions need.")
 @with_fields(REASON)
 @confirmation_options
 @database_options

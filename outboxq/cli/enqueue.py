@@ -103,7 +103,10 @@ class OfTask(click.Command):
 @span_option("--unique-for", help="Time span after which the idempotency key is free again. Default: never.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
 @choice_option(
-    "--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="How to handle a key that is already taken."
+    "--on-conflict",
+    kind=OnConflict,
+    default=OnConflict.RETURN,
+    help="How to handle an idempotency key that is already taken.",
 )
 @_options_of_both
 @database_options

@@ -404,7 +404,9 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_span_limit(
     "--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows from being vacuumed. Default: 10m."
 )
-@_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
+@_number_limit(
+    "--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table with short-lived rows. Default: 100000."
+)
 @_span_limit("--max-history", "history", "Maximum age of the oldest event if nothing deletes old tasks. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether ticks were planted by a clock that was running fast.")
 @_asks("workers", "no_worker", "Check whether each queue with waiting tasks has a live worker.")

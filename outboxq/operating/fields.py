@@ -139,7 +139,7 @@ OF_SCHEDULE = (
     _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone for the rule."),
     ARGUMENTS,
     QUEUE,
-    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Missed ticks that still run: none, latest or all."),
+    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Missed ticks to run: none, latest or all."),
     _kept(
         "grace",
         "Grace",

@@ -124,7 +124,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     now = store.cancel(task, reason=why, force=force, on_change=seen, using=using)
     words = "was cancelled"
     if now is TaskStatus.RUNNING:
-        words = f"was {'asked' if seen.changes else 'already asked'} to stop, and runs until its handler ends"
+        words = f"was {'asked' if seen.changes else 'already asked'} to stop, and will run until the handler ends"
     return _moved(task, now, words, changes=seen.changes)
 
 
@@ -224,7 +224,7 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
     """
     seen = Seen()
     settings = store.queues.pause(queue, reason=why, create=create, on_change=seen, using=using)
-    words = "is paused: its tasks are not started, but running tasks continue"
+    words = "is paused: no tasks are started, but running tasks continue"
     return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
@@ -318,7 +318,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outc
     """
     seen = Seen()
     found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
-    words = "is paused; its planted ticks that were not due yet are cancelled"
+    words = "is paused; planted ticks that were not due yet are cancelled"
     return _said(words if seen.changes else _already_paused(found), found, seen)
 
 
@@ -331,7 +331,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     seen = Seen()
     former = store.schedules.get(schedule, using=using).pause_reason
     found = store.schedules.resume(schedule, on_change=seen, using=using)
-    return _resumed("is resumed; its catch-up policy decides which missed ticks still run", found, seen, former)
+    return _resumed("is resumed; the catch-up policy decides which missed ticks still run", found, seen, former)
 
 
 @declare(
@@ -380,7 +380,7 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     worker that starts.
     """
     store.schedules.remove(schedule, using=using)
-    words = "was removed; its planted ticks that were not due yet are cancelled"
+    words = "was removed; planted ticks that were not due yet are cancelled"
     return Outcome(predicate=words, record={"name": schedule, "removed": True})
 
 
@@ -494,7 +494,7 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
     offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
     fields=(REASON,),
     is_final=True,
-    hint="It stops as after SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
+    hint="The worker stops as if it had received SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
 )
 def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker as SIGTERM does.

@@ -423,7 +423,9 @@ class LiteralCodec(Codec):
                 return stored
         if value is None:
             self.expect(value)
-        raise CodecError(f"this {type(value).__name__} is not one of {self.label}: pass one of them, or add it there")
+        raise CodecError(
+            f"this {type(value).__name__} is not one of {self.label}: pass one of its values, or add this value to it"
+        )
 
     def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
         for choice, stored in self.choices:

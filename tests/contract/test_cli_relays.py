@@ -186,5 +186,5 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     steps.step(2)
     [problem] = late(database)
     assert problem.tasks == 1
-    assert "their keys are waiting for events that the broker refused" in problem.sentence
+    assert "their keys are held by events that the broker refused" in problem.sentence
     assert problem.cures[0].command == ("failed", "list", "-q", "relay.orders")

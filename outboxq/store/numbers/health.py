@@ -393,7 +393,7 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
-            why = "their keys are waiting for events that the broker refused, or the events are sent too slowly"
+            why = "their keys are held by events that the broker refused, or the events are sent too slowly"
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
             why = "the events are sent too slowly, or a producer's transaction has been open for a long time"

@@ -51,8 +51,8 @@ def part_checks() -> Mapping[str, Check]:
             broken=lambda g: g.missing_parts(),
         ),
         "function_of_other_schema": Check(
-            meaning="a function created by `outboxq upgrade` names a schema other than that of the tables, which was renamed, so finishing "
-            "tasks in batches, emitting for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
+            meaning="the tables' schema was renamed, but a function created by `outboxq upgrade` still refers to the old name, so finishing "
+            "tasks in batches, emitting events for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
             broken=lambda g: g.misplaced_functions(),
         ),
     }
@@ -410,7 +410,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=_differs,
         ),
         "task_without_tick": Check(
-            meaning="the tick of a schedule to which a task belongs is not recorded for that task, so the tick may run twice",
+            meaning="a task was enqueued for a tick of a schedule, but the tick is not recorded for that task, so the tick may run twice",
             broken=_unrecorded,
         ),
         "planted_beyond_planted_until": Check(
@@ -503,7 +503,7 @@ def relay_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(_m.relay.label("id")).where(~_relay(_m.relay).exists()).distinct(),
         ),
         "topic_without_relay": Check(
-            meaning="a topic belongs to a relay that does not exist, so its events are written and never published; start a "
+            meaning="a topic belongs to a relay that does not exist, so its events are written but never published; start a "
             "worker that declares the relay, or remove the subscription",
             broken=lambda _: (
                 sa.select(_topic.task_name.label("id"))
