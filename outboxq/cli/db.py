@@ -246,9 +246,9 @@ def upgrade(
 ) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
 
-    Write APP as module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the
-    subscriptions and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a
-    missing PostgreSQL schema.
+    Write APP as module:outbox, e.g. shop:outbox. The command upgrades the tables in APP's database, and stores the
+    subscriptions and schedules of APP's tasks. With a URL instead of APP, the command only upgrades the tables. If the
+    PostgreSQL schema does not exist, the command creates it.
 
     On PostgreSQL, the command waits for a server that is starting, and then locks the tables. While other transactions
     are using them, it keeps trying and names those transactions. If it cannot get the locks in time, it exits with code

@@ -172,8 +172,9 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
     """Emit an event to the tasks that subscribe to its topic.
 
-    The command prints the enqueued tasks, and the relays that publish the event to brokers. If there are none,
-    event_unrouted is recorded. With --dry-run, the command prints the tasks and relays that subscribe to the topic.
+    The command prints the enqueued tasks, and the relays that publish the event to brokers. If no task or relay
+    subscribes to the topic, event_unrouted is recorded. With --dry-run, the command prints the tasks and relays that
+    subscribe to the topic.
     """
     from ..outbox import Outbox
 

@@ -205,7 +205,7 @@ def run(
     """Publish relay events until SIGTERM, SIGINT or SIGHUP.
 
     `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay. With
-    --burst, the log says at the end how many of each relay's events were published, how many are left, and why.
+    --burst, the log says at the end how many of each relay's events were published, and how many are left and why.
     """
     from ..context import process
     from ..worker.relays import RelayRunner

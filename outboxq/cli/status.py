@@ -424,8 +424,8 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with code 1 if anything does.
 
-    Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
-    the longest time comes first, but after the problems that cause it. The largest parts of a problem follow it,
+    Each problem is printed on one line, with the commands that can help. Problems are sorted by how many tasks they hold
+    up and for how long, but a problem always follows those that cause it. The largest parts of a problem follow it,
     indented. The exit code is 0 if there is no problem, 3 if there is no queue with the given name, and 69, 77 or 4 if
     the database cannot be read.
     """

@@ -160,7 +160,7 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
     """Refuse a value that is not JSON, with a remedy."""
     name = type(value).__name__
     if isinstance(value, bytes | bytearray | memoryview):
-        raise CodecError(f"{name} is not JSON: encode it to base64, or store it and pass a reference")
+        raise CodecError(f"{name} is not JSON: encode it as base64, or store it and pass a reference")
     if isinstance(value, tuple | set | frozenset):
         raise CodecError(f"{name} would come back as a list: annotate the parameter as {name}[...], or pass a list")
     structured = hasattr(type(value), "__dataclass_fields__") or is_model(type(value))

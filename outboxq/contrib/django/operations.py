@@ -138,7 +138,7 @@ def _begins() -> Iterator[CheckMessage]:
         if mode.upper() == "DEFERRED":
             yield Caution(
                 f"On the SQLite database {alias!r}, a transaction that first reads and then enqueues a task fails immediately "
-                '("database is locked") if a worker has written in between.',
+                '("database is locked") if a worker writes in between.',
                 hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
                 id="outboxq.W001",
             )

@@ -406,7 +406,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
         ),
         "tick_differs_from_task": Check(
-            meaning="a tick of a schedule belongs to the task for another tick, so one of the two may be missing",
+            meaning="a tick of a schedule belongs to the task for another tick, so one of the two ticks may be missing",
             broken=_differs,
         ),
         "task_without_tick": Check(
@@ -419,7 +419,7 @@ def tick_checks() -> Mapping[str, Check]:
         ),
         "planted_by_a_clock_ahead": Check(
             meaning=(
-                "a schedule is planted further ahead than the current clock can have planted it; within 15 seconds, a worker "
+                "a schedule is planted further ahead than the current clock allows; within 15 seconds, a worker "
                 "plants it again by the current clock; if that does not happen, the current clock is slow"
             ),
             broken=_planted_ahead,
@@ -523,7 +523,7 @@ def relay_checks() -> Mapping[str, Check]:
             broken=_shard_missing,
         ),
         "shard_lease_without_worker": Check(
-            meaning="the lease of a shard has a worker but no end, so no other worker takes over",
+            meaning="the lease of a shard has a worker but no end, so no other worker can take over",
             broken=lambda _: sa.select(_s.relay.label("id")).where(
                 _s.worker_id.is_not(None), _s.lease_expires_at.is_(None)
             ),
