@@ -153,7 +153,7 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     offered=lambda state: state.status is TaskStatus.RUNNING and not state.worker_is_live,
     fields=(REASON,),
     is_final=True,
-    hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, and the task may have run twice.",
+    hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, but the task may have run twice.",
 )
 def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
@@ -340,7 +340,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other field left empty is unchanged.",
+    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
@@ -469,7 +469,7 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker from claiming tasks until it is resumed.
 
-    Its running tasks continue. Claimed tasks that have not begun are released.
+    Its running tasks continue. Claimed tasks that have not started are released.
     """
     return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to stop claiming tasks, and will do so", using)
 
@@ -532,7 +532,7 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     fields=(REASON,),
     is_final=True,
     is_long=True,
-    hint="If the worker is only frozen, its outcomes are refused when it wakes up, and the tasks may have run twice.",
+    hint="If the worker is only frozen, its outcomes are refused when it wakes up, but the tasks may have run twice.",
 )
 def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
     """Recover the running tasks of a worker that is gone.
