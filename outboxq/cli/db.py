@@ -247,7 +247,7 @@ def upgrade(
     """Create or upgrade the tables, subscriptions and schedules.
 
     Write APP as module:outbox, e.g. shop:outbox. The command upgrades the tables in APP's database, and stores the
-    subscriptions and schedules of APP's tasks. With a URL instead of APP, the command only upgrades the tables. If the
+    subscriptions and schedules of APP's tasks. With a URL instead of APP, the command upgrades only the tables. If the
     PostgreSQL schema does not exist, the command creates it.
 
     On PostgreSQL, the command waits for a server that is starting, and then locks the tables. While other transactions
@@ -355,7 +355,7 @@ def partition(
 )
 @click.option("--failed", is_flag=True, help="Also delete dead letters. Default: keep them.")
 @click.option(
-    "--whole-partitions", is_flag=True, help="Only drop whole old partitions (PostgreSQL, after `outboxq partition`)."
+    "--whole-partitions", is_flag=True, help="Drop only whole old partitions (PostgreSQL, after `outboxq partition`)."
 )
 @number_option(
     "--batch",

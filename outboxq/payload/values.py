@@ -152,7 +152,7 @@ def convert_object(
 
 def plain_key(key: object, limits: Limits) -> str:
     if not isinstance(key, str):
-        raise CodecError(f"a key is {type(key).__name__}, but JSON only allows strings as keys: convert it")
+        raise CodecError(f"a key is {type(key).__name__}, but JSON allows only strings as keys: convert it")
     return limits.text(str.__str__(key))
 
 
