@@ -303,7 +303,7 @@ def step_checks() -> Mapping[str, Check]:
             },
         ),
         "step_lost": Check(
-            meaning="an event records a completed step whose result is missing, so its function would be called again",
+            meaning="an event records a completed step whose result is missing, so the step's function would be called again",
             broken=_events_differ,
             also={
                 "step_completed_twice": "a step was completed again, although its result was stored",
@@ -426,7 +426,7 @@ def tick_checks() -> Mapping[str, Check]:
         ),
         "schedule_unreadable": Check(
             meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
-            "fail: store it again, or remove it",
+            "fail: store the schedule again, or remove it",
             broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
                 _schedule.paused_at.is_(None)
             ),
