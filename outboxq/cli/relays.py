@@ -55,7 +55,7 @@ EPILOG = """\b
 Exit codes:
    0  the process stopped cleanly
    1  a batch was cut off, a thread died, or a broker failed during a burst
-   2  wrong usage: an invalid option or APP, or an application without relays to brokers
+   2  wrong usage: an invalid option or APP, or APP has no relays to brokers
    3  there is no relay with this name
    4  the tables or the file are missing, or from an incompatible release
   69  the database cannot be reached, or its file is damaged

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
-   1  running tasks were released, a thread died, or the SQLite file was deleted
+   1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an invalid option, APP or outbox configuration
    4  the tables or the file are missing, or from an incompatible release
   66  the SQLite file was replaced, but its old log remains: delete the log
