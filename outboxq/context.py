@@ -246,7 +246,7 @@ class TaskContext(Answering):
             try:
                 self._headers = headers_of_json(self.claim.headers)
             except ValueError as error:
-                text = "%s: its headers cannot be read, so it has no headers: %s"
+                text = "%s: its headers cannot be read, so ctx.headers is empty: %s"
                 log.warning(text, self.claim, error, extra=fields_of(self.claim))
                 self._headers = NO_HEADERS
         return self._headers

@@ -131,8 +131,8 @@ class RetryPolicy:
             return None if stop(state) else delay
         except Exception as failure:
             raise ConfigurationError(
-                f"{_brief.repr(self)} could not decide whether to retry after attempt {attempt}, which failed with "
-                f"{type(error).__qualname__}, because of {_brief.repr(failure)}. Correct the policy, then redrive the task."
+                f"{_brief.repr(self)} raised {_brief.repr(failure)} while deciding whether to retry after attempt {attempt}, "
+                f"which failed with {type(error).__qualname__}. Correct the policy, then redrive the task."
             ) from failure
 
     def __repr__(self) -> str:

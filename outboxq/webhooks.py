@@ -84,7 +84,7 @@ class Webhook:
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ConfigurationError(
-                f"the URL of {self} contains a user name or a password; remove them, because the signature proves the sender"
+                f"the URL of {self} contains a user name or a password; remove them, because the signature authenticates the sender"
             )
         if parts.scheme == "http" and not self.allow_http:
             raise ConfigurationError(f"the URL of {self} does not use encryption; use https, or set allow_http=True")

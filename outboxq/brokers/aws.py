@@ -208,7 +208,7 @@ class _Publisher:
                         unsure.add(_group(letter))
         for letter in letters:
             if outcomes[letter.number] is None and _group(letter) in unsure and deadline > time.monotonic():
-                outcomes[letter.number] = Unsure("an earlier event with its key was not confirmed")
+                outcomes[letter.number] = Unsure("an earlier event with the same partition key was not confirmed")
 
     def _send_batch(self, client: Any, batch: Sequence[Letter]) -> dict[int, Outcome]:
         """Send the batch, and return the outcomes, keyed by the letters' numbers."""
@@ -292,7 +292,7 @@ def _why_not(letter: Letter) -> str:
     """Return the reason why the service cannot take the letter, or ""."""
     headers = [name for name, value in letter.headers.items() if value]
     if len(headers) > _MOST_HEADERS:
-        return f"it has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"
+        return f"the event has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"
     for name in headers:
         if not _NAME.fullmatch(name):
             return f"the service does not accept the header name {name!r}"

@@ -164,7 +164,7 @@ class _Publisher:
         if len(refused) > 1 or (refused and len(letters) > 1):
             self._one_by_one = True
             for letter in refused:
-                outcomes[letter.number] = Unsure("a message that was sent together with it is too large")
+                outcomes[letter.number] = Unsure("the event, or another event that was sent with it, is too large")
 
     def _produce_one(
         self,

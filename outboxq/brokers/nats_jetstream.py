@@ -236,7 +236,7 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
         # would continue to count as waiting for an answer.
         if (size := len(letter.body) + _size(headers)) > most:
             outcomes[letter.number] = Refused(
-                f"it is {size} bytes long with its headers, but the server accepts at most {most}"
+                f"the event is {size} bytes long with its headers, but the server accepts at most {most}"
             )
             continue
         answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))

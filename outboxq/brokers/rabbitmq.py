@@ -344,7 +344,9 @@ class _Link(threading.Thread):
 
     def _on_return(self, _: Any, returned: Any, properties: Any, __: Any) -> None:
         # A return comes before the confirm for the same message.
-        self._returned[properties.message_id] = f"the broker returned it: {returned.reply_code} {returned.reply_text}"
+        self._returned[properties.message_id] = (
+            f"the broker returned the event: {returned.reply_code} {returned.reply_text}"
+        )
 
     def _on_confirm(self, frame: Any) -> None:
         answer, batch = frame.method, self._batch
@@ -356,7 +358,7 @@ class _Link(threading.Thread):
                 continue
             reason = self._returned.get(str(letter.event.id))
             if answer.NAME == "Basic.Nack":
-                outcome: Outcome = Unsure("the broker could not store it (nack)")
+                outcome: Outcome = Unsure("the broker could not store the event (nack)")
             else:
                 outcome = Confirmed() if reason is None else Refused(reason)
             batch.settle(letter.number, outcome)
@@ -368,7 +370,7 @@ class _Link(threading.Thread):
             most = int(found[1])
             for letter in self._letters.values():
                 if self._batch is not None and len(letter.body) > most:
-                    reason = f"it is {len(letter.body)} bytes long, but the broker accepts at most {most}"
+                    reason = f"the event is {len(letter.body)} bytes long, but the broker accepts at most {most}"
                     self._batch.settle(letter.number, Refused(reason))
         self._end(_cause(error))
         self._close()

@@ -164,7 +164,7 @@ class _Publisher:
         except BaseException:
             self.close()
             raise
-        found = settled(outcomes, "the server did not add it")
+        found = settled(outcomes, "the server did not add the event")
         if any(isinstance(one, Unsure) for one in found):
             self.close()  # after a failover, the next connection may reach the new primary
         return found
@@ -183,7 +183,7 @@ class _Publisher:
         small = [letter for letter in letters if len(letter.body) <= self._most]
         for letter in letters if len(small) < len(letters) else ():
             if len(letter.body) > self._most:
-                reason = f"it is {len(letter.body)} bytes long, but the server accepts at most {self._most} (proto-max-bulk-len)"
+                reason = f"the event is {len(letter.body)} bytes long, but the server accepts at most {self._most} (proto-max-bulk-len)"
                 outcomes[letter.number] = Refused(reason)
         _limit(connection, deadline)
         connection.send_packed_command(_parts(map(self._command, small)))

@@ -52,7 +52,7 @@ url_option = click.option(
     cls=Once,
     envvar=DATABASE_URL,
     show_envvar=True,
-    help="URL of the database. To hide a password from other users on the machine, set the variable instead.",
+    help="URL of the database. To hide a password from other users on the machine, set the environment variable instead.",
 )
 schema_option = click.option(
     "--schema",
@@ -292,7 +292,7 @@ def open_outbox(found: Given) -> Outbox:
         other = DATABASE_URL if found.from_environment else "--url"
         fail(f"{found.app} and {other} name different databases; give only one of them", EXIT_USAGE)
     if found.has_own_schema and found.schema != outbox.schema:
-        fail(f"--schema applies to --url only; leave it out, because {found.app} chooses its own schema", EXIT_USAGE)
+        fail(f"--schema applies only to --url; leave it out, because {found.app} chooses its own schema", EXIT_USAGE)
     return outbox
 
 

@@ -72,13 +72,13 @@ def current(store: Store, *, check: bool) -> None:
 
 def _sentence(found: str | None) -> str:
     if found is None:
-        return f"the database has no outboxq tables; run outboxq upgrade to create revision {REVISION}"
+        return f"the database has no outboxq tables; run outboxq upgrade to create them at revision {REVISION}"
     if found == REVISION:
         return f"{found}, the revision of this release"
     if is_newer(found):
         return f"{found}, from a later release; this release knows revisions up to {REVISION}"
     if found < OLDEST_SCHEMA:
-        return f"{found}; this release needs at least {OLDEST_SCHEMA}: run outboxq upgrade to get {REVISION}"
+        return f"{found}; this release needs at least {OLDEST_SCHEMA}: run outboxq upgrade to move to {REVISION}"
     return f"{found}; this release works with it, but you can run outboxq upgrade to move to revision {REVISION}"
 
 
@@ -246,9 +246,9 @@ def upgrade(
 ) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
 
-    Write APP as module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the
-    subscriptions and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a
-    missing PostgreSQL schema.
+    Write APP as module:outbox, e.g. shop:outbox. The command upgrades the tables in APP's database, and stores the
+    subscriptions and schedules of APP's tasks. With a URL instead of APP, the command upgrades only the tables. If the
+    PostgreSQL schema does not exist, the command creates it.
 
     On PostgreSQL, the command waits for a server that is starting, and then locks the tables. While other transactions
     are using them, it keeps trying and names those transactions. If it cannot get the locks in time, it exits with code
@@ -355,13 +355,13 @@ def partition(
 )
 @click.option("--failed", is_flag=True, help="Also delete dead letters. Default: keep them.")
 @click.option(
-    "--whole-partitions", is_flag=True, help="Only drop whole old partitions (PostgreSQL, after `outboxq partition`)."
+    "--whole-partitions", is_flag=True, help="Drop only whole old partitions (PostgreSQL, after `outboxq partition`)."
 )
 @number_option(
     "--batch",
     help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
 )
-@span_option("--pause", help="Pause between two transactions. Default: as long as other sessions need.")
+@span_option("--pause", help="Pause between transactions. Default: as long as other sessions need.")
 @with_fields(REASON)
 @confirmation_options
 @database_options

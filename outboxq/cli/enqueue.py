@@ -103,7 +103,10 @@ class OfTask(click.Command):
 @span_option("--unique-for", help="Time span after which the idempotency key is free again. Default: never.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
 @choice_option(
-    "--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="How to handle a key that is already taken."
+    "--on-conflict",
+    kind=OnConflict,
+    default=OnConflict.RETURN,
+    help="How to handle an idempotency key that is already taken.",
 )
 @_options_of_both
 @database_options
@@ -169,8 +172,9 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
     """Emit an event to the tasks that subscribe to its topic.
 
-    The command prints the enqueued tasks, and the relays that publish the event to brokers. If there are none,
-    event_unrouted is recorded. With --dry-run, the command prints the tasks and relays that subscribe to the topic.
+    The command prints the enqueued tasks, and the relays that publish the event to brokers. If no task or relay
+    subscribes to the topic, event_unrouted is recorded. With --dry-run, the command prints the tasks and relays that
+    subscribe to the topic.
     """
     from ..outbox import Outbox
 

@@ -52,7 +52,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 )
 @number_option("--last", help="Begin with this many of the newest events. Default: 50; with --task, all.", least=0)
 @click.option("--cursor", "written", cls=Once, metavar="CURSOR", help="Position printed by --show-cursor, or `start`.")
-@click.option("--show-cursor", is_flag=True, help="When done, print the position to continue from, on stderr.")
+@click.option("--show-cursor", is_flag=True, help="When done, print to stderr the position to continue from.")
 @click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def log(

@@ -55,7 +55,7 @@ EPILOG = """\b
 Exit codes:
    0  the process stopped cleanly
    1  a batch was cut off, a thread died, or a broker failed during a burst
-   2  wrong usage: an option, APP, or an application without relays to brokers
+   2  wrong usage: an invalid option or APP, or APP has no relays to brokers
    3  there is no relay with this name
    4  the tables or the file are missing, or from an incompatible release
   69  the database cannot be reached, or its file is damaged
@@ -102,8 +102,8 @@ def list_(store: Store) -> None:
 def show_(store: Store, name: str) -> None:
     """Show a relay with its shards and held keys.
 
-    The command prints its state, its backlog by shard, and the partition keys held by refused events. The events of a
-    held key wait until the dead letter is redriven or discarded.
+    The command prints the relay's state, its backlog by shard, and the partition keys held by refused events. The
+    events of a held key wait until the dead letter is redriven or discarded.
     """
     found = store.relays.show(name)
     one = found.relay
@@ -188,7 +188,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
     cls=Once,
     envvar="OUTBOXQ_LISTEN_URL",
     show_envvar=True,
-    help="URL for notifications, which reaches the database without a connection pooler. To hide a password, set the variable instead.",
+    help="URL that reaches the database without a connection pooler, for notifications. To hide a password, set the environment variable instead.",
 )
 @span_option("--drain-timeout", help="Time allowed for a batch to finish when the process stops.", default="25s")
 @click.pass_context
@@ -205,7 +205,7 @@ def run(
     """Publish relay events until SIGTERM, SIGINT or SIGHUP.
 
     `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay. With
-    --burst, the log says at the end how many of each relay's events were published, how many are left, and why.
+    --burst, the log says at the end how many of each relay's events were published, and how many are left and why.
     """
     from ..context import process
     from ..worker.relays import RelayRunner

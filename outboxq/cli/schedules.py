@@ -159,7 +159,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 )
 @click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the tasks.")
 @number_option("--priority", help="Priority for the tasks.", least=-100, most=100)
-@number_option("--max-attempts", help="Maximum number of attempts at each task.")
+@number_option("--max-attempts", help="Maximum number of attempts for each task.")
 @span_option("--timeout", help="Timeout for each task, e.g. 5m.")
 @choice_option(
     "--overlap",
@@ -167,7 +167,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     default=Overlap.ALLOW,
     help="How to handle a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
-@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Missed ticks that still run.")
+@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Missed ticks to run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks to run.", most=10_000, default=100)
 @span_option("--grace", help="Time span after a tick during which its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
@@ -300,7 +300,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
 def plant(store: Store, ahead: timedelta) -> None:
     """Enqueue the tasks for upcoming ticks.
 
-    Running workers do this automatically. Use the command if you start workers only from time to time, with --burst.
+    Running workers do this automatically. Use this command if you start workers only occasionally, with --burst.
     """
     planted = store.schedules.plant(horizon=ahead)
     tell(f"{planted} {plural(planted, 'tick was', 'ticks were')} planted", {"planted": planted})

@@ -404,7 +404,9 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_span_limit(
     "--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows from being vacuumed. Default: 10m."
 )
-@_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
+@_number_limit(
+    "--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table with short-lived rows. Default: 100000."
+)
 @_span_limit("--max-history", "history", "Maximum age of the oldest event if nothing deletes old tasks. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether ticks were planted by a clock that was running fast.")
 @_asks("workers", "no_worker", "Check whether each queue with waiting tasks has a live worker.")
@@ -422,8 +424,8 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with code 1 if anything does.
 
-    Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
-    the longest time comes first, but after the problems that cause it. The largest parts of a problem follow it,
+    Each problem is printed on one line, with the commands that can help. Problems are sorted by how many tasks they hold
+    up and for how long, but a problem always follows those that cause it. The largest parts of a problem follow it,
     indented. The exit code is 0 if there is no problem, 3 if there is no queue with the given name, and 69, 77 or 4 if
     the database cannot be read.
     """

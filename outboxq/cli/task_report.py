@@ -38,7 +38,7 @@ _CAUSES: Mapping[EventType | str, str] = {
     EventType.RELEASED: "a worker released it, with a delay of {wait}",
     EventType.RESET: "it was taken back from a dead worker, with a delay of {wait}",
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
-    EventType.RESCHEDULED: "it was rescheduled for {wait} later",
+    EventType.RESCHEDULED: "it was rescheduled to run {wait} later",
 }
 """Explanations for a due time in the future, keyed by the event that caused it."""
 

@@ -398,7 +398,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             _each(store, task_ids, act, done, yes=yes, dry_run=dry_run)
             return
         if take_key_back:
-            raise click.UsageError("--take-key-back works with task ids only, so that a person checks each task first")
+            raise click.UsageError("--take-key-back works only with task ids, so that a person checks each task first")
 
         def first(number: int) -> list[str]:
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]

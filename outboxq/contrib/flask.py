@@ -273,7 +273,7 @@ class FlaskIntegration(Integration):
             raise InvalidTarget(f"there is no current Flask application; {_PUSH}, or {_SAY}")
         if application.scope is None:
             raise InvalidTarget(
-                f"this application's outbox has no session; {_SAY}. (With Flask-SQLAlchemy it is db.session, unless "
+                f"this application's outbox has no session; {_SAY}. (With Flask-SQLAlchemy, the session is db.session, unless "
                 "OUTBOXQ_DATABASE_URL is set. Otherwise, give Outboxq(session=…) a scoped_session.)"
             )
         session = application.scope.session()

@@ -89,7 +89,7 @@ class Holder:
     def __str__(self) -> str:
         """Return a description of the session: its name, its age, and its statement without values."""
         if self.prepared is not None:
-            return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which ends with ROLLBACK PREPARED or COMMIT PREPARED"
+            return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which you can end with ROLLBACK PREPARED or COMMIT PREPARED"
         about = [one for one in (self.application, _aged(self.age), self._doing()) if one]
         return f"process {self.pid} ({', '.join(about)})"
 

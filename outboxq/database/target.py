@@ -526,7 +526,7 @@ def refusal(using: object) -> str:
             )
         given = "connection" if any(base.__name__ == "AsyncConnection" for base in kind.__mro__) else "session"
         return (
-            f"outboxq is synchronous; inside an {kind.__name__} write: await {given}.run_sync(lambda s: task.using(s).enqueue(…)); pass "
+            f"outboxq is synchronous; inside an {kind.__name__}, write: await {given}.run_sync(lambda s: task.using(s).enqueue(…)); pass "
             "using=s to emit, batch and inbox.accept, and write chain(…).using(s).enqueue() for a chain"
         )
     if is_async_psycopg(using):

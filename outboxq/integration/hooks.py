@@ -288,7 +288,7 @@ class _SafeHook:
             if own is not error:
                 if not isinstance(own, Exception):
                     raise
-                self.failed(f"its {method}() failed on exit, and the error is ignored", own, about)
+                self.failed(f"its {method}() failed on exit, and the error was ignored", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception that the hook raised, with the fields of its task. The first exception is logged

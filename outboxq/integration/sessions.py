@@ -240,7 +240,7 @@ def _check_database(home: Engine, ours: Engine) -> None:
     if type(dialects[0]) is not type(dialects[1]) or (None not in names and names[0] != names[1]):
         raise InvalidTarget(
             f"this program's sessions use the database {names[0]!r}, but the outbox is bound to {names[1]!r}; bind both to "
-            "one database, since a transactional task writes in the outbox's database"
+            "one database, because a transactional task writes in the outbox's database"
         )
 
 

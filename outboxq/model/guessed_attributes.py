@@ -9,7 +9,7 @@ from .guessed_options import A_CHAIN, A_HOOK, IN_A_BATCH
 _NOW, _LATER = "task.using(session).enqueue(…)", "task.using(session, delay=…).enqueue(…)"
 _NAMED = "outbox.tasks.get(name).using(session).enqueue(…)"
 _CALL, _MANY = "task.call(…), in a batch or a chain", "task.using(session).enqueue_many([(1,), (2,)])"
-_CONTEXT = "ctx.task_id, ctx.attempt or ctx.headers in the function, whose first parameter is then ctx: TaskContext"
+_CONTEXT = "ctx.task_id, ctx.attempt or ctx.headers in the function, with ctx: TaskContext as its first parameter"
 _LOGGER = "logging.getLogger(__name__), whose lines get the task's fields through TaskContextFilter"
 _STATUS, _RESULT = "outbox.store.get(handle.id).status", "handle.result(timeout=…)"
 _LIST, _FAILURES = "outbox.store.tasks(status=…)", "outbox.store.dead_letters.list()"
@@ -25,7 +25,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "s si signature subtask message message_with_options": _CALL,
         "retry": "raise Retry(30) in the function, or declare retry=RetryPolicy(…)",
         "request": _CONTEXT,
-        "update_state": "ctx.progress(0.5) in the function, whose first parameter is then ctx: TaskContext",
+        "update_state": "ctx.progress(0.5) in the function, with ctx: TaskContext as its first parameter",
         "AsyncResult": "outbox.result(id)",
         "max_retries default_retry_delay autoretry_for": "task.retry_policy",
         "rate_limit": "outbox.store.queues.limit(queue, rate=…)",
@@ -55,7 +55,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "enqueue_many": _MANY,
         "shared_task actor context_task db_task job Task register register_task declare_actor": "@outbox.task",
         "workflow": "@outbox.task, with ctx.step(…) in the function",
-        "step": "ctx.step(…) in the function, whose first parameter is then ctx: TaskContext",
+        "step": "ctx.step(…) in the function, with ctx: TaskContext as its first parameter",
         "add_periodic_task cron cron_task db_periodic_task schedule scheduled beat_schedule on_after_configure on_after_finalize "
         "periodic_task": '@outbox.periodic("0 3 * * *"), or outbox.schedules.put(…)',
         "AsyncResult get get_result wait": "outbox.result(id), or outbox.store.get(id)",

@@ -74,7 +74,7 @@ OF_ONE_CALL: Mapping[str, str] = {
     "args": "the arguments themselves: enqueue(1, 2)",
     "at_front": "priority=",
     **_each("exchange routing_key", "queue="),
-    "key": "partition_key= for the order of tasks, or idempotency_key= for a single task",
+    "key": "partition_key= to keep tasks in order, or idempotency_key= to create only one task",
     "kwargs": "the arguments themselves: enqueue(order_id=1)",
     "link": "outbox.chain(…), or outbox.batch(then=…)",
     **_each("max_retries retries", "max_attempts="),

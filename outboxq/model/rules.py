@@ -370,7 +370,7 @@ class Plan:
 
 
 def stands_ahead(schedule: Schedule, now: datetime) -> bool:
-    """Return whether a schedule has been planted further ahead than the current clock can have planted it.
+    """Return whether a schedule has been planted further ahead than the current clock allows.
 
     No tick from `updated_at` to `planted_until` was left out. If both are in the future, the clock was running fast: it
     skipped the ticks from now to `updated_at`, which are still to come. If only `planted_until` is in the future, the

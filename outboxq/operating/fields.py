@@ -94,7 +94,9 @@ REASON = Field(name="reason", option="--reason", help="Reason to record.", label
 PAUSE_REASON = replace(REASON, help="Reason to show during the pause.", label="Reason to show during the pause")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
 TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
-CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
+CREATE = Field(
+    name="create", option="--create", help="Accept an unknown queue, to set it up before its first task.", inputs=()
+)
 AT = Field(
     name="at", option="--at", help="Due time, e.g. 2026-11-23T02:30Z.", read=read_instant, metavar="TIME", inputs=()
 )
@@ -139,7 +141,7 @@ OF_SCHEDULE = (
     _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone for the rule."),
     ARGUMENTS,
     QUEUE,
-    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Missed ticks that still run: none, latest or all."),
+    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Missed ticks to run: none, latest or all."),
     _kept(
         "grace",
         "Grace",

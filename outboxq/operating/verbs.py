@@ -124,7 +124,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     now = store.cancel(task, reason=why, force=force, on_change=seen, using=using)
     words = "was cancelled"
     if now is TaskStatus.RUNNING:
-        words = f"was {'asked' if seen.changes else 'already asked'} to stop, and runs until its handler ends"
+        words = f"was {'asked' if seen.changes else 'already asked'} to stop, and will run until the handler ends"
     return _moved(task, now, words, changes=seen.changes)
 
 
@@ -153,7 +153,7 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     offered=lambda state: state.status is TaskStatus.RUNNING and not state.worker_is_live,
     fields=(REASON,),
     is_final=True,
-    hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, and the task may have run twice.",
+    hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, but the task may have run twice.",
 )
 def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
@@ -224,7 +224,7 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
     """
     seen = Seen()
     settings = store.queues.pause(queue, reason=why, create=create, on_change=seen, using=using)
-    words = "is paused: its tasks are not started, but running tasks continue"
+    words = "is paused: no tasks are started, but running tasks continue"
     return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
@@ -318,7 +318,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outc
     """
     seen = Seen()
     found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
-    words = "is paused; its planted ticks that were not due yet are cancelled"
+    words = "is paused; planted ticks that were not due yet are cancelled"
     return _said(words if seen.changes else _already_paused(found), found, seen)
 
 
@@ -331,7 +331,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     seen = Seen()
     former = store.schedules.get(schedule, using=using).pause_reason
     found = store.schedules.resume(schedule, on_change=seen, using=using)
-    return _resumed("is resumed; its catch-up policy decides which missed ticks still run", found, seen, former)
+    return _resumed("is resumed; the catch-up policy decides which missed ticks still run", found, seen, former)
 
 
 @declare(
@@ -340,7 +340,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other field left empty is unchanged.",
+    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
@@ -380,7 +380,7 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     worker that starts.
     """
     store.schedules.remove(schedule, using=using)
-    words = "was removed; its planted ticks that were not due yet are cancelled"
+    words = "was removed; planted ticks that were not due yet are cancelled"
     return Outcome(predicate=words, record={"name": schedule, "removed": True})
 
 
@@ -469,7 +469,7 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker from claiming tasks until it is resumed.
 
-    Its running tasks continue. Claimed tasks that have not begun are released.
+    Its running tasks continue. Claimed tasks that have not started are released.
     """
     return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to stop claiming tasks, and will do so", using)
 
@@ -494,7 +494,7 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
     offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
     fields=(REASON,),
     is_final=True,
-    hint="It stops as after SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
+    hint="The worker stops as if it had received SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
 )
 def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker as SIGTERM does.
@@ -532,7 +532,7 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     fields=(REASON,),
     is_final=True,
     is_long=True,
-    hint="If the worker is only frozen, its outcomes are refused when it wakes up, and the tasks may have run twice.",
+    hint="If the worker is only frozen, its outcomes are refused when it wakes up, but the tasks may have run twice.",
 )
 def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
     """Recover the running tasks of a worker that is gone.

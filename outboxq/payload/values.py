@@ -152,7 +152,7 @@ def convert_object(
 
 def plain_key(key: object, limits: Limits) -> str:
     if not isinstance(key, str):
-        raise CodecError(f"a key is {type(key).__name__}, but JSON only allows strings as keys: convert it")
+        raise CodecError(f"a key is {type(key).__name__}, but JSON allows only strings as keys: convert it")
     return limits.text(str.__str__(key))
 
 
@@ -160,7 +160,7 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
     """Refuse a value that is not JSON, with a remedy."""
     name = type(value).__name__
     if isinstance(value, bytes | bytearray | memoryview):
-        raise CodecError(f"{name} is not JSON: encode it to base64, or store it and pass a reference")
+        raise CodecError(f"{name} is not JSON: encode it as base64, or store it and pass a reference")
     if isinstance(value, tuple | set | frozenset):
         raise CodecError(f"{name} would come back as a list: annotate the parameter as {name}[...], or pass a list")
     structured = hasattr(type(value), "__dataclass_fields__") or is_model(type(value))
@@ -423,7 +423,9 @@ class LiteralCodec(Codec):
                 return stored
         if value is None:
             self.expect(value)
-        raise CodecError(f"this {type(value).__name__} is not one of {self.label}: pass one of them, or add it there")
+        raise CodecError(
+            f"this {type(value).__name__} is not one of {self.label}: pass one of its values, or add this value to it"
+        )
 
     def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
         for choice, stored in self.choices:

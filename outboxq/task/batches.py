@@ -124,7 +124,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
                 f"batch {self.id} is not complete, so workers cannot see its tasks yet; wait for its result after the `with` "
-                "block, when its transaction has been committed"
+                "block, once its transaction has been committed"
             )
         wait: Any = self.outbox.wait_for_batch if self.then_id is None else self.outbox.wait_for_result
         return wait(self.then_id or self.id, timeout, self._origin)  # type: ignore[no-any-return]
@@ -300,7 +300,7 @@ class BatchedTasks(AwaitedResults):
     def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
-                f"{what} cannot be part of {outer!r}, which only takes single tasks; create it separately, using=session, or "
+                f"{what} cannot be part of {outer!r}, which takes only single tasks; create it separately, using=session, or "
                 "let a task in the batch add the next task when it finishes: task.using(ctx.batch)"
             )
         store = self.store
@@ -348,7 +348,7 @@ class BatchedTasks(AwaitedResults):
         policy = choice(OnFailed, on_failed, "on_failed")
         if policy is OnFailed.CONTINUE:
             raise InvalidArgument(
-                "on_failed of a chain must be 'wait' or 'cancel': the next task would lack the result of the failed task"
+                "on_failed of a chain must be 'wait' or 'cancel': otherwise, the next task would lack the result of the failed task"
             )
         if not calls:
             raise InvalidArgument("a chain needs at least one call: outbox.chain(a.call(1), b.call())")
@@ -473,7 +473,7 @@ def _missing(batch: Batch, found: int) -> TaskNotFound:
     gone = batch.completed - found
     return TaskNotFound(
         f"{gone} of the {batch.completed} tasks of {batch.kind} {batch.id} that completed {plural(gone, 'was', 'were')} deleted, so "
-        f"{plural(gone, 'its result is', 'their results are')} no longer known; outboxq prune does not delete them "
+        f"{plural(gone, 'its result is', 'their results are')} no longer known; outboxq prune keeps such tasks "
         "until the task that follows the batch has completed or been cancelled"
     )
 

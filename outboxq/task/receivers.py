@@ -161,7 +161,7 @@ class Reader:
                 raise MessageUnreadable(f"the event's {name} has more than 200 characters or contains NUL")
         found = [one for one in self._receivers if one.takes(event.type)]
         if not found:
-            raise MessageUnreadable(f"no receiver of this source takes the topic {event.type!r}")
+            raise MessageUnreadable(f"no receiver of this source subscribes to the topic {event.type!r}")
         try:
             dump_payload(json.loads(event.data), name=f"event {event.type!r}")  # checks its depth and its size
             return [_arrival(one, event) for one in found]

@@ -114,12 +114,12 @@ class Relays(AwaitedResults):
             raise bad_name("name", f"relay {str(name)[:40]!r}")
         if self.source is None:
             raise ConfigurationError(
-                f"relay {name!r} needs a name for this application in its events: write Outbox(source='shop')"
+                f"relay {name!r} must name this application in its events: write Outbox(source='shop')"
             )
         if callable(getattr(to, "publish", None)):
             if not (queue is None and retry is None and on_dead_letter is None):
                 raise ConfigurationError(
-                    f"queue=, retry= and on_dead_letter= of relay {name!r} are for receivers with send(); for a broker, write "
+                    f"queue=, retry= and on_dead_letter= of relay {name!r} are for objects with send(); for a broker, write "
                     "shards=, on_refused= and timeout="
                 )
             return self._relay_to_broker(
@@ -129,7 +129,7 @@ class Relays(AwaitedResults):
             )
         if (shards, on_refused, timeout) != (1, OnRefused.HOLD, PUBLISH_TIMEOUT):
             raise ConfigurationError(
-                f"shards=, on_refused= and timeout= of relay {name!r} are for brokers; for a receiver with send(), write queue=, "
+                f"shards=, on_refused= and timeout= of relay {name!r} are for brokers; for an object with send(), write queue=, "
                 "retry= and on_dead_letter="
             )
         if not callable(getattr(to, "send", None)):

@@ -261,7 +261,7 @@ class ContextTask(Task[P, R]):
             except TypeError as misfit:
                 own = self.__name__
                 raise InvalidCall(
-                    f"{self.name}: {misfit}; a direct call passes a context first; in a test, write harness.run({own}, …)"
+                    f"{self.name}: {misfit}; a direct call must pass a context first; in a test, write harness.run({own}, …)"
                 ) from None
         return self.function(ctx, *args, **kwargs)
 
@@ -574,7 +574,11 @@ def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None
     parameters = list(inspect.signature(task.function).parameters.values())[int(task.takes_context) :]
     required = [other.name for other in parameters[1:] if other.default is other.empty]
     if not parameters or required:
-        lack = f"give the other parameters defaults: {', '.join(required)}" if required else "let the function take one"
+        lack = (
+            f"give the other parameters defaults: {', '.join(required)}"
+            if required
+            else "let the function take one argument"
+        )
         raise ConfigurationError(
             f"{task.name}: a task that subscribes to a topic gets the event's payload as its only argument; {lack}"
         )

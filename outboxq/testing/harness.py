@@ -302,7 +302,7 @@ class Harness(Answering):
         cure = super()._cure(name)
         if not cure and hasattr(self.app, name):
             called = "(…)" if callable(getattr(self.app, name)) else ""
-            cure = f"harness.app.{name}{called}, since harness.app is the application's Outbox"
+            cure = f"harness.app.{name}{called}, because harness.app is the application's Outbox"
         return cure
 
     def _all(self) -> list[Enqueued]:

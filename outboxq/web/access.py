@@ -128,7 +128,7 @@ class Access:
         if self.sessions is not None:
             return self._by_token(self.sessions, request, client)
         if self._trust_header is not None:
-            raise Forbidden("This dashboard can only be reached through its proxy, which identifies people.")
+            raise Forbidden("This dashboard can be reached only through its proxy, which identifies people.")
         if client.is_local:
             return Grant(viewer=self._most)
         raise Forbidden(_CLOSED)

@@ -134,7 +134,7 @@ CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Durat
 CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks found by a claim attempt.")
 THREADS: Final = _gauge("outboxq_worker_threads", "state", help="Handler threads that are busy or idle.")
 LISTENING: Final = _gauge(
-    "outboxq_worker_listening", help="1: the worker notices new tasks immediately. 0: it finds them by polling only."
+    "outboxq_worker_listening", help="1: the worker notices new tasks immediately. 0: it finds them only by polling."
 )
 LAST_BEAT: Final = _gauge(
     "outboxq_worker_last_beat_timestamp_seconds",

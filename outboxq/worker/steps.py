@@ -334,7 +334,9 @@ class Steps:
                 if not (is_busy or self.own.cannot_write_now(error)) or context.was_lost or self.own.gone.is_set():
                     raise
                 if hint and is_busy and time.monotonic() >= context.deadline:
-                    raise TimeoutError(f"a step waited for the database until its lease expired{hint}") from error
+                    raise TimeoutError(
+                        f"a step waited for the database until the task's lease expired{hint}"
+                    ) from error
                 if not has_warned:
                     has_warned = True
                     text = "%s: a step is waiting for the database: %s%s"

@@ -25,7 +25,7 @@ def test_an_event_that_a_full_queue_of_rabbitmq_rejects_is_unsure(bench):
     bench.declare("full", {"x-max-length": 2, "x-overflow": "reject-publish"})
     found = publish(bench.transport(), [bench.event(str(number), type="full") for number in range(5)])
     assert [type(one) for one in found].count(Confirmed) == 2
-    assert [one for one in found if one != Confirmed()] == [Unsure("the broker could not store it (nack)")] * 3
+    assert [one for one in found if one != Confirmed()] == [Unsure("the broker could not store the event (nack)")] * 3
 
 
 @pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)

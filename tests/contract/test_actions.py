@@ -163,7 +163,7 @@ ALREADY = {
     "worker-resume": "the worker {} was not told to be quiet or to stop",
     "worker-stop": "the worker {} was already told to stop",
     "worker-recover": "the worker {} holds no running tasks",
-    "task-cancel": "task {} was already asked to stop, and runs until its handler ends",
+    "task-cancel": "task {} was already asked to stop, and will run until the handler ends",
     "task-priority": "task {} already had priority 5",
     "task-run-now": "task {} was already due",
 }

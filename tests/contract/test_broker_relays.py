@@ -730,14 +730,14 @@ def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broke
 
 
 def test_a_relay_is_refused_before_anything_is_written(database: Database, broker: Broker) -> None:
-    with pytest.raises(ConfigurationError, match="needs a name for this application"):
+    with pytest.raises(ConfigurationError, match="must name this application"):
         Outbox(database.host).relay("*", to=broker, name="orders")
     outbox = Outbox(database.host, source="shop")
     refusals: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"shards": 0}, InvalidArgument, "shards of relay 'orders' must be a whole number from 1 to 64"),
         ({"on_refused": "drop"}, InvalidArgument, "on_refused"),
         ({"timeout": 0}, InvalidArgument, "timeout of relay 'orders' must be greater than zero"),
-        ({"queue": "mail"}, ConfigurationError, "are for receivers with send"),
+        ({"queue": "mail"}, ConfigurationError, "are for objects with send"),
         ({"to": object()}, ConfigurationError, "takes a Webhook, a Transport"),
         (
             {"to": Webhook(url="https://example.com", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "shards": 2},

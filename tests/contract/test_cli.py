@@ -476,7 +476,7 @@ def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
     handle = database.add(database.store)
     database.claim(store=database.store)
     assert outboxq("task", "cancel", handle.id, url=database.url).stdout.endswith(
-        "was asked to stop, and runs until its handler ends\n"
+        "was asked to stop, and will run until the handler ends\n"
     )
     assert database.store.get(handle.id).cancel_requested_at is not None
     assert (

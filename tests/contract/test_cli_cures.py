@@ -209,7 +209,7 @@ def test_a_task_behind_one_that_runs_is_led_to_that_one(database, outbox):
     printed = typed(asks.partition(": ")[2])
     assert "host:9 has been running it since" in printed
     (stop,) = [line.partition(": ")[2] for line in printed.splitlines() if "to ask it to stop: " in line]
-    assert typed(stop).endswith(" was asked to stop, and runs until its handler ends\n")
+    assert typed(stop).endswith(" was asked to stop, and will run until the handler ends\n")
     forced = typed(asks.partition(": ")[2]).splitlines()[-1]
     assert "to cancel it immediately: " in forced
     assert typed(forced.partition(": ")[2]).endswith(" was cancelled\n")

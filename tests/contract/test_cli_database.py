@@ -147,7 +147,7 @@ def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
     assert outboxq("verify", "shop", OUTBOXQ_SCHEMA="ignored").exit_code == 0
     assert outboxq("verify", "shop", "--schema", "jobs").exit_code == 0
     assert sentence(outboxq("verify", "shop", "--schema", "other"), 2) == (
-        "--schema applies to --url only; leave it out, because shop chooses its own schema"
+        "--schema applies only to --url; leave it out, because shop chooses its own schema"
     )
     cluster.drop_database(url)
 

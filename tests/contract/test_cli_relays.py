@@ -173,7 +173,7 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     broker.is_away = True
     steps.step()
     [problem] = late(database)
-    assert problem.sentence.endswith("the broker has confirmed none for 0.0 s: ConnectionError: no broker")
+    assert problem.sentence.endswith("the broker has confirmed no event for 0.0 s: ConnectionError: no broker")
 
     database.frozen.relays.pause("orders", reason="upgrade")
     [problem] = late(database)
@@ -186,5 +186,5 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     steps.step(2)
     [problem] = late(database)
     assert problem.tasks == 1
-    assert "their keys are waiting for events that the broker refused" in problem.sentence
+    assert "their keys are held by events that the broker refused" in problem.sentence
     assert problem.cures[0].command == ("failed", "list", "-q", "relay.orders")

@@ -153,7 +153,7 @@ def test_retention_is_a_schedule_like_any_other(database):
     assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 30 * 86_400}
     assert "at least a second" in outboxq(database, "add-retention", "1ms", exit_code=1).stderr
     assert outboxq(database, "remove", "outboxq.retention").stdout.endswith(
-        " was removed; its planted ticks that were not due yet are cancelled\n"
+        " was removed; planted ticks that were not due yet are cancelled\n"
     )
 
 
@@ -248,7 +248,7 @@ def test_a_triggered_task_is_printed_by_its_id(database):
 def test_a_removed_schedule_is_gone(database):
     add(database)
     assert outboxq(database, "remove", "nightly").stdout.endswith(
-        " was removed; its planted ticks that were not due yet are cancelled\n"
+        " was removed; planted ticks that were not due yet are cancelled\n"
     )
     assert cells(outboxq(database, "list")) == [HEAD]
 

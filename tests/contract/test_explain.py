@@ -180,7 +180,10 @@ def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(databa
     database.clock.advance(89)
     explained(database, claim, Reason.RUNNING)
     database.clock.advance(timedelta(minutes=13) - timedelta(seconds=89))
-    words = ("worker host:7 has not been seen for 13 min: it was killed", "expires in 47 min, and it is then recovered")
+    words = (
+        "worker host:7 has not been seen for 13 min: it was killed",
+        "expires in 47 min, and the task is then recovered",
+    )
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("task", "recover")])
     assert cured_by(database, claim) == ("task", "recover", str(claim.id))
     database.frozen.workers.seen(database.worker)

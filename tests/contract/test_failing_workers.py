@@ -59,7 +59,10 @@ def test_a_full_disk_is_named_with_its_place_and_its_cure(database):
         said = sentence_about(database, f'{FAILURE} "base/5/16384": No space left on device')
         [(directory,)] = database.rows("SHOW data_directory")
         place = f"the disk of the server's data directory, {directory},"
-    assert f"; {place} is full: delete other files there, or enlarge it; `outboxq prune` needs free space too" in said
+    assert (
+        f"; {place} is full: delete other files on that disk, or enlarge the disk; `outboxq prune` needs free space too"
+        in said
+    )
 
 
 def test_a_full_disk_of_a_tablespace_is_named_by_its_location(postgresql):
@@ -73,7 +76,7 @@ def test_a_full_disk_of_a_tablespace_is_named_by_its_location(postgresql):
         finally:
             connection.exec_driver_sql(f"DROP TABLESPACE {name}")
             connection.exec_driver_sql("RESET allow_in_place_tablespaces")
-    assert f"; the disk of the tablespace '{name}', pg_tblspc/{oid}, is full: delete other files there" in said
+    assert f"; the disk of the tablespace '{name}', pg_tblspc/{oid}, is full: delete other files on that disk" in said
 
 
 def test_another_failure_says_nothing_about_a_disk(database):

@@ -228,7 +228,7 @@ def test_no_transaction_was_named(hello) -> None:
         (
             type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})(),  # the real one needs greenlet
             (
-                "outboxq is synchronous; inside an AsyncSession write: await session.run_sync(lambda s: task.using(s).enqueue(…)); pass "
+                "outboxq is synchronous; inside an AsyncSession, write: await session.run_sync(lambda s: task.using(s).enqueue(…)); pass "
                 "using=s to emit, batch and inbox.accept, and write chain(…).using(s).enqueue() for a chain"
             ),
         ),

@@ -515,7 +515,7 @@ def test_a_mistake_is_reported_where_it_is_declared(outbox: Outbox, queue: Queue
 
     def two(first: int, second: int) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="let the function take one"):
+    with pytest.raises(ConfigurationError, match="let the function take one argument"):
         outbox.receive("*", source=queue, name="none")(none)
     with pytest.raises(ConfigurationError, match="give the other parameters defaults: second"):
         outbox.receive("*", source=queue, name="two")(two)

@@ -203,7 +203,7 @@ def test_the_commands_say_so(database, capsys, caplog):
     assert "1 of 2 redriven" in said("failed", "redrive", "--all", "--yes")
     assert "skipped 1 of the dead letters" in caplog.text  # which goes to stderr where nobody has set up logging
     assert statuses(database, other, lost) == [TaskStatus.READY, TaskStatus.FAILED]
-    assert "--take-key-back works with task ids only" in said(
+    assert "--take-key-back works only with task ids" in said(
         "failed", "redrive", "--all", "--yes", "--take-key-back", code=2
     )
     said("task", "redrive", lost, "--take-key-back")

@@ -192,8 +192,13 @@ def test_events_that_no_relay_takes_are_told_from_published_ones(
     outbox.sync_subscriptions()
     nobody: Emitted = outbox.emit("other", 1, using=outbox)
     billed: Emitted = outbox.emit("bill.sent", 1, using=outbox)
-    explained(database, nobody.pipeline_execution_id, Reason.RELAY_MISSING, "neither a task nor a relay took its topic")
-    words = ("no relay to a broker takes its topic 'bill.sent'", "tasks enqueued for it: 1")
+    explained(
+        database,
+        nobody.pipeline_execution_id,
+        Reason.RELAY_MISSING,
+        "neither a task nor a relay subscribed to its topic",
+    )
+    words = ("no relay to a broker subscribes to its topic 'bill.sent'", "tasks enqueued for it: 1")
     explained(database, billed.pipeline_execution_id, Reason.RELAY_MISSING, *words)
     event = emit(outbox, database)
     Steps(database, outbox).step()

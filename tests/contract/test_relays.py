@@ -317,7 +317,7 @@ def test_a_relay_that_cannot_work_is_refused(options: dict[str, Any], error: typ
 
 
 def test_a_relay_needs_a_source_and_a_name_of_its_own() -> None:
-    with pytest.raises(ConfigurationError, match=r"relay 'crm' needs a name .*: write Outbox\(source='shop'\)"):
+    with pytest.raises(ConfigurationError, match=r"relay 'crm' must name .*: write Outbox\(source='shop'\)"):
         Outbox().relay("*", to=Receiver(), name="crm")
     with pytest.raises(InvalidArgument, match="source must be a URI or a name without spaces"):
         Outbox(source="my shop")

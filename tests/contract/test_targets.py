@@ -525,7 +525,7 @@ def test_what_is_asynchronous_is_refused_with_the_way_to_do_it(kind: str, is_sub
     if is_subclass:
         using = type("Own", (using,), {"__module__": "sqlmodel.ext.asyncio.session"})
     way = f"await {kind.removeprefix('Async').lower()}.run_sync"
-    with pytest.raises(InvalidTarget, match=rf"synchronous.*{using.__name__} write: {way}"):
+    with pytest.raises(InvalidTarget, match=rf"synchronous.*{using.__name__}, write: {way}"):
         Store(None).enqueue(task(), using=using())
 
 

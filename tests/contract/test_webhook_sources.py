@@ -165,7 +165,7 @@ def test_a_body_above_the_limit_is_refused_before_it_is_verified(outbox: Outbox,
         (b"{]", "not JSON"),
         (b"\xff\x00", "UTF-8"),
         (b'{"data": 1}', "no type"),
-        (b'{"type": "order.paid"}', "no receiver of this source takes the topic 'order.paid'"),
+        (b'{"type": "order.paid"}', "no receiver of this source subscribes to the topic 'order.paid'"),
     ],
 )
 def test_a_webhook_that_cannot_be_read_becomes_one_dead_letter(

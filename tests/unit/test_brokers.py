@@ -451,7 +451,7 @@ def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats
     outcomes = transport.publish([large, fits], soon())
     transport.close()
     assert outcomes == [
-        Refused("it is 1001 bytes long with its headers, but the server accepts at most 1000"),
+        Refused("the event is 1001 bytes long with its headers, but the server accepts at most 1000"),
         Confirmed(),
     ]
 

@@ -85,7 +85,7 @@ def test_an_option_among_the_arguments_is_answered_with_using(send, name, cure):
         ),
         (
             lambda outbox, send: send.using(outbox, key="a"),
-            "partition_key= for the order of tasks, or idempotency_key=",
+            "partition_key= to keep tasks in order, or idempotency_key=",
         ),
         (lambda outbox, send: send.using(session=outbox), r"it as the first argument: using\(session\)"),
         (lambda outbox, _send: outbox.task(actor_name="a"), "name="),

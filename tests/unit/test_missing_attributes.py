@@ -99,7 +99,7 @@ def test_the_sentences(outbox, send_receipt) -> None:
     bound = send_receipt.using(outbox)
     assert answer(bound, "delay") == "a task has no 'delay'; write send_receipt.using(session).enqueue(…)"
     assert answer(Harness(outbox), "batch") == (
-        "the harness has no 'batch'; write harness.app.batch(…), since harness.app is the application's Outbox"
+        "the harness has no 'batch'; write harness.app.batch(…), because harness.app is the application's Outbox"
     )
 
 

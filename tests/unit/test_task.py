@@ -344,7 +344,7 @@ def test_a_subscriber_may_take_the_context_and_have_defaults():
     for number, function in enumerate((first, second)):
         outbox.task(name=str(number), subscribe="a")(function)
     assert [one.parameter for one in outbox.subscriptions] == ["order", "order"]
-    with pytest.raises(ConfigurationError, match="let the function take one"):
+    with pytest.raises(ConfigurationError, match="let the function take one argument"):
         outbox.task(name="none", subscribe="a")(none)
 
 

@@ -50,7 +50,7 @@ EPILOG = """\b
 Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
    1  running tasks were released, a thread died, or the file was deleted
-   2  wrong usage: an option, APP, or the configuration of the outbox
+   2  wrong usage: an invalid option, APP or outbox configuration
    4  the tables or the file are missing, or from an incompatible release
   66  the SQLite file was replaced, but its old log remains: delete the log
   69  the database cannot be reached, or its file is damaged
@@ -104,7 +104,7 @@ _worker_options = stacked(
         "topics",
         multiple=True,
         callback=none_if_empty,
-        help="Run only tasks for events whose topic matches, such as order.*. May be repeated. Default: all tasks.",
+        help="Run only tasks for events whose topic matches this pattern, such as order.*. May be repeated. Default: all tasks.",
     ),
     number_option("-c", "--concurrency", help="Number of handler threads.", default=DEFAULTS.concurrency),
     number_option(
@@ -121,7 +121,7 @@ _worker_options = stacked(
         cls=Once,
         envvar="OUTBOXQ_LISTEN_URL",
         show_envvar=True,
-        help="URL for notifications, which reaches the database without a connection pooler. To hide a password, set the variable instead.",
+        help="URL that reaches the database without a connection pooler, for notifications. To hide a password, set the environment variable instead.",
     ),
     click.option(
         "--relay/--no-relay",

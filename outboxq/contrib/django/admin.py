@@ -284,7 +284,7 @@ class NewestAdmin(OutboxAdmin):
 
     search_fields = ("task_name",)
     search_help_text = (
-        f"Search for the whole id of a task, or for the beginning of a task name (newest {NEWEST:,} rows only)."
+        f"Search for a complete task id, or for the beginning of a task name (newest {NEWEST:,} rows only)."
     )
 
     def get_changelist(self, request: Any, **_options: Any) -> type[ChangeList]:  # noqa: ARG002

@@ -80,7 +80,7 @@ class OutboxqBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:
-            places = f"in a module of an installed app or of OPTIONS['modules'] in TASKS[{self.alias!r}]"
+            places = f"in a module of an installed app, or in one of OPTIONS['modules'] in TASKS[{self.alias!r}]"
             raise InvalidTask(f"no worker would find {task.module_path}; declare it with @task, {places}")
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
         check_call(task, call["args"], call["kwargs"])

@@ -184,7 +184,9 @@ def validate(task: Any, defaults: Options) -> None:
     except OutboxqError as error:
         raise InvalidTask(str(error)) from None
     if new.on_conflict is OnConflict.SKIP:
-        raise InvalidTask(f"{task.module_path}: enqueue() has no result with on_conflict='skip'; write 'return'")
+        raise InvalidTask(
+            f"{task.module_path}: with on_conflict='skip', enqueue() may have no result to return; use 'return'"
+        )
 
 
 def changed(task: Any, **changes: Any) -> Any:

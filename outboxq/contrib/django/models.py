@@ -71,7 +71,7 @@ class ReadOnlyModel(models.Model):
 
 def refuse(model: Any) -> NoReturn:
     raise InvalidTransition(
-        f"{model._meta.label} is read-only; change tasks through outboxes[alias].store, which keeps outbox, events and "  # noqa: SLF001 - Django's public name for it
+        f"{model._meta.label} is read-only; change tasks through outboxes[alias].store, which keeps the outbox, events and "  # noqa: SLF001 - Django's public name for it
         "leases consistent"
     )
 

@@ -97,9 +97,7 @@ class _Borrowed:
 _OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_notice_handler"})
 
 
-_OLDER = (
-    "Run `outboxq upgrade` with this database's URL or, if its data can be lost, `migrate outboxq zero` and `migrate`."
-)
+_OLDER = "Run `outboxq upgrade` with this database's URL or, if you do not need its data, `migrate outboxq zero` and `migrate`."
 _NEWER = "Install the outboxq release that created these tables, or a later one."
 
 
@@ -140,7 +138,7 @@ def _begins() -> Iterator[CheckMessage]:
         if mode.upper() == "DEFERRED":
             yield Caution(
                 f"On the SQLite database {alias!r}, a transaction that first reads and then enqueues a task fails immediately "
-                '("database is locked") if a worker has written in between.',
+                '("database is locked") if a worker writes in between.',
                 hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
                 id="outboxq.W001",
             )
@@ -161,7 +159,7 @@ def _places() -> Iterator[CheckMessage]:
             yield Error(f"{but} DATABASE_ROUTERS keep the app outboxq out of it.", hint=hint, id="outboxq.E003")
         elif written and alias not in written:
             hint = "Declare them on outboxes[alias], with the alias of the database that your models are written to."
-            text = f"{but} no model is written there: a task is committed together only with rows in its own database."
+            text = f"{but} no model is written there: a task and your rows are committed together only if they are in the same database."
             yield Caution(text, hint=hint, id="outboxq.W003")
 
 

@@ -60,9 +60,7 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
             found.append(Explanation(Reason.RELAY_PUBLISHED, f"the relay {one['name']!r} has published it"))
     if found:
         return _merged(found)
-    sentence = (
-        f"it is an event, and no relay to a broker takes its topic {topic!r}; tasks enqueued for it: {len(tasks)}"
-    )
+    sentence = f"it is an event, and no relay to a broker subscribes to its topic {topic!r}; tasks enqueued for it: {len(tasks)}"
     return Explanation(Reason.RELAY_MISSING, sentence, of_other(tasks[0]["id"]))
 
 
@@ -71,7 +69,7 @@ def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
     if not is_uuid7(event_id) or event_id.int & FAMILY:
         return None
     if target.run(unrouted, {"pipeline_execution_id": event_id}):
-        sentence = "it is an event, and neither a task nor a relay took its topic when it was emitted"
+        sentence = "it is an event, and neither a task nor a relay subscribed to its topic when it was emitted"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see the topics of relays", "relay", "list"))
     if target.run(first_relay, {}):
         sentence = (

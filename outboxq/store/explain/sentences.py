@@ -97,7 +97,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
         cures = cure_of("cancel it immediately", "task", "cancel", task.id, "--force")
         return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, but {name} has not responded yet; {left}", cures)
-    recovered = f"{left}, and it is then recovered"
+    recovered = f"{left}, and the task is then recovered"
     seen_at = last_sign(
         facts.seen.get(worker_id), task.started_at, extended_until=ends, lease_seconds=task.lease_seconds
     )

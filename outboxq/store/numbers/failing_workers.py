@@ -55,7 +55,7 @@ def failing_workers(
 _FULL = ("(53100)", "database or disk is full")
 """The parts of a worker's failure that indicate a full disk: the SQLSTATE of PostgreSQL, and the message of SQLite."""
 _IN_TABLESPACE = re.compile(r'"pg_tblspc/(\d{1,10})/')
-_CURE = "delete other files there, or enlarge it; `outboxq prune` needs free space too, so it cannot be the first step"
+_CURE = "delete other files on that disk, or enlarge the disk; `outboxq prune` needs free space too, so it cannot be the first step"
 
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:

@@ -389,12 +389,12 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             why += f": {one.pause_reason}" if one.pause_reason else ""
             look = Cure("resume it", ("relay", "resume", one.name))
         elif one.failing_since is not None:
-            why = f"the broker has confirmed none for {span_of(facts.age(one.failing_since))}: {one.last_error}"
+            why = f"the broker has confirmed no event for {span_of(facts.age(one.failing_since))}: {one.last_error}"
         elif not one.is_sent:
             why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
-            why = "their keys are waiting for events that the broker refused, or the events are sent too slowly"
+            why = "their keys are held by events that the broker refused, or the events are sent too slowly"
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
             why = "the events are sent too slowly, or a producer's transaction has been open for a long time"
@@ -469,7 +469,7 @@ def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Pr
     first, dead = old[0], [one for one in sorted(tables, key=lambda one: -one.dead_rows) if one.dead_rows]
     kept = listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
     now = f" (dead rows: {kept})" if kept else ""
-    sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since can be vacuumed{now}; {first.remedy}"
+    sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since then can be vacuumed{now}; {first.remedy}"
     parts = tuple(
         Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + MOST_LISTED]
     )
@@ -508,7 +508,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     yield Problem(
         rule=Rule.DEAD_ROWS,
         subjects=tuple(one.name for one in full),
-        sentence=f"every claim is slowed down: {counted}; {why}",
+        sentence=f"dead rows slow down every claim: {counted}; {why}",
         cures=(Cure("see the tables", ("db", "sizes")),),
     )
 

@@ -132,7 +132,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
                 f"{len(rows)} tasks subscribe to {event.topic!r}, but one event can have at most {MOST_SUBSCRIBERS} subscribers, "
-                "so nothing was written; divide them among several topics, or remove the subscriptions of "
+                "so nothing was written; divide the tasks among several topics, or remove the subscriptions of "
                 "tasks that no longer exist"
             )
         if relayed := [row for row in rows if row["parameter"] is None]:

@@ -51,8 +51,8 @@ def part_checks() -> Mapping[str, Check]:
             broken=lambda g: g.missing_parts(),
         ),
         "function_of_other_schema": Check(
-            meaning="a function created by `outboxq upgrade` names a schema other than that of the tables, which was renamed, so finishing "
-            "tasks in batches, emitting for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
+            meaning="the tables' schema was renamed, but a function created by `outboxq upgrade` still refers to the old name, so finishing "
+            "tasks in batches, emitting events for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
             broken=lambda g: g.misplaced_functions(),
         ),
     }
@@ -303,7 +303,7 @@ def step_checks() -> Mapping[str, Check]:
             },
         ),
         "step_lost": Check(
-            meaning="an event records a completed step whose result is missing, so its function would be called again",
+            meaning="an event records a completed step whose result is missing, so the step's function would be called again",
             broken=_events_differ,
             also={
                 "step_completed_twice": "a step was completed again, although its result was stored",
@@ -406,11 +406,11 @@ def tick_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
         ),
         "tick_differs_from_task": Check(
-            meaning="a tick of a schedule belongs to the task for another tick, so one of the two may be missing",
+            meaning="a tick of a schedule belongs to the task for another tick, so one of the two ticks may be missing",
             broken=_differs,
         ),
         "task_without_tick": Check(
-            meaning="the tick of a schedule to which a task belongs is not recorded for that task, so the tick may run twice",
+            meaning="a task was enqueued for a tick of a schedule, but the tick is not recorded for that task, so the tick may run twice",
             broken=_unrecorded,
         ),
         "planted_beyond_planted_until": Check(
@@ -419,14 +419,14 @@ def tick_checks() -> Mapping[str, Check]:
         ),
         "planted_by_a_clock_ahead": Check(
             meaning=(
-                "a schedule is planted further ahead than the current clock can have planted it; within 15 seconds, a worker "
+                "a schedule is planted further ahead than the current clock allows; within 15 seconds, a worker "
                 "plants it again by the current clock; if that does not happen, the current clock is slow"
             ),
             broken=_planted_ahead,
         ),
         "schedule_unreadable": Check(
             meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
-            "fail: store it again, or remove it",
+            "fail: store the schedule again, or remove it",
             broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
                 _schedule.paused_at.is_(None)
             ),
@@ -503,7 +503,7 @@ def relay_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(_m.relay.label("id")).where(~_relay(_m.relay).exists()).distinct(),
         ),
         "topic_without_relay": Check(
-            meaning="a topic belongs to a relay that does not exist, so its events are written and never published; start a "
+            meaning="a topic belongs to a relay that does not exist, so its events are written but never published; start a "
             "worker that declares the relay, or remove the subscription",
             broken=lambda _: (
                 sa.select(_topic.task_name.label("id"))
@@ -523,7 +523,7 @@ def relay_checks() -> Mapping[str, Check]:
             broken=_shard_missing,
         ),
         "shard_lease_without_worker": Check(
-            meaning="the lease of a shard has a worker but no end, so no other worker takes over",
+            meaning="the lease of a shard has a worker but no end, so no other worker can take over",
             broken=lambda _: sa.select(_s.relay.label("id")).where(
                 _s.worker_id.is_not(None), _s.lease_expires_at.is_(None)
             ),

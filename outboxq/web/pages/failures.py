@@ -162,7 +162,7 @@ def group(request: PageRequest) -> View:
         if found.groups:
             break
     else:
-        gone = "This group no longer has any dead letters, or has none among the newest 10 000."
+        gone = "This group no longer has any dead letters, or has none among the newest 10,000."
         return unfound("No such failures", gone)
     one = found.groups[0]
     listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), **selection_of(one))

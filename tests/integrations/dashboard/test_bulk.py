@@ -198,7 +198,7 @@ def test_a_second_click_on_a_large_change_is_the_same_task(stage, few):
 def test_the_question_says_that_no_live_worker_takes_the_task(stage, few):
     failed(stage, 3)
     stage.visitor.go("/bulk?action=redrive")
-    assert "No live worker takes tasks from the queue outboxq" in stage.visitor.text
+    assert "No live worker serves the queue outboxq" in stage.visitor.text
     assert stage.visitor.page.commands == ["outboxq worker APP -q outboxq"]
     stage.visitor.press("Redrive 3")
     assert "What it changes" in stage.visitor.text

@@ -296,7 +296,7 @@ def test_a_worker_that_is_silent_is_named(stage):
         connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(minutes=10)))
     text = stage.page(task).text
     assert "Its worker web-1:7 has not extended its lease for" in text
-    assert "and it is then recovered" in text
+    assert "and the task is then recovered" in text
     stage.end(claim, EventType.RELEASED)
     stage.is_done(task)
 

@@ -634,7 +634,7 @@ def test_schedules_are_of_the_applications_tasks(shop, database, tmp_path, monke
         assert shop.outbox.store.schedules.get("nightly").queue == "late"
     assert run("remove", "nightly") == (
         0,
-        "the schedule 'nightly' was removed; its planted ticks that were not due yet are cancelled\n",
+        "the schedule 'nightly' was removed; planted ticks that were not due yet are cancelled\n",
     )
 
 

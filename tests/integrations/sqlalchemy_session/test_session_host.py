@@ -214,7 +214,7 @@ def test_a_worker_beside_the_open_transaction_of_a_test_is_refused(engine, datab
     with engine.connect() as connection, connection.begin():
         session.configure(bind=connection, join_transaction_mode="create_savepoint")
         session()
-        with pytest.raises(InvalidTarget, match="a worker does not see the tasks in it; in a test, run them with"):
+        with pytest.raises(InvalidTarget, match="a worker cannot see the tasks in it; in a test, run them with"):
             worker.run(burst=True)
         session.remove()
     assert not worker._integration.is_in_a_test()

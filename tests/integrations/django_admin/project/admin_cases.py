@@ -421,7 +421,7 @@ class Actions(Case):
         task_id = self.add()
         self.claim()
         (told,) = self.take("cancel", task_id, query="?status=Ready")
-        assert told == f"Task {task_id} was asked to stop, and runs until its handler ends."
+        assert told == f"Task {task_id} was asked to stop, and will run until the handler ends."
 
     def test_an_action_is_for_all_rows_of_the_list(self):
         failed, other = [self.failed() for _ in range(3)], self.failed(queue="mail")

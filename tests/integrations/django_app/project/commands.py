@@ -124,7 +124,7 @@ assert outbox.store.schedules.get("nightly").queue == "mail"
 code, said, _ = typed("schedule", "trigger", "nightly")
 assert (code, outbox.store.get(outbox.store.find(said.strip())).args) == (0, '{"order":7}')
 assert typed("schedule", "show", "weekly")[0] == 3
-REMOVED = "the schedule 'nightly' was removed; its planted ticks that were not due yet are cancelled\n"
+REMOVED = "the schedule 'nightly' was removed; planted ticks that were not due yet are cancelled\n"
 assert typed("schedule", "remove", "nightly") == (0, REMOVED, "")
 assert typed("task", "cancel", said.strip())[1] == f"task {said.strip()} was cancelled\n"
 

@@ -47,7 +47,7 @@ class Command(BaseCommand):
             "--database",
             default=DEFAULT_DB_ALIAS,
             metavar="ALIAS",
-            help="One of DATABASES. It may also be given after COMMAND. Default: %(default)s.",
+            help="Alias in DATABASES. It may also be given after COMMAND. Default: %(default)s.",
         )
         parser.add_argument(
             "words",
@@ -118,7 +118,7 @@ def _options(alias: str) -> list[click.Option]:
     """
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
     return [
-        Once(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),
+        Once(["--database"], default=alias, show_default=True, metavar="ALIAS", help="Alias in DATABASES."),
         click.Option(["--settings"], **hidden),
         click.Option(["--pythonpath"], **hidden),
     ]
