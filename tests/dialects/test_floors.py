@@ -305,6 +305,26 @@ def test_a_claim_of_other_queues_ignores_the_floors_of_these(crowded):
     assert worker.claim(5) == [task.id]
 
 
+@pytest.mark.parametrize("narrowed", ["queues", "topics"])
+def test_a_claim_without_a_cursor_moves_no_floor_of_other_queues_or_topics(crowded, narrowed):
+    """It has taken all that is due in its own queues, or with its own topics."""
+    store = crowded.store
+
+    def claim(limit: int, name: str) -> list[Any]:
+        claims = store.claim_ready_task(limit, worker_id=uuid4(), **{narrowed: [name]})
+        return [claim.id for claim in claims]
+
+    def add(name: str, seconds: float) -> Any:
+        fields: dict[str, Any] = {"queue": name} if narrowed == "queues" else {"topic": name}
+        return late(crowded, seconds, **fields)
+
+    first = add("mail", 60)
+    assert claim(1, "mail") == [first.id]
+    waiting, other = add("mail", 5), add("news", 5)
+    assert claim(5, "news") == [other.id]
+    assert claim(5, "mail") == [waiting.id]
+
+
 def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowded, watch):
     worker = Worker(crowded).with_floor()
     sleeping, floors = crowded.store.sleeping_workers, worker.cursor.floors
