@@ -71,8 +71,75 @@ FROM (
     SELECT strftime(
         :strftime_1,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
+            CAST(
+                strftime(
+                    :strftime_2,
+                    substr(
+                        CASE
+                            WHEN (
+                                queue_settings.rate_full_at <= (
+                                    strftime(
+                                        :strftime_3,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_11 + CAST(
+                                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                                            ) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                            )
+                                        ) / 1000000,
+                                        :strftime_5
+                                    ) || printf(
+                                        :printf_1,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_11 + CAST(
+                                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                                            ) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                            )
+                                        ) % 1000000
+                                    )
+                                )
+                            ) THEN queue_settings.rate_full_at
+                        END,
+                        :substr_5,
+                        :substr_6
+                    )
+                ) AS INTEGER
+            ) * :param_13 + CAST(
+                substr(
+                    CASE
+                        WHEN (
+                            queue_settings.rate_full_at <= (
+                                strftime(
+                                    :strftime_3,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_11 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                        )
+                                    ) / 1000000,
+                                    :strftime_5
+                                ) || printf(
+                                    :printf_1,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_11 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                        )
+                                    ) % 1000000
+                                )
+                            )
+                        ) THEN queue_settings.rate_full_at
+                    END,
+                    :substr_7,
+                    :substr_8
+                ) AS INTEGER
             ) + CAST(
                 round(
                     (
@@ -81,16 +148,83 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_12
+                    ) * :param_14
                 ) AS INTEGER
             )
         ) / 1000000,
-        :strftime_3
+        :strftime_6
     ) || printf(
-        :printf_1,
+        :printf_2,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
+            CAST(
+                strftime(
+                    :strftime_2,
+                    substr(
+                        CASE
+                            WHEN (
+                                queue_settings.rate_full_at <= (
+                                    strftime(
+                                        :strftime_3,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_11 + CAST(
+                                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                                            ) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                            )
+                                        ) / 1000000,
+                                        :strftime_5
+                                    ) || printf(
+                                        :printf_1,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_11 + CAST(
+                                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                                            ) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                            )
+                                        ) % 1000000
+                                    )
+                                )
+                            ) THEN queue_settings.rate_full_at
+                        END,
+                        :substr_5,
+                        :substr_6
+                    )
+                ) AS INTEGER
+            ) * :param_13 + CAST(
+                substr(
+                    CASE
+                        WHEN (
+                            queue_settings.rate_full_at <= (
+                                strftime(
+                                    :strftime_3,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_11 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                        )
+                                    ) / 1000000,
+                                    :strftime_5
+                                ) || printf(
+                                    :printf_1,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_11 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                        )
+                                    ) % 1000000
+                                )
+                            )
+                        ) THEN queue_settings.rate_full_at
+                    END,
+                    :substr_7,
+                    :substr_8
+                ) AS INTEGER
             ) + CAST(
                 round(
                     (
@@ -99,7 +233,7 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_12
+                    ) * :param_14
                 ) AS INTEGER
             )
         ) % 1000000
@@ -111,8 +245,85 @@ FROM (
                 :strftime_1,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(
+                            :strftime_2,
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_11 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_5
+                                            ) || printf(
+                                                :printf_1,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_11 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_5,
+                                :substr_6
+                            )
+                        ) AS INTEGER
+                    ) * :param_13 + CAST(
+                        substr(
+                            CASE
+                                WHEN (
+                                    queue_settings.rate_full_at <= (
+                                        strftime(
+                                            :strftime_3,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_11 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                )
+                                            ) / 1000000,
+                                            :strftime_5
+                                        ) || printf(
+                                            :printf_1,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_11 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                )
+                                            ) % 1000000
+                                        )
+                                    )
+                                ) THEN queue_settings.rate_full_at
+                            END,
+                            :substr_7,
+                            :substr_8
+                        ) AS INTEGER
+                    ) + CAST(
                         round(
                             (
                                 -(
@@ -120,17 +331,94 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_12
+                            ) * :param_14
                         ) AS INTEGER
                     )
                 ) / 1000000,
-                :strftime_3
+                :strftime_6
             ) || printf(
-                :printf_1,
+                :printf_2,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(
+                            :strftime_2,
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_11 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_5
+                                            ) || printf(
+                                                :printf_1,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_11 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_5,
+                                :substr_6
+                            )
+                        ) AS INTEGER
+                    ) * :param_13 + CAST(
+                        substr(
+                            CASE
+                                WHEN (
+                                    queue_settings.rate_full_at <= (
+                                        strftime(
+                                            :strftime_3,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_11 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                )
+                                            ) / 1000000,
+                                            :strftime_5
+                                        ) || printf(
+                                            :printf_1,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_11 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER
+                                                )
+                                            ) % 1000000
+                                        )
+                                    )
+                                ) THEN queue_settings.rate_full_at
+                            END,
+                            :substr_7,
+                            :substr_8
+                        ) AS INTEGER
+                    ) + CAST(
                         round(
                             (
                                 -(
@@ -138,7 +426,7 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_12
+                            ) * :param_14
                         ) AS INTEGER
                     )
                 ) % 1000000

@@ -27,7 +27,7 @@ WITH RECURSIVE
         WHERE keyed_queues.queue IS NOT NULL
     ),
     limited AS MATERIALIZED (
-        /* due.limited-1: strftime_7, strftime_8, substr_9, substr_10, param_25, substr_11, substr_12, param_26, strftime_9, printf_3, strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, count_1, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5 */
+        /* due.limited-1: strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5, count_1, strftime_16, strftime_17, strftime_18, strftime_19, substr_21, substr_22, param_31, substr_23, substr_24, param_32, strftime_20, printf_6, substr_25, substr_26, param_33, substr_27, substr_28, param_34, strftime_21, printf_7 */
     )
 SELECT min(moments.available_at) AS available_at
 FROM (
@@ -66,8 +66,71 @@ FROM (
     SELECT strftime(
         :strftime_1,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
+            CAST(
+                strftime(
+                    :strftime_2,
+                    substr(
+                        CASE
+                            WHEN (
+                                queue_settings.rate_full_at <= (
+                                    strftime(
+                                        :strftime_3,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                            )
+                                        ) / 1000000,
+                                        :strftime_5
+                                    ) || printf(
+                                        :printf_1,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                            )
+                                        ) % 1000000
+                                    )
+                                )
+                            ) THEN queue_settings.rate_full_at
+                        END,
+                        :substr_5,
+                        :substr_6
+                    )
+                ) AS INTEGER
+            ) * :param_11 + CAST(
+                substr(
+                    CASE
+                        WHEN (
+                            queue_settings.rate_full_at <= (
+                                strftime(
+                                    :strftime_3,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                        )
+                                    ) / 1000000,
+                                    :strftime_5
+                                ) || printf(
+                                    :printf_1,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                        )
+                                    ) % 1000000
+                                )
+                            )
+                        ) THEN queue_settings.rate_full_at
+                    END,
+                    :substr_7,
+                    :substr_8
+                ) AS INTEGER
             ) + CAST(
                 round(
                     (
@@ -76,16 +139,79 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_10
+                    ) * :param_12
                 ) AS INTEGER
             )
         ) / 1000000,
-        :strftime_3
+        :strftime_6
     ) || printf(
-        :printf_1,
+        :printf_2,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
+            CAST(
+                strftime(
+                    :strftime_2,
+                    substr(
+                        CASE
+                            WHEN (
+                                queue_settings.rate_full_at <= (
+                                    strftime(
+                                        :strftime_3,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                            )
+                                        ) / 1000000,
+                                        :strftime_5
+                                    ) || printf(
+                                        :printf_1,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                            )
+                                        ) % 1000000
+                                    )
+                                )
+                            ) THEN queue_settings.rate_full_at
+                        END,
+                        :substr_5,
+                        :substr_6
+                    )
+                ) AS INTEGER
+            ) * :param_11 + CAST(
+                substr(
+                    CASE
+                        WHEN (
+                            queue_settings.rate_full_at <= (
+                                strftime(
+                                    :strftime_3,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                        )
+                                    ) / 1000000,
+                                    :strftime_5
+                                ) || printf(
+                                    :printf_1,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
+                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                        )
+                                    ) % 1000000
+                                )
+                            )
+                        ) THEN queue_settings.rate_full_at
+                    END,
+                    :substr_7,
+                    :substr_8
+                ) AS INTEGER
             ) + CAST(
                 round(
                     (
@@ -94,7 +220,7 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_10
+                    ) * :param_12
                 ) AS INTEGER
             )
         ) % 1000000
@@ -106,8 +232,85 @@ FROM (
                 :strftime_1,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(
+                            :strftime_2,
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_9 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_5
+                                            ) || printf(
+                                                :printf_1,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_9 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_5,
+                                :substr_6
+                            )
+                        ) AS INTEGER
+                    ) * :param_11 + CAST(
+                        substr(
+                            CASE
+                                WHEN (
+                                    queue_settings.rate_full_at <= (
+                                        strftime(
+                                            :strftime_3,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_9 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                )
+                                            ) / 1000000,
+                                            :strftime_5
+                                        ) || printf(
+                                            :printf_1,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_9 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                )
+                                            ) % 1000000
+                                        )
+                                    )
+                                ) THEN queue_settings.rate_full_at
+                            END,
+                            :substr_7,
+                            :substr_8
+                        ) AS INTEGER
+                    ) + CAST(
                         round(
                             (
                                 -(
@@ -115,17 +318,94 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) / 1000000,
-                :strftime_3
+                :strftime_6
             ) || printf(
-                :printf_1,
+                :printf_2,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(
+                            :strftime_2,
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_9 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_5
+                                            ) || printf(
+                                                :printf_1,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_9 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_5,
+                                :substr_6
+                            )
+                        ) AS INTEGER
+                    ) * :param_11 + CAST(
+                        substr(
+                            CASE
+                                WHEN (
+                                    queue_settings.rate_full_at <= (
+                                        strftime(
+                                            :strftime_3,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_9 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                )
+                                            ) / 1000000,
+                                            :strftime_5
+                                        ) || printf(
+                                            :printf_1,
+                                            (
+                                                CAST(
+                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
+                                                ) * :param_9 + CAST(
+                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
+                                                )
+                                            ) % 1000000
+                                        )
+                                    )
+                                ) THEN queue_settings.rate_full_at
+                            END,
+                            :substr_7,
+                            :substr_8
+                        ) AS INTEGER
+                    ) + CAST(
                         round(
                             (
                                 -(
@@ -133,7 +413,7 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) % 1000000
@@ -155,14 +435,14 @@ FROM (
         )
     UNION ALL
     SELECT strftime(
-        :strftime_4,
+        :strftime_7,
         (
             CAST(
                 strftime(
-                    :strftime_5,
+                    :strftime_8,
                     substr(
                         coalesce(
-                            (/* due.key_rates-4: param_11, param_12, param_13 */),
+                            (/* due.key_rates-4: param_13, param_14, param_15 */),
                             (
                                 SELECT key_rates.full_at
                                 FROM key_rates
@@ -175,14 +455,14 @@ FROM (
                                 OFFSET 999
                             )
                         ),
-                        :substr_5,
-                        :substr_6
+                        :substr_9,
+                        :substr_10
                     )
                 ) AS INTEGER
-            ) * :param_14 + CAST(
+            ) * :param_16 + CAST(
                 substr(
                     coalesce(
-                        (/* due.key_rates-4: param_15, param_16, param_17 */),
+                        (/* due.key_rates-4: param_17, param_18, param_19 */),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -195,21 +475,21 @@ FROM (
                             OFFSET 999
                         )
                     ),
-                    :substr_7,
-                    :substr_8
+                    :substr_11,
+                    :substr_12
                 ) AS INTEGER
-            ) + CAST(round((-limited.room) * :param_18) AS INTEGER)
+            ) + CAST(round((-limited.room) * :param_20) AS INTEGER)
         ) / 1000000,
-        :strftime_6
+        :strftime_9
     ) || printf(
-        :printf_2,
+        :printf_3,
         (
             CAST(
                 strftime(
-                    :strftime_5,
+                    :strftime_8,
                     substr(
                         coalesce(
-                            (/* due.key_rates-4: param_19, param_20, param_21 */),
+                            (/* due.key_rates-4: param_21, param_22, param_23 */),
                             (
                                 SELECT key_rates.full_at
                                 FROM key_rates
@@ -222,14 +502,14 @@ FROM (
                                 OFFSET 999
                             )
                         ),
-                        :substr_5,
-                        :substr_6
+                        :substr_9,
+                        :substr_10
                     )
                 ) AS INTEGER
-            ) * :param_14 + CAST(
+            ) * :param_16 + CAST(
                 substr(
                     coalesce(
-                        (/* due.key_rates-4: param_22, param_23, param_24 */),
+                        (/* due.key_rates-4: param_24, param_25, param_26 */),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -242,10 +522,10 @@ FROM (
                             OFFSET 999
                         )
                     ),
-                    :substr_7,
-                    :substr_8
+                    :substr_11,
+                    :substr_12
                 ) AS INTEGER
-            ) + CAST(round((-limited.room) * :param_18) AS INTEGER)
+            ) + CAST(round((-limited.room) * :param_20) AS INTEGER)
         ) % 1000000
     ) AS available_at
     FROM limited

@@ -68,9 +68,90 @@ WHERE
                 :strftime_7,
                 (
                     CAST(
-                        strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                    ) * :param_5 + CAST(
-                        substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                        strftime(
+                            :strftime_8,
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_9,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_11
+                                            ) || printf(
+                                                :printf_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_13,
+                                :substr_14
+                            )
+                        ) AS INTEGER
+                    ) * :param_7 + CAST(
+                        substr(
+                            CASE
+                                WHEN (
+                                    queue_settings.rate_full_at <= (
+                                        strftime(
+                                            :strftime_9,
+                                            (
+                                                CAST(
+                                                    strftime(
+                                                        :strftime_10,
+                                                        substr(:now, :substr_9, :substr_10)
+                                                    ) AS INTEGER
+                                                ) * :param_5 + CAST(
+                                                    substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                )
+                                            ) / 1000000,
+                                            :strftime_11
+                                        ) || printf(
+                                            :printf_3,
+                                            (
+                                                CAST(
+                                                    strftime(
+                                                        :strftime_10,
+                                                        substr(:now, :substr_9, :substr_10)
+                                                    ) AS INTEGER
+                                                ) * :param_5 + CAST(
+                                                    substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                )
+                                            ) % 1000000
+                                        )
+                                    )
+                                ) THEN queue_settings.rate_full_at
+                            END,
+                            :substr_15,
+                            :substr_16
+                        ) AS INTEGER
                     ) + CAST(
                         round(
                             (
@@ -79,18 +160,99 @@ WHERE
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_6
+                            ) * :param_8
                         ) AS INTEGER
                     )
                 ) / 1000000,
-                :strftime_9
+                :strftime_12
             ) || printf(
-                :printf_3,
+                :printf_4,
                 (
                     CAST(
-                        strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                    ) * :param_5 + CAST(
-                        substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                        strftime(
+                            :strftime_8,
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_9,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_11
+                                            ) || printf(
+                                                :printf_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_13,
+                                :substr_14
+                            )
+                        ) AS INTEGER
+                    ) * :param_7 + CAST(
+                        substr(
+                            CASE
+                                WHEN (
+                                    queue_settings.rate_full_at <= (
+                                        strftime(
+                                            :strftime_9,
+                                            (
+                                                CAST(
+                                                    strftime(
+                                                        :strftime_10,
+                                                        substr(:now, :substr_9, :substr_10)
+                                                    ) AS INTEGER
+                                                ) * :param_5 + CAST(
+                                                    substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                )
+                                            ) / 1000000,
+                                            :strftime_11
+                                        ) || printf(
+                                            :printf_3,
+                                            (
+                                                CAST(
+                                                    strftime(
+                                                        :strftime_10,
+                                                        substr(:now, :substr_9, :substr_10)
+                                                    ) AS INTEGER
+                                                ) * :param_5 + CAST(
+                                                    substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                ) + CAST(
+                                                    round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                )
+                                            ) % 1000000
+                                        )
+                                    )
+                                ) THEN queue_settings.rate_full_at
+                            END,
+                            :substr_15,
+                            :substr_16
+                        ) AS INTEGER
                     ) + CAST(
                         round(
                             (
@@ -99,7 +261,7 @@ WHERE
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_6
+                            ) * :param_8
                         ) AS INTEGER
                     )
                 ) % 1000000
@@ -110,9 +272,90 @@ WHERE
                     :strftime_7,
                     (
                         CAST(
-                            strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                        ) * :param_5 + CAST(
-                            substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                            strftime(
+                                :strftime_8,
+                                substr(
+                                    CASE
+                                        WHEN (
+                                            queue_settings.rate_full_at <= (
+                                                strftime(
+                                                    :strftime_9,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_10,
+                                                                substr(:now, :substr_9, :substr_10)
+                                                            ) AS INTEGER
+                                                        ) * :param_5 + CAST(
+                                                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                        ) + CAST(
+                                                            round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                        )
+                                                    ) / 1000000,
+                                                    :strftime_11
+                                                ) || printf(
+                                                    :printf_3,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_10,
+                                                                substr(:now, :substr_9, :substr_10)
+                                                            ) AS INTEGER
+                                                        ) * :param_5 + CAST(
+                                                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                        ) + CAST(
+                                                            round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                        )
+                                                    ) % 1000000
+                                                )
+                                            )
+                                        ) THEN queue_settings.rate_full_at
+                                    END,
+                                    :substr_13,
+                                    :substr_14
+                                )
+                            ) AS INTEGER
+                        ) * :param_7 + CAST(
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_9,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_11
+                                            ) || printf(
+                                                :printf_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_15,
+                                :substr_16
+                            ) AS INTEGER
                         ) + CAST(
                             round(
                                 (
@@ -121,18 +364,99 @@ WHERE
                                             queue_settings.rate_limit + 0.0
                                         )
                                     )
-                                ) * :param_6
+                                ) * :param_8
                             ) AS INTEGER
                         )
                     ) / 1000000,
-                    :strftime_9
+                    :strftime_12
                 ) || printf(
-                    :printf_3,
+                    :printf_4,
                     (
                         CAST(
-                            strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                        ) * :param_5 + CAST(
-                            substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                            strftime(
+                                :strftime_8,
+                                substr(
+                                    CASE
+                                        WHEN (
+                                            queue_settings.rate_full_at <= (
+                                                strftime(
+                                                    :strftime_9,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_10,
+                                                                substr(:now, :substr_9, :substr_10)
+                                                            ) AS INTEGER
+                                                        ) * :param_5 + CAST(
+                                                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                        ) + CAST(
+                                                            round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                        )
+                                                    ) / 1000000,
+                                                    :strftime_11
+                                                ) || printf(
+                                                    :printf_3,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_10,
+                                                                substr(:now, :substr_9, :substr_10)
+                                                            ) AS INTEGER
+                                                        ) * :param_5 + CAST(
+                                                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                        ) + CAST(
+                                                            round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                        )
+                                                    ) % 1000000
+                                                )
+                                            )
+                                        ) THEN queue_settings.rate_full_at
+                                    END,
+                                    :substr_13,
+                                    :substr_14
+                                )
+                            ) AS INTEGER
+                        ) * :param_7 + CAST(
+                            substr(
+                                CASE
+                                    WHEN (
+                                        queue_settings.rate_full_at <= (
+                                            strftime(
+                                                :strftime_9,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_11
+                                            ) || printf(
+                                                :printf_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_10,
+                                                            substr(:now, :substr_9, :substr_10)
+                                                        ) AS INTEGER
+                                                    ) * :param_5 + CAST(
+                                                        substr(:now, :substr_11, :substr_12) AS INTEGER
+                                                    ) + CAST(
+                                                        round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN queue_settings.rate_full_at
+                                END,
+                                :substr_15,
+                                :substr_16
+                            ) AS INTEGER
                         ) + CAST(
                             round(
                                 (
@@ -141,7 +465,7 @@ WHERE
                                             queue_settings.rate_limit + 0.0
                                         )
                                     )
-                                ) * :param_6
+                                ) * :param_8
                             ) AS INTEGER
                         )
                     ) % 1000000

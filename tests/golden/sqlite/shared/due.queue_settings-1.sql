@@ -17,22 +17,188 @@ WHERE
                     :strftime_1,
                     (
                         CAST(
-                            strftime(:strftime_2, substr(mine.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                        ) * :param_1 + CAST(substr(mine.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                            strftime(
+                                :strftime_2,
+                                substr(
+                                    CASE
+                                        WHEN (
+                                            mine.rate_full_at <= (
+                                                strftime(
+                                                    :strftime_3,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_4,
+                                                                substr(:now, :substr_1, :substr_2)
+                                                            ) AS INTEGER
+                                                        ) * :param_1 + CAST(
+                                                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                        ) + CAST(
+                                                            round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                        )
+                                                    ) / 1000000,
+                                                    :strftime_5
+                                                ) || printf(
+                                                    :printf_1,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_4,
+                                                                substr(:now, :substr_1, :substr_2)
+                                                            ) AS INTEGER
+                                                        ) * :param_1 + CAST(
+                                                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                        ) + CAST(
+                                                            round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                        )
+                                                    ) % 1000000
+                                                )
+                                            )
+                                        ) THEN mine.rate_full_at
+                                    END,
+                                    :substr_5,
+                                    :substr_6
+                                )
+                            ) AS INTEGER
+                        ) * :param_3 + CAST(
+                            substr(
+                                CASE
+                                    WHEN (
+                                        mine.rate_full_at <= (
+                                            strftime(
+                                                :strftime_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_1 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_5
+                                            ) || printf(
+                                                :printf_1,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_1 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN mine.rate_full_at
+                                END,
+                                :substr_7,
+                                :substr_8
+                            ) AS INTEGER
+                        ) + CAST(
                             round(
-                                (-(mine.rate_seconds - mine.rate_seconds / (mine.rate_limit + 0.0))) * :param_2
+                                (-(mine.rate_seconds - mine.rate_seconds / (mine.rate_limit + 0.0))) * :param_4
                             ) AS INTEGER
                         )
                     ) / 1000000,
-                    :strftime_3
+                    :strftime_6
                 ) || printf(
-                    :printf_1,
+                    :printf_2,
                     (
                         CAST(
-                            strftime(:strftime_2, substr(mine.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                        ) * :param_1 + CAST(substr(mine.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                            strftime(
+                                :strftime_2,
+                                substr(
+                                    CASE
+                                        WHEN (
+                                            mine.rate_full_at <= (
+                                                strftime(
+                                                    :strftime_3,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_4,
+                                                                substr(:now, :substr_1, :substr_2)
+                                                            ) AS INTEGER
+                                                        ) * :param_1 + CAST(
+                                                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                        ) + CAST(
+                                                            round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                        )
+                                                    ) / 1000000,
+                                                    :strftime_5
+                                                ) || printf(
+                                                    :printf_1,
+                                                    (
+                                                        CAST(
+                                                            strftime(
+                                                                :strftime_4,
+                                                                substr(:now, :substr_1, :substr_2)
+                                                            ) AS INTEGER
+                                                        ) * :param_1 + CAST(
+                                                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                        ) + CAST(
+                                                            round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                        )
+                                                    ) % 1000000
+                                                )
+                                            )
+                                        ) THEN mine.rate_full_at
+                                    END,
+                                    :substr_5,
+                                    :substr_6
+                                )
+                            ) AS INTEGER
+                        ) * :param_3 + CAST(
+                            substr(
+                                CASE
+                                    WHEN (
+                                        mine.rate_full_at <= (
+                                            strftime(
+                                                :strftime_3,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_1 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                    )
+                                                ) / 1000000,
+                                                :strftime_5
+                                            ) || printf(
+                                                :printf_1,
+                                                (
+                                                    CAST(
+                                                        strftime(
+                                                            :strftime_4,
+                                                            substr(:now, :substr_1, :substr_2)
+                                                        ) AS INTEGER
+                                                    ) * :param_1 + CAST(
+                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                                                    ) + CAST(
+                                                        round(mine.rate_seconds * 2 * :param_2) AS INTEGER
+                                                    )
+                                                ) % 1000000
+                                            )
+                                        )
+                                    ) THEN mine.rate_full_at
+                                END,
+                                :substr_7,
+                                :substr_8
+                            ) AS INTEGER
+                        ) + CAST(
                             round(
-                                (-(mine.rate_seconds - mine.rate_seconds / (mine.rate_limit + 0.0))) * :param_2
+                                (-(mine.rate_seconds - mine.rate_seconds / (mine.rate_limit + 0.0))) * :param_4
                             ) AS INTEGER
                         )
                     ) % 1000000
