@@ -150,7 +150,8 @@ class Pace:
         batch.
         """
         each = seconds / self.batch
-        self._shortest = min(self._shortest, each)
+        if each > 0.0:  # a clock may advance by only 16 ms at a time, as on Windows before Python 3.13
+            self._shortest = min(self._shortest, each)
         if self._adapts and seconds < _BATCH_SECONDS / 2:
             self.batch = min(2 * self.batch, _MOST)
         elif self._adapts and seconds > 2 * _BATCH_SECONDS:

@@ -44,6 +44,12 @@ def test_tasks_that_take_longer_than_at_first_are_followed_by_a_pause():
     assert own.after(400 * 1e-3) == pytest.approx(0.6)  # never more than 1.5 times
 
 
+def test_a_batch_that_takes_less_than_a_tick_of_the_clock_says_nothing_of_the_others():
+    own = pace()
+    assert [own.after(seconds) for seconds in (0.0, 0.0, 0.016, 0.0)] == [0, 0, 0, 0]
+    assert own.after(400 * 1e-3) > 0
+
+
 def test_on_sqlite_others_get_more_time_than_the_prune():
     own = pace(one_writer=True)
     assert [own.after(0.002) for _ in range(3)] == [pytest.approx(0.003)] * 3
