@@ -31,7 +31,7 @@ from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
 from .tasks.operations import OnChange
-from .tasks.tasks import now
+from .tasks.tasks import now, select_task
 from .tasks.tasks import now as moment
 from .transactions import Transactions
 
@@ -178,6 +178,7 @@ def _delete(
     """Delete the rows between two ids in batches, and return the number of deleted tasks, including the earlier ones
     (`deleted`).
     """
+    made: list[tuple[list[Row], int]] = []
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
@@ -190,13 +191,20 @@ def _delete(
                 on_change(target, gone)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
-        return seen, len(unrouted)
+        made[:] = [(seen, len(unrouted))]
+        return made[0]
+
+    def done(target: Target) -> tuple[list[Row], int] | None:
+        """Return what `work` returned if the first task that it deleted is gone."""
+        first = next((row["id"] for seen, _ in made for row in seen if row["status"] is not None), None)
+        return None if first is None or target.run(select_task, {"task_id": first}) else made[0]
 
     more = True
     while more and not stop():
         values["limit"] = pace.batch
         began = time.monotonic()
-        seen, unrouted = store.run(work, using=using)
+        made.clear()
+        seen, unrouted = store.run(work, using=using, done=done)
         if gone := sum(row["status"] is not None for row in seen):
             deleted += gone
             on_progress(deleted)

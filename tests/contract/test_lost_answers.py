@@ -233,3 +233,21 @@ def test_a_batch_of_a_recovery_that_could_not_begin_counts_none_of_the_one_befor
 
     monkeypatch.setattr(store, "transaction", refusing)
     assert store.recover_all_lost(database.worker) == {TaskStatus.READY: 3}
+
+
+@pytest.mark.parametrize("batch", [2, 50])
+def test_a_prune_counts_each_task_that_it_deletes(database, monkeypatch, batch):
+    for _ in range(3):
+        database.add()
+    for claim in database.claim(3):
+        database.frozen.complete(claim)
+    database.clock.advance(timedelta(hours=1))
+    deleted, recorded = [], []
+    assert (
+        helpers.lossy(database, monkeypatch).prune(
+            0, batch=batch, on_progress=deleted.append, on_change=lambda _, number: recorded.append(number)
+        )
+        == 3
+    )
+    assert (deleted[-1], sum(recorded)) == (3, 3)
+    assert database.counts() == (0, 0, 0)
