@@ -319,9 +319,9 @@ def next_start(g: Grammar, settings: sa.FromClause) -> sa.ColumnElement[Any]:
     two periods from now is ignored, because it was written before the clock was set back.
     """
     full_at, period = settings.c.rate_full_at, settings.c.rate_seconds
-    latest = g.later(g.now, period * sa.literal_column("2"))
     room = period - period / settings.c.rate_limit
-    return g.later(sa.case((full_at <= latest, full_at)), -room)
+    latest = g.later(g.now, period * sa.literal_column("2"))
+    return sa.case((full_at <= latest, g.later(full_at, -room)))
 
 
 def _is_paused(settings: sa.FromClause) -> sa.ColumnElement[bool]:

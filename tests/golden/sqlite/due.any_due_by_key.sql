@@ -13,7 +13,7 @@ WITH RECURSIVE
         WHERE queues.queue IS NOT NULL
     ),
     pairs(queue, priority) AS (
-        /* due.pairs-1: param_1, param_2, count_1, strftime_1, strftime_2, strftime_3, strftime_4, substr_1, substr_2, param_3, substr_3, substr_4, param_4, strftime_5, printf_1, substr_5, substr_6, param_5, substr_7, substr_8, param_6, strftime_6, printf_2, param_7, param_8, anon_2 */
+        /* due.pairs-1: param_1, param_2, count_1, strftime_1, strftime_2, substr_1, substr_2, param_3, substr_3, substr_4, param_4, strftime_3, printf_1, strftime_4, strftime_5, substr_5, substr_6, param_5, substr_7, substr_8, param_6, strftime_6, printf_2, param_7, param_8, anon_2 */
     ),
     topics AS MATERIALIZED (
         SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
@@ -33,13 +33,13 @@ WITH RECURSIVE
         WHERE keyed_queues.queue IS NOT NULL
     ),
     oldest AS (
-        /* due.oldest-1: count_2, strftime_7, strftime_8, strftime_9, strftime_10, substr_9, substr_10, param_11, substr_11, substr_12, param_12, strftime_11, printf_3, substr_13, substr_14, param_13, substr_15, substr_16, param_14, strftime_12, printf_4, param_15, param_16, param_17 */
+        /* due.oldest-1: count_2, strftime_7, strftime_8, substr_9, substr_10, param_11, substr_11, substr_12, param_12, strftime_9, printf_3, strftime_10, strftime_11, substr_13, substr_14, param_13, substr_15, substr_16, param_14, strftime_12, printf_4, param_15, param_16, param_17 */
     ),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-1: count_3, strftime_13, strftime_14, strftime_15, strftime_16, substr_17, substr_18, param_22, substr_19, substr_20, param_23, strftime_17, printf_5, substr_21, substr_22, param_24, substr_23, substr_24, param_25, strftime_18, printf_6, param_26, param_27, param_28, anon_4, param_29, param_30 */
+        /* due.keys-1: count_3, strftime_13, strftime_14, substr_17, substr_18, param_22, substr_19, substr_20, param_23, strftime_15, printf_5, strftime_16, strftime_17, substr_21, substr_22, param_24, substr_23, substr_24, param_25, strftime_18, printf_6, param_26, param_27, param_28, anon_4, param_29, param_30 */
     ),
     limited AS MATERIALIZED (
-        /* due.limited-1: strftime_19, strftime_20, substr_25, substr_26, param_33, substr_27, substr_28, param_34, strftime_21, printf_7, strftime_22, strftime_23, substr_29, substr_30, param_35, substr_31, substr_32, param_36, strftime_24, printf_8, count_4, strftime_25, strftime_26, strftime_27, strftime_28, substr_33, substr_34, param_37, substr_35, substr_36, param_38, strftime_29, printf_9, substr_37, substr_38, param_39, substr_39, substr_40, param_40, strftime_30, printf_10 */
+        /* due.limited-1: strftime_19, strftime_20, substr_25, substr_26, param_33, substr_27, substr_28, param_34, strftime_21, printf_7, strftime_22, strftime_23, substr_29, substr_30, param_35, substr_31, substr_32, param_36, strftime_24, printf_8, count_4, strftime_25, strftime_26, substr_33, substr_34, param_37, substr_35, substr_36, param_38, strftime_27, printf_9, strftime_28, strftime_29, substr_37, substr_38, param_39, substr_39, substr_40, param_40, strftime_30, printf_10 */
     ),
     due_entries AS MATERIALIZED (/* due.due_entries-1: param_42 */),
     due_keys AS (

@@ -5,7 +5,7 @@ WITH RECURSIVE
     ),
     waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_3, param_4, param_5, param_6, anon_1 */),
     limited AS MATERIALIZED (
-        /* due.limited-3: strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5, count_1, strftime_16, strftime_17, strftime_18, strftime_19, substr_21, substr_22, param_31, substr_23, substr_24, param_32, strftime_20, printf_6, substr_25, substr_26, param_33, substr_27, substr_28, param_34, strftime_21, printf_7 */
+        /* due.limited-3: strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5, count_1, strftime_16, strftime_17, substr_21, substr_22, param_31, substr_23, substr_24, param_32, strftime_18, printf_6, strftime_19, strftime_20, substr_25, substr_26, param_33, substr_27, substr_28, param_34, strftime_21, printf_7 */
     )
 SELECT min(moments.available_at) AS available_at
 FROM (
@@ -41,254 +41,91 @@ FROM (
         WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
     ) IS NULL
     UNION ALL
-    SELECT strftime(
-        :strftime_1,
-        (
-            CAST(
+    SELECT CASE
+        WHEN (
+            queue_settings.rate_full_at <= (
                 strftime(
-                    :strftime_2,
-                    substr(
-                        CASE
-                            WHEN (
-                                queue_settings.rate_full_at <= (
-                                    strftime(
-                                        :strftime_3,
-                                        (
-                                            CAST(
-                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                            )
-                                        ) / 1000000,
-                                        :strftime_5
-                                    ) || printf(
-                                        :printf_1,
-                                        (
-                                            CAST(
-                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                            )
-                                        ) % 1000000
-                                    )
-                                )
-                            ) THEN queue_settings.rate_full_at
-                        END,
-                        :substr_5,
-                        :substr_6
-                    )
-                ) AS INTEGER
-            ) * :param_11 + CAST(
-                substr(
-                    CASE
-                        WHEN (
-                            queue_settings.rate_full_at <= (
-                                strftime(
-                                    :strftime_3,
-                                    (
-                                        CAST(
-                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                        )
-                                    ) / 1000000,
-                                    :strftime_5
-                                ) || printf(
-                                    :printf_1,
-                                    (
-                                        CAST(
-                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                        )
-                                    ) % 1000000
-                                )
-                            )
-                        ) THEN queue_settings.rate_full_at
-                    END,
-                    :substr_7,
-                    :substr_8
-                ) AS INTEGER
-            ) + CAST(
-                round(
+                    :strftime_1,
                     (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                queue_settings.rate_limit + 0.0
-                            )
-                        )
-                    ) * :param_12
-                ) AS INTEGER
-            )
-        ) / 1000000,
-        :strftime_6
-    ) || printf(
-        :printf_2,
-        (
-            CAST(
-                strftime(
-                    :strftime_2,
-                    substr(
-                        CASE
-                            WHEN (
-                                queue_settings.rate_full_at <= (
-                                    strftime(
-                                        :strftime_3,
-                                        (
-                                            CAST(
-                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                            )
-                                        ) / 1000000,
-                                        :strftime_5
-                                    ) || printf(
-                                        :printf_1,
-                                        (
-                                            CAST(
-                                                strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                            ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                                round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                            )
-                                        ) % 1000000
-                                    )
-                                )
-                            ) THEN queue_settings.rate_full_at
-                        END,
-                        :substr_5,
-                        :substr_6
-                    )
-                ) AS INTEGER
-            ) * :param_11 + CAST(
-                substr(
-                    CASE
-                        WHEN (
-                            queue_settings.rate_full_at <= (
-                                strftime(
-                                    :strftime_3,
-                                    (
-                                        CAST(
-                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                        )
-                                    ) / 1000000,
-                                    :strftime_5
-                                ) || printf(
-                                    :printf_1,
-                                    (
-                                        CAST(
-                                            strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                        ) * :param_9 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(
-                                            round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                        )
-                                    ) % 1000000
-                                )
-                            )
-                        ) THEN queue_settings.rate_full_at
-                    END,
-                    :substr_7,
-                    :substr_8
-                ) AS INTEGER
-            ) + CAST(
-                round(
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_3
+                ) || printf(
+                    :printf_1,
                     (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                queue_settings.rate_limit + 0.0
-                            )
-                        )
-                    ) * :param_12
-                ) AS INTEGER
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                    ) % 1000000
+                )
             )
-        ) % 1000000
-    ) AS available_at
+        ) THEN strftime(
+            :strftime_4,
+            (
+                CAST(
+                    strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_12
+                    ) AS INTEGER
+                )
+            ) / 1000000,
+            :strftime_6
+        ) || printf(
+            :printf_2,
+            (
+                CAST(
+                    strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_12
+                    ) AS INTEGER
+                )
+            ) % 1000000
+        )
+    END AS available_at
     FROM queue_settings
     WHERE
-        (
-            strftime(
-                :strftime_1,
+        CASE
+            WHEN (
+                queue_settings.rate_full_at <= (
+                    strftime(
+                        :strftime_1,
+                        (
+                            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                            ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_3
+                    ) || printf(
+                        :printf_1,
+                        (
+                            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                            ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+            ) THEN strftime(
+                :strftime_4,
                 (
                     CAST(
-                        strftime(
-                            :strftime_2,
-                            substr(
-                                CASE
-                                    WHEN (
-                                        queue_settings.rate_full_at <= (
-                                            strftime(
-                                                :strftime_3,
-                                                (
-                                                    CAST(
-                                                        strftime(
-                                                            :strftime_4,
-                                                            substr(:now, :substr_1, :substr_2)
-                                                        ) AS INTEGER
-                                                    ) * :param_9 + CAST(
-                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                    ) + CAST(
-                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                    )
-                                                ) / 1000000,
-                                                :strftime_5
-                                            ) || printf(
-                                                :printf_1,
-                                                (
-                                                    CAST(
-                                                        strftime(
-                                                            :strftime_4,
-                                                            substr(:now, :substr_1, :substr_2)
-                                                        ) AS INTEGER
-                                                    ) * :param_9 + CAST(
-                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                    ) + CAST(
-                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                    )
-                                                ) % 1000000
-                                            )
-                                        )
-                                    ) THEN queue_settings.rate_full_at
-                                END,
-                                :substr_5,
-                                :substr_6
-                            )
-                        ) AS INTEGER
-                    ) * :param_11 + CAST(
-                        substr(
-                            CASE
-                                WHEN (
-                                    queue_settings.rate_full_at <= (
-                                        strftime(
-                                            :strftime_3,
-                                            (
-                                                CAST(
-                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                                ) * :param_9 + CAST(
-                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                ) + CAST(
-                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                )
-                                            ) / 1000000,
-                                            :strftime_5
-                                        ) || printf(
-                                            :printf_1,
-                                            (
-                                                CAST(
-                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                                ) * :param_9 + CAST(
-                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                ) + CAST(
-                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                )
-                                            ) % 1000000
-                                        )
-                                    )
-                                ) THEN queue_settings.rate_full_at
-                            END,
-                            :substr_7,
-                            :substr_8
-                        ) AS INTEGER
-                    ) + CAST(
+                        strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -305,85 +142,8 @@ FROM (
                 :printf_2,
                 (
                     CAST(
-                        strftime(
-                            :strftime_2,
-                            substr(
-                                CASE
-                                    WHEN (
-                                        queue_settings.rate_full_at <= (
-                                            strftime(
-                                                :strftime_3,
-                                                (
-                                                    CAST(
-                                                        strftime(
-                                                            :strftime_4,
-                                                            substr(:now, :substr_1, :substr_2)
-                                                        ) AS INTEGER
-                                                    ) * :param_9 + CAST(
-                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                    ) + CAST(
-                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                    )
-                                                ) / 1000000,
-                                                :strftime_5
-                                            ) || printf(
-                                                :printf_1,
-                                                (
-                                                    CAST(
-                                                        strftime(
-                                                            :strftime_4,
-                                                            substr(:now, :substr_1, :substr_2)
-                                                        ) AS INTEGER
-                                                    ) * :param_9 + CAST(
-                                                        substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                    ) + CAST(
-                                                        round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                    )
-                                                ) % 1000000
-                                            )
-                                        )
-                                    ) THEN queue_settings.rate_full_at
-                                END,
-                                :substr_5,
-                                :substr_6
-                            )
-                        ) AS INTEGER
-                    ) * :param_11 + CAST(
-                        substr(
-                            CASE
-                                WHEN (
-                                    queue_settings.rate_full_at <= (
-                                        strftime(
-                                            :strftime_3,
-                                            (
-                                                CAST(
-                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                                ) * :param_9 + CAST(
-                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                ) + CAST(
-                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                )
-                                            ) / 1000000,
-                                            :strftime_5
-                                        ) || printf(
-                                            :printf_1,
-                                            (
-                                                CAST(
-                                                    strftime(:strftime_4, substr(:now, :substr_1, :substr_2)) AS INTEGER
-                                                ) * :param_9 + CAST(
-                                                    substr(:now, :substr_3, :substr_4) AS INTEGER
-                                                ) + CAST(
-                                                    round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER
-                                                )
-                                            ) % 1000000
-                                        )
-                                    )
-                                ) THEN queue_settings.rate_full_at
-                            END,
-                            :substr_7,
-                            :substr_8
-                        ) AS INTEGER
-                    ) + CAST(
+                        strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -396,7 +156,7 @@ FROM (
                     )
                 ) % 1000000
             )
-        ) > :now
+        END > :now
         AND queue_settings.paused_at IS NULL
         AND (
             EXISTS (

@@ -35,10 +35,10 @@ WHERE (
                 OR CASE
                     WHEN (
                         mine.rate_full_at <= (SELECT clock.now FROM clock) + mine.rate_seconds * 2 * interval '1 second'
-                    ) THEN mine.rate_full_at
-                END + (-(mine.rate_seconds - mine.rate_seconds / CAST(mine.rate_limit AS NUMERIC))) * interval '1 second' > (
-                    SELECT clock.now FROM clock
-                )
+                    ) THEN mine.rate_full_at + (
+                        -(mine.rate_seconds - mine.rate_seconds / CAST(mine.rate_limit AS NUMERIC))
+                    ) * interval '1 second'
+                END > (SELECT clock.now FROM clock)
         )
 ) IS NULL
 UNION ALL

@@ -12,7 +12,7 @@ FROM queues
 WHERE
     queues.queue IS NOT NULL
     AND (
-        /* due.queue_settings-1: count_1, strftime_1, strftime_2, strftime_3, strftime_4, substr_1, substr_2, param_3, substr_3, substr_4, param_4, strftime_5, printf_1, substr_5, substr_6, param_5, substr_7, substr_8, param_6, strftime_6, printf_2 */
+        /* due.queue_settings-1: count_1, strftime_1, strftime_2, substr_1, substr_2, param_3, substr_3, substr_4, param_4, strftime_3, printf_1, strftime_4, strftime_5, substr_5, substr_6, param_5, substr_7, substr_8, param_6, strftime_6, printf_2 */
     ) IS NULL
 UNION ALL
 SELECT
