@@ -20,6 +20,8 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import ClaimCursor, Store
 from outboxq.store.claims import floors as module
 from outboxq.store.claims.floors import Floors
+from outboxq.testing.claims import Claimer as Claims
+from outboxq.testing.clock import Clock
 from outboxq.worker.distributor import create_work_distributor
 from tests.contract import helpers
 from tests.sleeper import Claimer
@@ -323,6 +325,16 @@ def test_a_claim_without_a_cursor_moves_no_floor_of_other_queues_or_topics(crowd
     waiting, other = add("mail", 5), add("news", 5)
     assert claim(5, "news") == [other.id]
     assert claim(5, "mail") == [waiting.id]
+
+
+def test_a_harness_that_has_drained_one_queue_moves_no_floor_of_another(crowded):
+    first = late(crowded, 60, queue="mail")
+    claimer = Claims(store=crowded.store, clock=Clock())
+    found = claimer.claim(["mail"])
+    waiting, other = late(crowded, 5, queue="mail"), late(crowded, 5, queue="news")
+    drained = [claimer.claim(["news"]), claimer.claim(["news"])]
+    last = claimer.claim(["mail"])
+    assert [one and one.id for one in (found, *drained, last)] == [first.id, other.id, None, waiting.id]
 
 
 def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowded, watch):
