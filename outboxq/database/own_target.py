@@ -109,6 +109,10 @@ class OwnTarget(SqlalchemyTarget):
                 self.connection.invalidate(error)  # another host in the URL may be the primary now
         except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
             log.debug("the rollback failed: %s", failed)
+            # Otherwise, the pool would log an ERROR when it resets the lost connection, or SQLAlchemy's own rollback
+            # would raise the loss in place of `error`.
+            if isinstance(failed, self.dialect.driver_error):
+                self._drop_if_lost(failed, self._raw())
         except BaseException as interruption:
             if self.dialect.stops_midway:
                 self.connection.invalidate(interruption)

@@ -315,10 +315,13 @@ def limits_keys(settings: sa.FromClause) -> sa.ColumnElement[bool]:
 def next_start(g: Grammar, settings: sa.FromClause) -> sa.ColumnElement[Any]:
     """Return the time of the next start that the rate limit allows; NULL without a rate limit.
 
-    The limit is a token bucket: it holds `rate_limit` starts, and refills in `rate_seconds`.
+    The limit is a token bucket: it holds `rate_limit` starts, and refills in `rate_seconds`. A `rate_full_at` more than
+    two periods from now is ignored, because it was written before the clock was set back.
     """
-    room = settings.c.rate_seconds - settings.c.rate_seconds / settings.c.rate_limit
-    return g.later(settings.c.rate_full_at, -room)
+    full_at, period = settings.c.rate_full_at, settings.c.rate_seconds
+    room = period - period / settings.c.rate_limit
+    latest = g.later(g.now, period * sa.literal_column("2"))
+    return sa.case((full_at <= latest, g.later(full_at, -room)))
 
 
 def _is_paused(settings: sa.FromClause) -> sa.ColumnElement[bool]:

@@ -48,7 +48,7 @@ _LONGEST: Final = 100
 """The maximum length of a statement in a sentence, in characters."""
 _VALUE: Final = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"  # comments
-    r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d+(?:\.\d+)?\b",
+    r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d[\w.]*",
     re.DOTALL,
 )
 """A comment or a value in the text of a statement, which may have been cut off."""

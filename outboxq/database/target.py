@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
+from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, UnboundExecutionError
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
@@ -270,11 +270,17 @@ class SqlalchemyTarget(Target):
         return known[_DATABASE]  # type: ignore[no-any-return]
 
     def _as_sqlalchemys(self, error: Exception, sql: str | None, raw: Any) -> BaseException:
+        return self._wrapped(error, sql, lost=self._drop_if_lost(error, raw))
+
+    def _drop_if_lost(self, error: Exception, raw: Any) -> bool:
+        """Return whether the driver's error means that the connection is lost. If so, SQLAlchemy drops the connection,
+        and the pool's other connections.
+        """
         lost = self._engine.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
         if lost:
-            with suppress(DBAPIError):
+            with suppress(SQLAlchemyError):
                 self.connection.exec_driver_sql("SELECT 1")
-        return self._wrapped(error, sql, lost=lost)
+        return lost
 
     def _wrapped(self, error: Exception, sql: str | None, *, lost: bool = False) -> BaseException:
         self.dialect.hide_rows(error)

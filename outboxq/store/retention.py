@@ -30,9 +30,8 @@ from .claims.workers import Workers
 from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
-from .tasks.idempotency import written
 from .tasks.operations import OnChange
-from .tasks.tasks import now
+from .tasks.tasks import now, select_task
 from .tasks.tasks import now as moment
 from .transactions import Transactions
 
@@ -152,7 +151,7 @@ class Pace:
         batch.
         """
         each = seconds / self.batch
-        if seconds > 0:  # a clock that stands still for 16 ms, as on Windows, may have measured nothing
+        if each > 0.0:  # a clock may advance by only 16 ms at a time, as on Windows before Python 3.13
             self._shortest = min(self._shortest, each)
         if self._adapts and seconds < _BATCH_SECONDS / 2:
             self.batch = min(2 * self.batch, _MOST)
@@ -180,7 +179,7 @@ def _delete(
     """Delete the rows between two ids in batches, and return the number of deleted tasks, including the earlier ones
     (`deleted`).
     """
-    batch: list[tuple[list[Row], int]] = []
+    made: list[tuple[list[Row], int]] = []
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
@@ -193,19 +192,19 @@ def _delete(
                 on_change(target, gone)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
-        batch[:] = [(seen, len(unrouted))]
-        return batch[0]
+        made[:] = [(seen, len(unrouted))]
+        return made[0]
 
     def done(target: Target) -> tuple[list[Row], int] | None:
-        """Return the batch of an earlier attempt if its tasks are gone."""
-        ids = [(row["id"],) for seen, _ in batch for row in seen if row["status"] is not None]
-        return batch[0] if ids and not target.run(written, store.values(target), ids) else None
+        """Return what `work` returned if the first task that it deleted is gone."""
+        first = next((row["id"] for seen, _ in made for row in seen if row["status"] is not None), None)
+        return None if first is None or target.run(select_task, {"task_id": first}) else made[0]
 
     more = True
     while more and not stop():
         values["limit"] = pace.batch
         began = time.monotonic()
-        batch.clear()
+        made.clear()
         seen, unrouted = store.run(work, using=using, done=done)
         if gone := sum(row["status"] is not None for row in seen):
             deleted += gone

@@ -216,11 +216,12 @@ class Transactions:
             failed = error
         self.rights.explain(failed, begin, enqueues)
         # SQLite has waited this long for its single lock. A statement that was cancelled would take just as long again.
-        is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
+        took_long = time.monotonic() - began >= _PATIENCE
+        is_in_vain = took_long and (self.dialect.one_writer or self.dialect.is_cut_off(failed))
         is_awaited = not self._works and current.get() is None and _patience.get() is None
         with patience(self.outage_timeout.total_seconds()) if is_awaited else nullcontext():
             attempts = self.tries(gives_up)
-        if is_in_vain and time.monotonic() - began >= _PATIENCE:
+        if is_in_vain:
             attempts = attempts.copy(stop=tenacity.stop_after_attempt(1))
         try:
             for attempt in attempts:
@@ -230,7 +231,7 @@ class Transactions:
                     with self.transaction(_IN_FULL.get(begin, begin)) as target:
                         return again if (again := done(target)) is not None else work(target)
         except Exception as error:
-            was_retried = is_awaited and not (gives_up is not None and gives_up(error))
+            was_retried = is_awaited and not is_in_vain and not (gives_up is not None and gives_up(error))
             self._note_why_it_failed(error, time.monotonic() - began, is_awaited=was_retried)
             raise
         raise AssertionError("tenacity reraises the last error")

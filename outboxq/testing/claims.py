@@ -23,9 +23,13 @@ class Claimer:
     clock: Clock
     worker_id: UUID = field(default_factory=uuid4)
     cursor: ClaimCursor = field(default_factory=ClaimCursor)
+    _queues: frozenset[str] | None = field(default=None, init=False)
+    """The queues to which the cursor belongs; None means all."""
 
     def claim(self, queues: Sequence[str] | None, *, using: Target | None = None) -> Claim | None:
         """Claim the next task that is due."""
+        if (names := None if queues is None else frozenset(queues)) != self._queues:
+            self._queues, self.cursor = names, ClaimCursor()
         found = self.store.claim_ready_task(1, worker_id=self.worker_id, queues=queues, cursor=self.cursor, using=using)
         return found[0] if found else None
 

@@ -101,6 +101,7 @@ def test_a_statement_is_shown_without_its_values():
         ("UPDATE k SET t = $$s3cret$$, u = $x$s3'cret$x$", "UPDATE k SET t = …, u = …"),
         ("UPDATE k SET t = $$s3cret, cut o", "UPDATE k SET t = …"),
         (r"SELECT E'it\'s s3cret', 'b'", "SELECT …, …"),
+        ("UPDATE k SET t = 4_111_111, u = 4.1e9, v = 0x1F, t1 = -7", "UPDATE k SET t = …, u = …, v = …, t1 = -…"),
         ("SELECT 1 -- it's\n, 's3cret' /* it's */ , $1", "SELECT … , … , $…"),
     ],
 )

@@ -240,10 +240,11 @@ def test_a_new_rate_begins_with_full_buckets(database):
 def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startable):
     """The database's clock was set back since."""
     database.store.queues.limit("default", rate_per_key=(1, MINUTE), create=True)
-    add(database, "a")
+    task = add(database, "a")
     full_at = (database.clock.now + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
     database.run(f"INSERT INTO key_rates VALUES ('default', 'concurrency:a', '{full_at}')")
     assert database.frozen.look_ahead().due is bool(startable)
+    assert (database.frozen.explain(task.id).reason is Reason.KEY_RATE) is not bool(startable)
     assert len(database.claim(5)) == startable
 
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import TaskStatus
+from outboxq.store import Reason
 from tests.contract import helpers
 
 
@@ -94,6 +95,23 @@ def test_no_more_start_in_a_time_than_the_queues_rate(database):
     assert len(database.claim(10)) == 1
     database.clock.advance(600)
     assert len(database.claim(10)) == 4
+
+
+@pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
+def test_a_rate_that_was_spent_in_the_far_future_holds_nothing_back(database, seconds, startable):
+    """The database's clock was set back since."""
+    task = database.add()
+    settle(database, rate_limit=1, rate_seconds=60.0)
+    full_at = (database.clock.now + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+    database.run(f"UPDATE queue_settings SET rate_full_at = '{full_at}'")
+    assert database.frozen.look_ahead().due is bool(startable)
+    assert (database.frozen.explain(task.id).reason is Reason.RATE_LIMIT) is not bool(startable)
+    assert len(database.claim(5)) == startable
+    if startable:
+        database.add()
+        assert database.claim(5) == []
+        ahead = database.frozen.look_ahead()
+        assert (ahead.due, ahead.seconds) == (False, 60.0)
 
 
 def test_a_task_is_not_started_once_it_has_expired(database):

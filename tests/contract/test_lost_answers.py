@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import Store
 from outboxq.store.messages.inbox import Arrival
 from outboxq.store.tasks import operations
 from tests.contract import helpers
@@ -228,13 +230,62 @@ def test_messages_that_were_received_are_counted(database, monkeypatch):
     assert database.counts()[0] == 3
 
 
-@pytest.mark.parametrize("left", [0, 1])
-def test_tasks_that_were_pruned_are_counted(database, monkeypatch, left):
-    for _ in range(3 + left):
-        database.frozen.complete(helpers.claimed(database))
+@pytest.fixture
+def abandoned(database):
+    """Three tasks of a worker that was never registered and has been silent for long."""
+    ids = [helpers.claimed(database, lease=timedelta(hours=1)).id for _ in range(3)]
+    database.clock.advance(91)
+    return ids
+
+
+def test_a_recovery_from_a_lost_worker_is_not_refused_for_its_own_sake(database, monkeypatch, abandoned):
+    recovered = helpers.lossy(database, monkeypatch).recover_lost(abandoned[0])
+    assert (recovered.id, recovered.status) == (abandoned[0], TaskStatus.READY)
+    assert database.frozen.history(abandoned[0])[-1].event_type is EventType.RESET
+
+
+@pytest.mark.parametrize("at_once", [2, 500])
+def test_all_tasks_of_a_lost_worker_are_recovered_once_and_each_is_counted(database, monkeypatch, abandoned, at_once):
+    monkeypatch.setattr("outboxq.store.claims.lost_workers._AT_ONCE", at_once)
+    changes = []
+    recovered = helpers.lossy(database, monkeypatch).recover_all_lost(
+        database.worker, on_change=lambda _, number: changes.append(number)
+    )
+    assert recovered == {TaskStatus.READY: 3}
+    assert sum(changes) == 3
+    assert [database.frozen.get(one).recovery_attempts for one in abandoned] == [1, 1, 1]
+
+
+def test_a_batch_of_a_recovery_that_could_not_begin_counts_none_of_the_one_before(database, monkeypatch, abandoned):
+    monkeypatch.setattr("outboxq.store.claims.lost_workers._AT_ONCE", 2)
+    store = Store(database.engine, clock=database.clock)
+    real, begun = store.transaction, []
+
+    @contextmanager
+    def refusing(begin):
+        begun.append(begin)
+        if len(begun) == 2:
+            raise helpers.lost_connection(database)
+        with real(begin) as target:
+            yield target
+
+    monkeypatch.setattr(store, "transaction", refusing)
+    assert store.recover_all_lost(database.worker) == {TaskStatus.READY: 3}
+
+
+@pytest.mark.parametrize("batch", [2, 50])
+def test_a_prune_counts_each_task_that_it_deletes(database, monkeypatch, batch):
+    for _ in range(3):
+        database.add()
+    for claim in database.claim(3):
+        database.frozen.complete(claim)
     database.clock.advance(timedelta(hours=1))
-    seen = []
-    store = helpers.lossy(database, monkeypatch)
-    assert store.prune(0, batch=3, pause=0, on_progress=seen.append) == 3 + left
-    assert seen == [3, 4][: 1 + left]
-    assert database.counts()[0] == 0
+    deleted, recorded = [], []
+    assert (
+        helpers.lossy(database, monkeypatch).prune(
+            0, batch=batch, on_progress=deleted.append, on_change=lambda _, number: recorded.append(number)
+        )
+        == 3
+    )
+    assert (deleted[-1], sum(recorded)) == (3, 3)
+    assert database.counts() == (0, 0, 0)

@@ -10,7 +10,7 @@ import pytest
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Statistics
+from outboxq.store import Reason, Statistics
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -96,6 +96,22 @@ def test_a_dead_letter_redriven_is_counted_by_what_happens_to_it(database):
     task_id = end(database, EventType.FAILED)
     database.frozen.redrive(task_id)
     assert (one(database).failed, one(database).due) == (0, 1)
+
+
+def test_a_worker_that_died_while_the_clock_was_ahead_is_not_live(database):
+    task = database.add()
+    gone, alive = uuid4(), uuid4()
+    for one in (gone, alive):
+        database.frozen.workers.register(one, label="host:7", concurrency=1, task_names=["tests.work"])
+    database.clock.advance(timedelta(days=30))
+    for one in (gone, alive):
+        database.frozen.workers.seen(one)
+    database.clock.advance(-timedelta(days=30))
+    database.frozen.workers.seen(alive)
+    assert [one.id for one in database.frozen.workers.list()] == [alive]
+    database.frozen.workers.unregister(alive)
+    assert [queue.live_workers for queue in database.frozen.stats()] == [0]
+    assert database.frozen.explain(task.id).reason is Reason.NO_WORKER
 
 
 def test_live_workers_are_those_that_work_on_it(database):

@@ -20,6 +20,8 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import ClaimCursor, Store
 from outboxq.store.claims import floors as module
 from outboxq.store.claims.floors import Floors
+from outboxq.testing.claims import Claimer as Claims
+from outboxq.testing.clock import Clock
 from outboxq.worker.distributor import create_work_distributor
 from tests.contract import helpers
 from tests.sleeper import Claimer
@@ -303,6 +305,36 @@ def test_a_claim_of_other_queues_ignores_the_floors_of_these(crowded):
     worker.options["queues"] = ["mail"]
     crowded.add(crowded.store)
     assert worker.claim(5) == [task.id]
+
+
+@pytest.mark.parametrize("narrowed", ["queues", "topics"])
+def test_a_claim_without_a_cursor_moves_no_floor_of_other_queues_or_topics(crowded, narrowed):
+    """It has taken all that is due in its own queues, or with its own topics."""
+    store = crowded.store
+
+    def claim(limit: int, name: str) -> list[Any]:
+        claims = store.claim_ready_task(limit, worker_id=uuid4(), **{narrowed: [name]})
+        return [claim.id for claim in claims]
+
+    def add(name: str, seconds: float) -> Any:
+        fields: dict[str, Any] = {"queue": name} if narrowed == "queues" else {"topic": name}
+        return late(crowded, seconds, **fields)
+
+    first = add("mail", 60)
+    assert claim(1, "mail") == [first.id]
+    waiting, other = add("mail", 5), add("news", 5)
+    assert claim(5, "news") == [other.id]
+    assert claim(5, "mail") == [waiting.id]
+
+
+def test_a_harness_that_has_drained_one_queue_moves_no_floor_of_another(crowded):
+    first = late(crowded, 60, queue="mail")
+    claimer = Claims(store=crowded.store, clock=Clock())
+    found = claimer.claim(["mail"])
+    waiting, other = late(crowded, 5, queue="mail"), late(crowded, 5, queue="news")
+    drained = [claimer.claim(["news"]), claimer.claim(["news"])]
+    last = claimer.claim(["mail"])
+    assert [one and one.id for one in (found, *drained, last)] == [first.id, other.id, None, waiting.id]
 
 
 def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowded, watch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -128,6 +129,28 @@ def test_a_loss_at_the_commit_drops_every_connection_of_the_pool(postgresql):
     with engine.connect() as connection, engine.connect() as other:
         assert not {connection.connection.driver_connection, other.connection.driver_connection} & set(drivers)
     assert before.closed or drivers[1].closed
+
+
+@pytest.mark.parametrize("begin", [Begin.WRITE, Begin.READ, Begin.HANDLER])
+@pytest.mark.parametrize("observed", [False, True])
+def test_an_error_on_a_lost_connection_is_raised_and_the_loss_is_not_logged(postgresql, caplog, begin, observed):
+    """The loss comes after the last statement, so only the rollback notices it."""
+    engine = postgresql.own(make_engine(postgresql.url))
+    store, own = Store(engine), ZeroDivisionError()
+    other = engine.raw_connection()
+    before = other.driver_connection
+    with pytest.raises(ZeroDivisionError) as caught, store.transaction(begin) as target:
+        other.close()
+        if observed:
+            assert target.connection  # type: ignore[attr-defined]
+        [[pid]] = target.execute("SELECT pg_backend_pid()", {})
+        postgresql.rows(f"SELECT pg_terminate_backend({pid}, 10000)")
+        raise own
+    assert caught.value is own
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    with engine.connect() as connection:
+        assert connection.connection.driver_connection is not before, "the whole pool is dropped"
 
 
 def test_a_connection_that_cannot_be_made_is_the_error_that_sqlalchemy_raises(tmp_path):

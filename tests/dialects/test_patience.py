@@ -51,6 +51,21 @@ def test_a_transaction_that_fails_for_what_stays_raises_at_once(postgresql, stat
         postgresql.store.run(failing_once(state))
 
 
+def test_a_statement_that_ran_until_its_timeout_is_not_said_to_have_been_retried(postgresql, monkeypatch):
+    """It would take just as long again."""
+    monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0)
+    tries = []
+
+    def work(target):
+        tries.append(target)
+        target.execute("SET LOCAL statement_timeout = '1ms'", {})
+        target.execute("SELECT pg_sleep(1)", {})
+
+    with pytest.raises(DBAPIError, match="statement timeout") as raised:
+        postgresql.store.run(work)
+    assert (len(tries), getattr(raised.value, "__notes__", [])) == (1, [])
+
+
 def test_our_connections_notice_a_silent_server_within_a_minute(postgresql):
     with postgresql.engine.connect() as connection:
         asked = connection.connection.driver_connection.info.get_parameters()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -46,13 +46,15 @@ _BRIEF = 60.0
 """The period, in seconds, during which claims wait only briefly for a lock after expired tasks of a locked batch have
 blocked a claim. Such tasks are likely to block the same claimer again soon.
 """
+_CURSORS = 64
+"""Maximum number of cursors that a store keeps, one for each set of queues and topics."""
 
 
 class ClaimCursor:
     """Hints for the next claim of one claimer: where it begins, and what it can skip.
 
-    A claim without hints finds the same tasks, but later or in another order. A worker's claim loop has its own cursor. Other
-    claims use the store's.
+    A claim without hints finds the same tasks, but later or in another order. All claims with one cursor must be from the
+    same queues and topics. A worker's claim loop has its own cursor. Other claims use the store's.
     """
 
     def __init__(self, likely: Iterable[Pair] = ()) -> None:
@@ -84,11 +86,14 @@ class ClaimCursor:
 
 
 class Claiming(Transactions):
-    """The transactions of a store, and its cursor for claims that do not pass one."""
+    """The transactions of a store, and its cursors for claims that do not pass one."""
 
     @cached_property
-    def _cursor(self) -> ClaimCursor:
-        return ClaimCursor()
+    def _cursor_for(self) -> Callable[[frozenset[str] | None, frozenset[str] | None], ClaimCursor]:
+        """Returns the store's cursor for claims from these queues and topics, because a claim that leaves no due task in its
+        own queues says nothing about others.
+        """
+        return lru_cache(maxsize=_CURSORS)(lambda queues, topics: ClaimCursor())  # noqa: ARG005
 
     def claim_ready_task(
         self,
@@ -117,7 +122,7 @@ class Claiming(Transactions):
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
         patterns (``order.*``); None means all tasks. `lease` replaces the tasks' own leases. `cursor` holds the hints
-        from the claimer's last claims; None means the store's own cursor.
+        from the claimer's last claims from the same queues and topics; None means the store's own cursor for these.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
         recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
@@ -127,9 +132,11 @@ class Claiming(Transactions):
         seconds = None if lease is None else duration(lease, "lease").total_seconds()
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("the lease must be positive")
-        cursor = self._cursor if cursor is None else cursor
+        queues, topics = queue_names(queues), queue_names(topics, "topics")
+        if cursor is None:
+            cursor = self._cursor_for(*(None if names is None else frozenset(names) for names in (queues, topics)))
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
-        call = _Call(self, cursor, limit, queue_names(queues), topics, options)
+        call = _Call(self, cursor, limit, queues, topics, options)
         while True:
             try:
                 rows = call.claim(using)

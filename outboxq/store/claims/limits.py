@@ -24,7 +24,11 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """A rate limit as a token bucket that holds `starts` tokens and refills in `seconds`."""
+    """A rate limit as a token bucket that holds `starts` tokens and refills in `seconds`.
+
+    A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
+    Otherwise, no task could start until the clock reached that time again.
+    """
 
     starts: int
     seconds: float
@@ -56,9 +60,8 @@ class Bucket:
         """Return the time at which the bucket allows another start, if it is full again at `full_at`."""
         return full_at - timedelta(seconds=self.seconds - self.interval)
 
-    @staticmethod
-    def _from(full_at: datetime | None, now: datetime) -> datetime:
-        return now if full_at is None else max(full_at, now)
+    def _from(self, full_at: datetime | None, now: datetime) -> datetime:
+        return now if full_at is None or full_at > now + timedelta(seconds=2 * self.seconds) else max(full_at, now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,8 +236,6 @@ class _Claim:
         rate, full_at = self.key_limits.key_rate, row["full_at"]
         free = self.key_limits.key_concurrency - row["running"] if row["is_concurrency"] else 1
         if rate is not None:
-            if full_at is not None and full_at > self.values["blocked_until"]:
-                full_at = None  # the clock has been set back since then
             free = min(free, rate.free(full_at, self.now))
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 

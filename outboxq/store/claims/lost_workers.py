@@ -22,7 +22,7 @@ from ...database.grammar import Grammar, limit
 from ...database.tables import task_executions, task_leases, workers
 from ...database.target import Target
 from ...errors import InvalidTransition, WorkerNotFound
-from ...model import MAX_RECOVERIES, TaskStatus
+from ...model import MAX_RECOVERIES, EventType, TaskStatus
 from ...model.wording import span
 from ..arguments import AnyId, identifier, positive
 from ..tasks import tasks
@@ -84,6 +84,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
     if the task is not Running, if the worker was seen recently, or if it extends the lease in the meantime.
     """
     task_id = identifier(task_id)
+    made: list[tuple[Lease, Recovered]] = []
 
     def work(target: Target) -> Recovered:
         held = find_running(target, task_id, store.values(target)["now"])
@@ -101,9 +102,13 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
                 f"task {task_id} was not recovered: {held.worker} has just reported, or another session has "
                 "locked the task; try again"
             )
+        made[:] = [(held.lease, found[0])]
         return found[0]
 
-    return store.run(work, using=using)
+    def done(target: Target) -> Recovered | None:
+        return made[0][1] if made and _was_recovered(target, *made[0]) else None
+
+    return store.run(work, using=using, done=done)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,24 +151,37 @@ def recover_all_lost(
     has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
+    made: list[tuple[list[RunningTask], list[Recovered]]] = []
 
-    def work(target: Target) -> tuple[list[Row], list[Recovered]]:
+    def work(target: Target) -> tuple[list[RunningTask], list[Recovered]]:
         values = store.values(target, worker_id=worker_id, after=after, limit=_AT_ONCE)
-        rows = target.run(running_of_worker, values)
-        held = [_task_of(row) for row in rows]
+        held = [_task_of(row) for row in target.run(running_of_worker, values)]
         _ensure_lost(target, worker_id, held, target.run(tasks.select_now, values)[0]["now"])
         with target.atomic():
             found = recover_in(store, target, [one.lease for one in held], reason=reason) if held else []
             if found and on_change is not None:
                 on_change(target, len(found))
-        return rows, found
+        made[:] = [(held, found)]
+        return held, found
+
+    def done(target: Target) -> tuple[list[RunningTask], list[Recovered]] | None:
+        held, found = made[0] if made else ([], [])
+        lease = next((one.lease for one in held if found and one.lease.id == found[0].id), None)
+        return (held, found) if lease is not None and _was_recovered(target, lease, found[0]) else None
 
     while True:
-        rows, found = store.run(work, using=using)
+        made.clear()  # a batch that fails before its work must not count the one before it again
+        held, found = store.run(work, using=using, done=done)
         recovered.update(one.status for one in found)
-        if len(rows) < _AT_ONCE:
+        if len(held) < _AT_ONCE:
             return recovered
-        after = rows[-1]["id"]
+        after = held[-1].lease.id
+
+
+def _was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
+    """Return whether this recovery was committed, although its answer was lost with the connection."""
+    claim = {"task_id": lease.id, "lease_token": lease.lease_token, "worker_id": lease.worker_id}
+    return [row["event_type"] for row in target.run(tasks.ended_by, claim)] == [_RECOVERED_AS[found.status]]
 
 
 def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:
@@ -234,6 +252,12 @@ def _lost_task(row: Row) -> LostTask:
 
 
 _AT_ONCE = 500
+_RECOVERED_AS = {
+    TaskStatus.READY: EventType.RESET,
+    TaskStatus.FAILED: EventType.ABANDONED,
+    TaskStatus.CANCELLED: EventType.CANCELLED,
+}
+"""The event of a recovery for each status that it gives a task."""
 _FIRST = UUID(int=0)
 _task_id, _queue, _key = (
     sa.bindparam(name, type_=kind, required=True)

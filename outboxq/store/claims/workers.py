@@ -319,13 +319,15 @@ def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBac
 def live_workers(
     target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, with_ended: bool = False
 ) -> list[LiveWorker]:
-    """Return the workers that were seen within this time, oldest first."""
+    """Return the workers that were seen within this time, oldest first. A worker that is live and was last seen in the
+    future has died since the clock was set back, because every report replaces that time.
+    """
     try:
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back before the year 1") from None
     rows = target.run(recent if with_ended else live, {"live_since": since})
-    return [_worker(row) for row in rows]
+    return [_worker(row) for row in rows if with_ended or row["last_seen_at"] <= now + LIVE_WITHIN]
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:

@@ -222,10 +222,10 @@ def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
         sentence = f"its queue may run at most {_tasks(most)} at a time; running now: {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
     rate, full_at = Bucket.of(row["rate_limit"], row["rate_seconds"]), row["rate_full_at"]
-    if rate is not None and full_at is not None and (following := rate.next_start(full_at)) > facts.now:
+    if rate is not None and full_at is not None and rate.free(full_at, facts.now) < 1:
         sentence = (
             f"its queue may start at most {_tasks(rate.starts)} in {_period(rate)}; the next start is possible in "
-            f"{span_of(following - facts.now)}"
+            f"{span_of(rate.next_start(full_at) - facts.now)}"
         )
         return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
     return None

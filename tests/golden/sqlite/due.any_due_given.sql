@@ -4,26 +4,26 @@ WITH RECURSIVE
         FROM json_each(:queues) AS queues_rows
     ),
     pairs(queue, priority) AS (
-        /* due.pairs-1: param_1, param_2, count_1, strftime_1, strftime_2, substr_1, substr_2, param_3, substr_3, substr_4, param_4, strftime_3, printf_1, param_5, param_6, anon_1 */
+        /* due.pairs-1: param_1, param_2, count_1, strftime_1, strftime_2, substr_1, substr_2, param_3, substr_3, substr_4, param_4, strftime_3, printf_1, strftime_4, strftime_5, substr_5, substr_6, param_5, substr_7, substr_8, param_6, strftime_6, printf_2, param_7, param_8, anon_1 */
     ),
     topics AS MATERIALIZED (
         SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
         FROM json_each(:topics) AS topics_rows
     ),
     oldest AS (
-        /* due.oldest-3: count_2, strftime_4, strftime_5, substr_5, substr_6, param_9, substr_7, substr_8, param_10, strftime_6, printf_2, param_11, param_12, param_13 */
+        /* due.oldest-3: count_2, strftime_7, strftime_8, substr_9, substr_10, param_11, substr_11, substr_12, param_12, strftime_9, printf_3, strftime_10, strftime_11, substr_13, substr_14, param_13, substr_15, substr_16, param_14, strftime_12, printf_4, param_15, param_16, param_17 */
     ),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-3: count_3, strftime_7, strftime_8, substr_9, substr_10, param_18, substr_11, substr_12, param_19, strftime_9, printf_3, param_20, param_21, param_22, anon_2, param_23, param_24 */
+        /* due.keys-3: count_3, strftime_13, strftime_14, substr_17, substr_18, param_22, substr_19, substr_20, param_23, strftime_15, printf_5, strftime_16, strftime_17, substr_21, substr_22, param_24, substr_23, substr_24, param_25, strftime_18, printf_6, param_26, param_27, param_28, anon_2, param_29, param_30 */
     )
 SELECT
-    (EXISTS (/* due.pairs-2: param_7, param_8 */))
-        OR (EXISTS (/* due.oldest-2: param_14, param_15, param_16, param_17 */))
-        OR (EXISTS (/* due.keys-2: param_25, param_26 */)) AS due,
+    (EXISTS (/* due.pairs-2: param_9, param_10 */))
+        OR (EXISTS (/* due.oldest-2: param_18, param_19, param_20, param_21 */))
+        OR (EXISTS (/* due.keys-2: param_31, param_32 */)) AS due,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
         WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
-        LIMIT :param_27
-        OFFSET :param_28
+        LIMIT :param_33
+        OFFSET :param_34
     ) IS NOT NULL AS by_key

@@ -68,51 +68,91 @@ FROM (
         WHERE mine.queue = keyed_queues.queue AND mine.paused_at IS NOT NULL
     ) IS NULL
     UNION ALL
-    SELECT strftime(
-        :strftime_1,
-        (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(
-                round(
+    SELECT CASE
+        WHEN (
+            queue_settings.rate_full_at <= (
+                strftime(
+                    :strftime_1,
                     (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                queue_settings.rate_limit + 0.0
-                            )
-                        )
-                    ) * :param_12
-                ) AS INTEGER
-            )
-        ) / 1000000,
-        :strftime_3
-    ) || printf(
-        :printf_1,
-        (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(
-                round(
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_3
+                ) || printf(
+                    :printf_1,
                     (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                queue_settings.rate_limit + 0.0
-                            )
-                        )
-                    ) * :param_12
-                ) AS INTEGER
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER)
+                    ) % 1000000
+                )
             )
-        ) % 1000000
-    ) AS available_at
+        ) THEN strftime(
+            :strftime_4,
+            (
+                CAST(
+                    strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                ) * :param_13 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_14
+                    ) AS INTEGER
+                )
+            ) / 1000000,
+            :strftime_6
+        ) || printf(
+            :printf_2,
+            (
+                CAST(
+                    strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                ) * :param_13 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_14
+                    ) AS INTEGER
+                )
+            ) % 1000000
+        )
+    END AS available_at
     FROM queue_settings
     WHERE
-        (
-            strftime(
-                :strftime_1,
+        CASE
+            WHEN (
+                queue_settings.rate_full_at <= (
+                    strftime(
+                        :strftime_1,
+                        (
+                            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
+                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                            ) + CAST(round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_3
+                    ) || printf(
+                        :printf_1,
+                        (
+                            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
+                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                            ) + CAST(round(queue_settings.rate_seconds * 2 * :param_12) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+            ) THEN strftime(
+                :strftime_4,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                    ) * :param_13 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -120,17 +160,17 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_12
+                            ) * :param_14
                         ) AS INTEGER
                     )
                 ) / 1000000,
-                :strftime_3
+                :strftime_6
             ) || printf(
-                :printf_1,
+                :printf_2,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                    ) * :param_13 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -138,12 +178,12 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_12
+                            ) * :param_14
                         ) AS INTEGER
                     )
                 ) % 1000000
             )
-        ) > :now
+        END > :now
         AND queue_settings.paused_at IS NULL
         AND (
             EXISTS (

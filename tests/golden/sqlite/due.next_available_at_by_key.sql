@@ -27,7 +27,7 @@ WITH RECURSIVE
         WHERE keyed_queues.queue IS NOT NULL
     ),
     limited AS MATERIALIZED (
-        /* due.limited-1: strftime_7, strftime_8, substr_9, substr_10, param_25, substr_11, substr_12, param_26, strftime_9, printf_3, strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, count_1, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5 */
+        /* due.limited-1: strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5, count_1, strftime_16, strftime_17, substr_21, substr_22, param_31, substr_23, substr_24, param_32, strftime_18, printf_6, strftime_19, strftime_20, substr_25, substr_26, param_33, substr_27, substr_28, param_34, strftime_21, printf_7 */
     )
 SELECT min(moments.available_at) AS available_at
 FROM (
@@ -63,51 +63,91 @@ FROM (
         WHERE mine.queue = keyed_queues.queue AND mine.paused_at IS NOT NULL
     ) IS NULL
     UNION ALL
-    SELECT strftime(
-        :strftime_1,
-        (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(
-                round(
+    SELECT CASE
+        WHEN (
+            queue_settings.rate_full_at <= (
+                strftime(
+                    :strftime_1,
                     (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                queue_settings.rate_limit + 0.0
-                            )
-                        )
-                    ) * :param_10
-                ) AS INTEGER
-            )
-        ) / 1000000,
-        :strftime_3
-    ) || printf(
-        :printf_1,
-        (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
-                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(
-                round(
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_3
+                ) || printf(
+                    :printf_1,
                     (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                queue_settings.rate_limit + 0.0
-                            )
-                        )
-                    ) * :param_10
-                ) AS INTEGER
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                    ) % 1000000
+                )
             )
-        ) % 1000000
-    ) AS available_at
+        ) THEN strftime(
+            :strftime_4,
+            (
+                CAST(
+                    strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_12
+                    ) AS INTEGER
+                )
+            ) / 1000000,
+            :strftime_6
+        ) || printf(
+            :printf_2,
+            (
+                CAST(
+                    strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_12
+                    ) AS INTEGER
+                )
+            ) % 1000000
+        )
+    END AS available_at
     FROM queue_settings
     WHERE
-        (
-            strftime(
-                :strftime_1,
+        CASE
+            WHEN (
+                queue_settings.rate_full_at <= (
+                    strftime(
+                        :strftime_1,
+                        (
+                            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                            ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_3
+                    ) || printf(
+                        :printf_1,
+                        (
+                            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                                substr(:now, :substr_3, :substr_4) AS INTEGER
+                            ) + CAST(round(queue_settings.rate_seconds * 2 * :param_10) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+            ) THEN strftime(
+                :strftime_4,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -115,17 +155,17 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) / 1000000,
-                :strftime_3
+                :strftime_6
             ) || printf(
-                :printf_1,
+                :printf_2,
                 (
                     CAST(
-                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        strftime(:strftime_5, substr(queue_settings.rate_full_at, :substr_5, :substr_6)) AS INTEGER
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_7, :substr_8) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -133,12 +173,12 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) % 1000000
             )
-        ) > :now
+        END > :now
         AND queue_settings.paused_at IS NULL
         AND (
             EXISTS (
@@ -155,14 +195,14 @@ FROM (
         )
     UNION ALL
     SELECT strftime(
-        :strftime_4,
+        :strftime_7,
         (
             CAST(
                 strftime(
-                    :strftime_5,
+                    :strftime_8,
                     substr(
                         coalesce(
-                            (/* due.key_rates-4: param_11, param_12, param_13 */),
+                            (/* due.key_rates-4: param_13, param_14, param_15 */),
                             (
                                 SELECT key_rates.full_at
                                 FROM key_rates
@@ -175,14 +215,14 @@ FROM (
                                 OFFSET 999
                             )
                         ),
-                        :substr_5,
-                        :substr_6
+                        :substr_9,
+                        :substr_10
                     )
                 ) AS INTEGER
-            ) * :param_14 + CAST(
+            ) * :param_16 + CAST(
                 substr(
                     coalesce(
-                        (/* due.key_rates-4: param_15, param_16, param_17 */),
+                        (/* due.key_rates-4: param_17, param_18, param_19 */),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -195,21 +235,21 @@ FROM (
                             OFFSET 999
                         )
                     ),
-                    :substr_7,
-                    :substr_8
+                    :substr_11,
+                    :substr_12
                 ) AS INTEGER
-            ) + CAST(round((-limited.room) * :param_18) AS INTEGER)
+            ) + CAST(round((-limited.room) * :param_20) AS INTEGER)
         ) / 1000000,
-        :strftime_6
+        :strftime_9
     ) || printf(
-        :printf_2,
+        :printf_3,
         (
             CAST(
                 strftime(
-                    :strftime_5,
+                    :strftime_8,
                     substr(
                         coalesce(
-                            (/* due.key_rates-4: param_19, param_20, param_21 */),
+                            (/* due.key_rates-4: param_21, param_22, param_23 */),
                             (
                                 SELECT key_rates.full_at
                                 FROM key_rates
@@ -222,14 +262,14 @@ FROM (
                                 OFFSET 999
                             )
                         ),
-                        :substr_5,
-                        :substr_6
+                        :substr_9,
+                        :substr_10
                     )
                 ) AS INTEGER
-            ) * :param_14 + CAST(
+            ) * :param_16 + CAST(
                 substr(
                     coalesce(
-                        (/* due.key_rates-4: param_22, param_23, param_24 */),
+                        (/* due.key_rates-4: param_24, param_25, param_26 */),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -242,10 +282,10 @@ FROM (
                             OFFSET 999
                         )
                     ),
-                    :substr_7,
-                    :substr_8
+                    :substr_11,
+                    :substr_12
                 ) AS INTEGER
-            ) + CAST(round((-limited.room) * :param_18) AS INTEGER)
+            ) + CAST(round((-limited.room) * :param_20) AS INTEGER)
         ) % 1000000
     ) AS available_at
     FROM limited

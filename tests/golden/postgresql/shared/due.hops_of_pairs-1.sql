@@ -32,9 +32,13 @@ WHERE (
                     FROM task_leases AS lease
                     WHERE lease.queue = mine.queue
                 )
-                OR mine.rate_full_at + (
-                    -(mine.rate_seconds - mine.rate_seconds / CAST(mine.rate_limit AS NUMERIC))
-                ) * interval '1 second' > (SELECT clock.now FROM clock)
+                OR CASE
+                    WHEN (
+                        mine.rate_full_at <= (SELECT clock.now FROM clock) + mine.rate_seconds * 2 * interval '1 second'
+                    ) THEN mine.rate_full_at + (
+                        -(mine.rate_seconds - mine.rate_seconds / CAST(mine.rate_limit AS NUMERIC))
+                    ) * interval '1 second'
+                END > (SELECT clock.now FROM clock)
         )
 ) IS NULL
 UNION ALL

@@ -23,20 +23,26 @@ WHERE
             )
     )
     AND (
-        queue_settings.rate_full_at + (
+        CASE WHEN (
+            queue_settings.rate_full_at <= (SELECT clock.now FROM clock) + queue_settings.rate_seconds * 2 * interval '1 second'
+        ) THEN queue_settings.rate_full_at + (
             -(
                 queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
                     queue_settings.rate_limit AS NUMERIC
                 )
             )
-        ) * interval '1 second' IS NULL
-            OR queue_settings.rate_full_at + (
-                -(
-                    queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
-                        queue_settings.rate_limit AS NUMERIC
+        ) * interval '1 second' END IS NULL
+            OR CASE
+                WHEN (
+                    queue_settings.rate_full_at <= (SELECT clock.now FROM clock) + queue_settings.rate_seconds * 2 * interval '1 second'
+                ) THEN queue_settings.rate_full_at + (
+                    -(
+                        queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
+                            queue_settings.rate_limit AS NUMERIC
+                        )
                     )
-                )
-            ) * interval '1 second' <= (SELECT clock.now FROM clock)
+                ) * interval '1 second'
+            END <= (SELECT clock.now FROM clock)
     )
     AND (
         EXISTS (

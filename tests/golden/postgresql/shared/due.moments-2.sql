@@ -28,18 +28,30 @@ WHERE (
     WHERE mine.queue = keyed_queues.queue AND mine.paused_at IS NOT NULL
 ) IS NULL
 UNION ALL
-SELECT queue_settings.rate_full_at + (
-    -(queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(queue_settings.rate_limit AS NUMERIC))
-) * interval '1 second' AS available_at
-FROM queue_settings
-WHERE
-    queue_settings.rate_full_at + (
+SELECT CASE
+    WHEN (
+        queue_settings.rate_full_at <= (SELECT clock.now FROM clock) + queue_settings.rate_seconds * 2 * interval '1 second'
+    ) THEN queue_settings.rate_full_at + (
         -(
             queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
                 queue_settings.rate_limit AS NUMERIC
             )
         )
-    ) * interval '1 second' > (SELECT clock.now FROM clock)
+    ) * interval '1 second'
+END AS available_at
+FROM queue_settings
+WHERE
+    CASE
+        WHEN (
+            queue_settings.rate_full_at <= (SELECT clock.now FROM clock) + queue_settings.rate_seconds * 2 * interval '1 second'
+        ) THEN queue_settings.rate_full_at + (
+            -(
+                queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
+                    queue_settings.rate_limit AS NUMERIC
+                )
+            )
+        ) * interval '1 second'
+    END > (SELECT clock.now FROM clock)
     AND queue_settings.paused_at IS NULL
     AND (
         EXISTS (

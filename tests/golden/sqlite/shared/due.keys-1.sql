@@ -13,7 +13,7 @@ FROM (
     WHERE
         keyed_queues.queue IS NOT NULL
         AND (
-            /* due.queue_settings-2: count_1, strftime_1, strftime_2, substr_1, substr_2, param_1, substr_3, substr_4, param_2, strftime_3, printf_1 */
+            /* due.queue_settings-2: count_1, strftime_1, strftime_2, substr_1, substr_2, param_1, substr_3, substr_4, param_2, strftime_3, printf_1, strftime_4, strftime_5, substr_5, substr_6, param_3, substr_7, substr_8, param_4, strftime_6, printf_2 */
         ) IS NULL
         AND (
             SELECT keyed_due.id
@@ -23,7 +23,7 @@ FROM (
                 AND keyed_due.partition_key IS NOT NULL
                 AND keyed_due.available_at <= :now
             ORDER BY keyed_due.available_at
-            LIMIT :param_3
+            LIMIT :param_5
             OFFSET 31
         ) IS NOT NULL
 ) AS crowded_queues
@@ -32,8 +32,8 @@ JOIN task_outbox AS head ON head.id = (
     FROM task_outbox AS head_entry
     WHERE head_entry.queue = crowded_queues.queue AND head_entry.partition_key > crowded_queues."after"
     ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
-    LIMIT :param_4
-    OFFSET :param_5
+    LIMIT :param_6
+    OFFSET :param_7
 )
 WHERE crowded_queues.upto IS NULL OR head.partition_key <= crowded_queues.upto
 UNION ALL
@@ -52,7 +52,7 @@ JOIN task_outbox AS following ON following.id = (
     FROM task_outbox AS following_entry
     WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
     ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
-    LIMIT :param_6
-    OFFSET :param_7
+    LIMIT :param_8
+    OFFSET :param_9
 )
 WHERE keys.n < 1000 AND (keys.upto IS NULL OR following.partition_key <= keys.upto)

@@ -63,76 +63,91 @@ WHERE
             )
     )
     AND (
-        (
-            strftime(
-                :strftime_7,
-                (
-                    CAST(
-                        strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                    ) * :param_5 + CAST(
-                        substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
-                    ) + CAST(
-                        round(
-                            (
-                                -(
-                                    queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                        queue_settings.rate_limit + 0.0
-                                    )
-                                )
-                            ) * :param_6
-                        ) AS INTEGER
-                    )
-                ) / 1000000,
-                :strftime_9
-            ) || printf(
-                :printf_3,
-                (
-                    CAST(
-                        strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                    ) * :param_5 + CAST(
-                        substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
-                    ) + CAST(
-                        round(
-                            (
-                                -(
-                                    queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                        queue_settings.rate_limit + 0.0
-                                    )
-                                )
-                            ) * :param_6
-                        ) AS INTEGER
-                    )
-                ) % 1000000
-            )
-        ) IS NULL
-            OR (
+        CASE WHEN (
+            queue_settings.rate_full_at <= (
                 strftime(
                     :strftime_7,
                     (
-                        CAST(
-                            strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                        ) * :param_5 + CAST(
-                            substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
-                        ) + CAST(
-                            round(
-                                (
-                                    -(
-                                        queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                            queue_settings.rate_limit + 0.0
-                                        )
-                                    )
-                                ) * :param_6
-                            ) AS INTEGER
-                        )
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
+                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER)
                     ) / 1000000,
                     :strftime_9
                 ) || printf(
                     :printf_3,
                     (
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
+                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                        ) + CAST(round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+        ) THEN strftime(
+            :strftime_10,
+            (
+                CAST(
+                    strftime(:strftime_11, substr(queue_settings.rate_full_at, :substr_13, :substr_14)) AS INTEGER
+                ) * :param_7 + CAST(substr(queue_settings.rate_full_at, :substr_15, :substr_16) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_8
+                    ) AS INTEGER
+                )
+            ) / 1000000,
+            :strftime_12
+        ) || printf(
+            :printf_4,
+            (
+                CAST(
+                    strftime(:strftime_11, substr(queue_settings.rate_full_at, :substr_13, :substr_14)) AS INTEGER
+                ) * :param_7 + CAST(substr(queue_settings.rate_full_at, :substr_15, :substr_16) AS INTEGER) + CAST(
+                    round(
+                        (
+                            -(
+                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                    queue_settings.rate_limit + 0.0
+                                )
+                            )
+                        ) * :param_8
+                    ) AS INTEGER
+                )
+            ) % 1000000
+        ) END IS NULL
+            OR CASE
+                WHEN (
+                    queue_settings.rate_full_at <= (
+                        strftime(
+                            :strftime_7,
+                            (
+                                CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
+                                    substr(:now, :substr_11, :substr_12) AS INTEGER
+                                ) + CAST(round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER)
+                            ) / 1000000,
+                            :strftime_9
+                        ) || printf(
+                            :printf_3,
+                            (
+                                CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
+                                    substr(:now, :substr_11, :substr_12) AS INTEGER
+                                ) + CAST(round(queue_settings.rate_seconds * 2 * :param_6) AS INTEGER)
+                            ) % 1000000
+                        )
+                    )
+                ) THEN strftime(
+                    :strftime_10,
+                    (
                         CAST(
-                            strftime(:strftime_8, substr(queue_settings.rate_full_at, :substr_9, :substr_10)) AS INTEGER
-                        ) * :param_5 + CAST(
-                            substr(queue_settings.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                            strftime(
+                                :strftime_11,
+                                substr(queue_settings.rate_full_at, :substr_13, :substr_14)
+                            ) AS INTEGER
+                        ) * :param_7 + CAST(
+                            substr(queue_settings.rate_full_at, :substr_15, :substr_16) AS INTEGER
                         ) + CAST(
                             round(
                                 (
@@ -141,12 +156,35 @@ WHERE
                                             queue_settings.rate_limit + 0.0
                                         )
                                     )
-                                ) * :param_6
+                                ) * :param_8
+                            ) AS INTEGER
+                        )
+                    ) / 1000000,
+                    :strftime_12
+                ) || printf(
+                    :printf_4,
+                    (
+                        CAST(
+                            strftime(
+                                :strftime_11,
+                                substr(queue_settings.rate_full_at, :substr_13, :substr_14)
+                            ) AS INTEGER
+                        ) * :param_7 + CAST(
+                            substr(queue_settings.rate_full_at, :substr_15, :substr_16) AS INTEGER
+                        ) + CAST(
+                            round(
+                                (
+                                    -(
+                                        queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                            queue_settings.rate_limit + 0.0
+                                        )
+                                    )
+                                ) * :param_8
                             ) AS INTEGER
                         )
                     ) % 1000000
                 )
-            ) <= :now
+            END <= :now
     )
     AND (
         EXISTS (

@@ -3,7 +3,7 @@ FROM queues
 WHERE
     queues.queue IS NOT NULL
     AND (
-        /* due.queue_settings-1: count_1, strftime_1, strftime_2, substr_1, substr_2, param_1, substr_3, substr_4, param_2, strftime_3, printf_1 */
+        /* due.queue_settings-1: count_1, strftime_1, strftime_2, substr_1, substr_2, param_1, substr_3, substr_4, param_2, strftime_3, printf_1, strftime_4, strftime_5, substr_5, substr_6, param_3, substr_7, substr_8, param_4, strftime_6, printf_2 */
     ) IS NULL
     AND (
         SELECT keyed_due.id
@@ -13,6 +13,6 @@ WHERE
             AND keyed_due.partition_key IS NOT NULL
             AND keyed_due.available_at <= :now
         ORDER BY keyed_due.available_at
-        LIMIT :param_3
-        OFFSET :param_4
+        LIMIT :param_5
+        OFFSET :param_6
     ) IS NOT NULL
