@@ -41,9 +41,11 @@ class Wait:
     done: threading.Event = field(default_factory=threading.Event)
     is_new: bool = True
     """True until the first poll."""
-    _was_over: bool = False
+    _was_over: bool = field(init=False)
+    """True if the next poll begins after the end of the transaction."""
 
     def __post_init__(self) -> None:
+        self._was_over = self.transaction is None or self.transaction.is_committed
         self.link = link_of(self.task_id)
         self.is_ahead = self.link is not None and self.link.number == 0
 
@@ -112,9 +114,7 @@ class Wait:
             self.is_ahead = True
         elif self.is_found:
             self.fail(self.not_found(f"{self.what} was pruned while its result was being awaited"))
-        elif self.transaction is None or self.transaction.is_committed:
-            self.fail(self.absence())
-        elif self.transaction.is_open:
+        elif self.transaction is not None and self.transaction.is_open:
             if self.is_own:
                 self.fail(WaitRefused(f"{uncommitted(self.what)}; commit first, then wait for the result"))
         elif self._was_over:

@@ -43,7 +43,7 @@ from outboxq import (
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import ResultReader, Standing
+from outboxq.store import ResultReader, Standing, Store
 from outboxq.task import waiting
 from outboxq.task.waiting import Backoff, Poller, ResultWaiter, Wait
 from tests import forked
@@ -404,6 +404,26 @@ def test_a_task_that_another_thread_commits_is_waited_for(tasks):
         session.rollback()
         with pytest.raises(TaskNotFound, match="was rolled back"):
             waited.result(PATIENCE)
+
+
+def test_a_batch_that_is_committed_just_after_a_look_is_not_taken_for_a_pruned_one(tasks, monkeypatch):
+    batch, looks = tasks.outbox.batch(using=tasks.outbox, then=tasks.double.call(2)), []
+    look = Store.batch_standings
+
+    def commit_after(store, links, *, everything=True):
+        looks.append(look(store, links, everything=everything))
+        if len(looks) == 1:
+            batch.__exit__(None, None, None)
+        return looks[-1]
+
+    batch.__enter__()
+    tasks.double.using(batch).enqueue(1)
+    monkeypatch.setattr(Store, "batch_standings", commit_after)
+    with pytest.raises(TimeoutError, match="is not committed"):
+        batch.result(timeout=0)
+    with pytest.raises(TimeoutError, match="the first is task"):
+        batch.result(timeout=0)
+    assert looks[0] == {}
 
 
 @pytest.mark.in_turn
