@@ -260,10 +260,10 @@ class Poller:
                 {wait.link for wait in waits if wait.link is not None}, everything=everything
             )
         except Exception as error:  # noqa: BLE001 - a role may be allowed to read results but not batches, so only these callers get the error
-            for wait in waits:
-                if self._may_pass(error):
-                    wait.trouble = error
-                else:
+            if self._may_pass(error):
+                self._pass_over(error, waits)
+            else:
+                for wait in waits:
                     wait.fail(error)
             return False
         has_ended = False
@@ -296,6 +296,7 @@ class Poller:
         """Keep the error for the callers, or raise it if a later poll could not succeed either."""
         if not self._may_pass(error):
             raise error
+        self._unchecked = True  # the failed poll may have been the check
         for wait in waits:
             wait.trouble = error
 

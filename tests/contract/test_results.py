@@ -617,7 +617,7 @@ class FakeReader:
 
     def __init__(self, task_id):
         self.has_changed_now = self.is_there = True
-        self.asked = []
+        self.fails, self.asked = False, []
         self.standing = Standing(id=task_id, task_name="t", status="Ready", attempt=1, result=None, error=None)
 
     def has_changed(self):
@@ -625,6 +625,8 @@ class FakeReader:
 
     def standings(self, task_ids, *, everything):
         self.asked.append(everything)
+        if self.fails:
+            raise TimeoutError
         return {self.standing.id: self.standing} if everything and self.is_there else {}
 
 
@@ -644,6 +646,20 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
         assert wait.error is None
         poller.again([wait])
         assert reader.asked == asked
+    assert "was pruned" in str(wait.error)
+
+
+def test_a_deletion_is_noticed_though_the_look_for_it_failed():
+    """The file does not change again, so nothing but the failure calls for another look."""
+    now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
+    reader.standing = replace(reader.standing, id=wait.task_id)
+    poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: True, clock=lambda: now[0])
+    poller.at([wait], everything=True)
+    reader.is_there = False
+    for reader.fails, reader.has_changed_now in ((True, True), (False, False)):
+        assert wait.error is None
+        now[0] += waiting.RECHECK
+        poller.again([wait])
     assert "was pruned" in str(wait.error)
 
 
