@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
@@ -171,6 +173,32 @@ def test_news_that_come_before_the_handler_begins_reach_it(outbox):
     job = Job(claim=claim, sent=time.monotonic(), news=news)
     child._run(lambda active: known.append(active.context.cancel_requested), job)
     assert known == [True]
+    outbox.store.release(claim)
+
+
+def test_the_echo_of_a_lock_that_is_free_again_does_not_hold_the_lease_forever(outbox):
+    """The worker repeats what it was told, and a short transaction is over before that arrives."""
+
+    @outbox.task(name="short")
+    def short() -> None: ...
+
+    short.using(outbox).enqueue()
+    worker, known, sent = outbox.worker(isolation="process"), [], []
+    [claim] = outbox.store.claim_ready_task(1, worker_id=worker.id)
+    child = worker._parts.children.server._serve.__self__
+    child._connection = SimpleNamespace(send=sent.append)
+    news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
+
+    def transaction(active):
+        for deadline in (math.inf, news.deadline):
+            child.hold_until(active.context, deadline)
+        for holding in sent:
+            child._apply(replace(news, deadline=holding.deadline))
+        child._apply(replace(news, deadline=news.deadline + 1))
+        known.append(active.context.deadline)
+
+    child._run(transaction, Job(claim=claim, sent=time.monotonic(), news=news))
+    assert known == [news.deadline + 1]
     outbox.store.release(claim)
 
 
