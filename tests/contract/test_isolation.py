@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
+from outboxq.worker.isolation import runner
 from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
@@ -254,6 +255,21 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     helper = int((tmp_path / "helper").read_text())
     until(lambda: not is_alive(helper))
     database.run("DROP TABLE ledger")
+
+
+def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
+    """What the worker tells it, a message with each heartbeat, fills its socket long before."""
+    monkeypatch.setattr(runner, "_NEWS_EVERY", 0.0005)
+    same = {"was_lost": False, "cancel_requested": False, "is_stopping": False}
+    monkeypatch.setattr(News, "of", lambda _: News(deadline=time.monotonic() + 60, **same))
+
+    @outbox.task(name="stopped", timeout=1.5, timeout_action="kill", retry=NEVER)
+    def stopped() -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    handle = stopped.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.1):
+        assert "was killed with its child process" in ended(outbox, handle).last_error
 
 
 def test_a_timeout_interrupts_what_the_handler_waits_for(outbox):
