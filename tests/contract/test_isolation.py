@@ -272,6 +272,29 @@ def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkey
         assert "was killed with its child process" in ended(outbox, handle).last_error
 
 
+def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_one(outbox, monkeypatch, tmp_path):
+    """The system may give a later child the same process id."""
+    monkeypatch.setattr(runner, "_END_TIMEOUT", 0.1)
+
+    @outbox.task(name="shut", retry=NEVER)
+    def shut(how: str) -> None:
+        import ctypes
+
+        (tmp_path / how).write_text(str(os.getpid()))
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.closerange(3, 200)
+        ctypes.PyDLL(None).sleep(600)  # keeps Python's lock, so the thread that reads from the socket cannot exit
+
+    with working(outbox, heartbeat=0.05) as worker:
+        server = worker._parts.children.server
+        assert "is no longer responding" in ended(outbox, shut.using(outbox).enqueue("hides")).last_error
+        pid = int((tmp_path / "hides").read_text())
+        until(lambda: not is_alive(pid))
+        assert "was killed by SIGKILL" in ended(outbox, shut.using(outbox).enqueue("dies")).last_error
+        assert not server.knows_end_of(pid)
+
+
 def test_a_timeout_interrupts_what_the_handler_waits_for(outbox):
     @outbox.task(name="sleep", timeout=0.1, timeout_action="raise", retry=NEVER)
     def sleep() -> None:

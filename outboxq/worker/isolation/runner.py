@@ -277,6 +277,7 @@ class IsolatedRunner:
             return
         if code is None:
             server.kill(child.pid)  # the child or its handler has closed the socket
+            server.forget(child.pid)
         self._fail(active, task, ProcessDied(f"the child process of the handler {_end(code)}"))
 
     def _fail(self, active: ActiveClaim, task: Task[..., Any], error: BaseException) -> None:
