@@ -6,6 +6,7 @@ The names of the first tests are the complaints about other relays that this one
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,9 @@ from outboxq.model.subscriptions import NewEvent
 from outboxq.model.uuid7 import family
 from outboxq.store.messages.relays import AT_ONCE, LEASE
 from outboxq.store.tasks.event_log import TailCursor
+from outboxq.worker.distributor.sqlite import FileWatch
 from outboxq.worker.relays import Senders
+from outboxq.worker.relays import sender as sender_module
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.contract.helpers import transaction
@@ -724,6 +727,34 @@ def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broke
     finally:
         assert senders.stop(timedelta(seconds=60))
     assert failures == []
+
+
+def test_a_file_that_cannot_be_watched_for_a_while_does_not_end_its_sender(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, broker = Outbox(sqlite.host, source="shop"), Broker()
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    failures: list[BaseException] = []
+    errors = [sqlite3.OperationalError("disk I/O error")]
+    has_changed = FileWatch._has_changed
+    monkeypatch.setattr(sender_module, "_FIRST_BACK_OFF", 0.01)
+
+    def watch(self: FileWatch) -> bool:
+        if errors:
+            raise errors.pop()
+        return has_changed(self)
+
+    monkeypatch.setattr(FileWatch, "_has_changed", watch)
+    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=failures.append)
+    senders.start()
+    try:
+        until(lambda: not errors)
+        emit(outbox, sqlite, (1, "ada"))
+        until(lambda: broker.payloads == ["1"] or failures)
+    finally:
+        assert senders.stop(timedelta(seconds=60))
+    assert (broker.payloads, failures) == (["1"], [])
 
 
 # Declaring

@@ -120,15 +120,15 @@ class Sender(threading.Thread):
                 try:
                     pause = self.run_once()
                     self._failing.worked(f"the sender of relay {self.name_of_relay!r} works again")
+                    if pause is None:
+                        break
+                    self._waiting.wait(self.name_of_relay, pause)
                 except FileUnusable as error:
                     return self._on_thread_failure(error)
                 except Exception as error:  # noqa: BLE001 - the database may be unavailable for a while
                     self._failing.failed(f"the sender of relay {self.name_of_relay!r} failed; continuing", error)
                     self._forget()
-                    pause = _FIRST_BACK_OFF
-                if pause is None:
-                    break
-                self._waiting.wait(self.name_of_relay, pause)
+                    self._stopping.wait(_FIRST_BACK_OFF)
         except BaseException as error:
             self._on_thread_failure(error)
             raise
