@@ -211,10 +211,12 @@ class Parts:
             prove_writable=registration.run_once,
             on_recovery=self.claim_loop.expect_recovered,
         )
+        self.withdraw = registration.withdraw
         self.planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
         self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
-        known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
-        self.known_tasks = thread("known-tasks", known_tasks)
+        self.known_tasks = thread(
+            "known-tasks", KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
+        )
         metrics = MetricsWriter(own.claims, meter, info.id)
         self.metrics = thread("metrics", metrics, on_stop=metrics.end)
         self.services: tuple[ServiceThread, ...] = (

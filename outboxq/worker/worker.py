@@ -289,6 +289,8 @@ class Worker(Answering):
             try:
                 self._begin(burst=burst)
             except BaseException:
+                if not self._has_begun:
+                    self._parts.withdraw(within=_GIVE_BACK_TIMEOUT)
                 self._parts.hooks.stopped()
                 self._disconnect()
                 raise
