@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -755,6 +758,47 @@ def test_a_file_that_cannot_be_watched_for_a_while_does_not_end_its_sender(
     finally:
         assert senders.stop(timedelta(seconds=60))
     assert (broker.payloads, failures) == (["1"], [])
+
+
+def test_a_stop_signal_ends_the_runner_wherever_its_main_thread_waits(sqlite: Database) -> None:
+    """A signal handler interrupts that thread, so it must not wait for a lock that the thread holds."""
+    script = """
+        import signal, sys
+        from outboxq import Outbox
+        from outboxq.database.engine import make_engine
+        from outboxq.worker.relays import RelayRunner
+
+        class Broker:
+            def publish(self, events, deadline): return []
+            def close(self): pass
+
+        outbox = Outbox(make_engine(sys.argv[1]), source="shop")
+        outbox.relay("order.*", to=Broker(), name="orders")
+
+        def signalled_at(line):
+            left = line
+
+            def in_wait(frame, event, _):
+                nonlocal left
+                left -= event == "line"
+                if not left:
+                    sys.settrace(None)
+                    signal.raise_signal(signal.SIGTERM)
+                return in_wait if left else None
+
+            def called(frame, event, _):
+                callers = {frame.f_back.f_code, frame.f_back.f_back and frame.f_back.f_back.f_code}
+                is_inside = frame.f_code.co_name == "wait" and RelayRunner.run.__code__ in callers
+                return in_wait if is_inside else None
+
+            return called
+
+        for line in range(1, 16):
+            runner = RelayRunner(outbox.store, outbox.tasks, notifications=False)
+            sys.settrace(signalled_at(line))
+            assert runner.run() == 0
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), sqlite.url], check=True, timeout=60)
 
 
 # Declaring
