@@ -103,6 +103,7 @@ class WorkerRegistration:
             self._due = time.monotonic() + REPORT_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
             self._written_failures = self.failures()
+            self._written_state = self.orders.state()  # if this run fails, the next one waits until it is due
             orders = self.store.workers.seen(self.worker_id, unknown_tasks=unknown)
             if orders is None:
                 self._described = {}
