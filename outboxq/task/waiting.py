@@ -390,7 +390,7 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if finding it takes too long, because the caller's time is
+        """Return the reason that `find` returns, or None if it cannot be found at once, because the caller's time is
         already up.
         """
         if not self._explaining.acquire(blocking=False):  # many calls may time out at once
@@ -405,7 +405,11 @@ class ResultWaiter:
                 self._explaining.release()
 
         thread = threading.Thread(target=explain, name="outboxq-explain", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the process may not start another thread now
+            self._explaining.release()
+            return None
         thread.join(EXPLAINED_WITHIN)
         return found[0] if found else None
 

@@ -270,6 +270,25 @@ def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
     goes_on.set()
 
 
+def test_a_reason_for_which_no_thread_can_start_is_left_out_and_later_ones_are_not(tasks, monkeypatch):
+    wait_until_found(monkeypatch)
+    handle, start = tasks.double.using(tasks.outbox).enqueue(1), threading.Thread.start
+
+    def cannot_explain(thread):
+        if thread.name == "outboxq-explain":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot_explain)
+        for _ in range(waiting.EXPLAINED_AT_ONCE + 1):
+            with pytest.raises(TimeoutError, match="it was Ready; outboxq task explain"):
+                handle.result(timeout=0.05)
+    monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)
+    with pytest.raises(TimeoutError, match="no live worker"):
+        handle.result(timeout=0.05)
+
+
 @pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", [-1, -0.001, float("nan"), "soon", True])
 def test_a_timeout_is_a_span_of_time(tasks, wrong):
