@@ -303,11 +303,15 @@ class Connections:
                 one.on_retry = on_loss
                 event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
 
-    def close(self) -> None:
-        """Close all three stores."""
+    def close(self, *, for_good: bool) -> None:
+        """Close the connections of all stores. Unless this is `for_good`, no thread uses one, and the stores may connect
+        again.
+        """
         for one in (self.outcomes, self.claims, self.urgent, self._receivers):
-            if one is not None:
+            if one is not None and for_good:
                 close(one.bound_engine)
+            elif one is not None:
+                one.bound_engine.dispose()
 
 
 def _failures(receivers: Sequence[Receiver], failures: WorkFailures) -> list[object]:
