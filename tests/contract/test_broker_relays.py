@@ -457,6 +457,36 @@ def test_a_transport_that_never_returns_loses_its_lease(database: Database, outb
     assert seen == [1, 1, 0]
 
 
+def test_a_transport_that_never_returns_loses_the_leases_of_each_relay_that_waits_for_it(
+    outbox: Outbox, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has its own connection, so it can publish their events."""
+    hangs, goes_on, failures = threading.Event(), threading.Event(), list[BaseException]()
+    broker.before = lambda: (hangs.set(), goes_on.wait(60))
+    outbox.relay("order.*", to=broker, name="orders", timeout=0.1)
+    outbox.relay("order.*", to=broker, name="copies", timeout=0.1)
+    outbox.relay("order.*", to=Broker(), name="others")
+    outbox.sync_subscriptions()
+    monkeypatch.setattr(sender_module, "_OVERTIME", 0.1)
+    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=failures.append)
+    renewed = list[set[str]]()
+    monkeypatch.setattr(
+        type(senders._store.relays), "renew", lambda _, __, leases: renewed.append({one.relay for one in leases})
+    )
+    outbox.emit("order.paid", 1, using=outbox)
+    senders.start()
+    try:
+        assert hangs.wait(60)
+        until(lambda: all(one._shards for one in senders.senders))
+        until(lambda: any(one.overdue() for one in senders.senders))
+        senders.run_once()
+        assert renewed[-1] == {"others"}
+    finally:
+        goes_on.set()
+        senders.stop(timedelta(seconds=60))
+    assert failures == []
+
+
 def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:

@@ -87,7 +87,8 @@ class Senders:
 
     def run_once(self) -> None:
         """Extend the leases, except those of senders whose transport does not return."""
-        leases = [lease for one in self.senders for lease in one.live_leases()]
+        overdue = [lock for one in self.senders for lock in one.overdue()]
+        leases = [lease for one in self.senders for lease in one.live_leases(overdue)]
         if leases:
             self._store.relays.renew(self.id, leases)
 
