@@ -49,13 +49,13 @@ class _Child:
     tasks: int = 0
     """The number of tasks that the child has been given."""
 
-    def has_room(self) -> bool:
+    def accepts_message(self) -> bool:
         """Return whether a short message can be sent without waiting. A child that is stopped, or whose handler keeps
         Python's lock, does not read its messages, and its socket fills up.
         """
-        room = select.poll()  # unlike `select.select`, it accepts any number of open files
-        room.register(self.connection, select.POLLOUT)
-        return bool(room.poll(0))
+        socket = select.poll()  # unlike `select.select`, it accepts any number of open files
+        socket.register(self.connection, select.POLLOUT)
+        return bool(socket.poll(0))
 
 
 @dataclass(eq=False, repr=False)
@@ -133,7 +133,7 @@ class Children:
     def pass_on_question(self, child: _Child) -> None:
         """Ask the child for its stacks, if a person is waiting for them."""
         asked = self._asked.get(child.pid)
-        if asked is not None and not asked.is_sent and child.has_room():
+        if asked is not None and not asked.is_sent and child.accepts_message():
             asked.is_sent = True
             child.connection.send(Notice.STACKS)
 
@@ -212,7 +212,7 @@ class IsolatedRunner:
                 return None
             elif self.children.server.knows_end_of(child.pid) and not connection.poll():
                 raise EOFError  # a process that the handler forked still has the other end of the socket open
-            if (now := News.of(context)) != known and child.has_room():
+            if (now := News.of(context)) != known and child.accepts_message():
                 known = now
                 connection.send(now)
             self.children.pass_on_question(child)
