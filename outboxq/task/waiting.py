@@ -41,9 +41,11 @@ class Wait:
     done: threading.Event = field(default_factory=threading.Event)
     is_new: bool = True
     """True until the first poll."""
-    _was_over: bool = False
+    _was_over: bool = field(init=False)
+    """True if the next poll begins after the end of the transaction."""
 
     def __post_init__(self) -> None:
+        self._was_over = self.transaction is None or self.transaction.is_committed
         self.link = link_of(self.task_id)
         self.is_ahead = self.link is not None and self.link.number == 0
 
@@ -112,9 +114,7 @@ class Wait:
             self.is_ahead = True
         elif self.is_found:
             self.fail(self.not_found(f"{self.what} was pruned while its result was being awaited"))
-        elif self.transaction is None or self.transaction.is_committed:
-            self.fail(self.absence())
-        elif self.transaction.is_open:
+        elif self.transaction is not None and self.transaction.is_open:
             if self.is_own:
                 self.fail(WaitRefused(f"{uncommitted(self.what)}; commit first, then wait for the result"))
         elif self._was_over:
@@ -260,10 +260,10 @@ class Poller:
                 {wait.link for wait in waits if wait.link is not None}, everything=everything
             )
         except Exception as error:  # noqa: BLE001 - a role may be allowed to read results but not batches, so only these callers get the error
-            for wait in waits:
-                if self._may_pass(error):
-                    wait.trouble = error
-                else:
+            if self._may_pass(error):
+                self._pass_over(error, waits)
+            else:
+                for wait in waits:
                     wait.fail(error)
             return False
         has_ended = False
@@ -296,6 +296,7 @@ class Poller:
         """Keep the error for the callers, or raise it if a later poll could not succeed either."""
         if not self._may_pass(error):
             raise error
+        self._unchecked = True  # the failed poll may have been the check
         for wait in waits:
             wait.trouble = error
 
@@ -389,7 +390,7 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if finding it takes too long, because the caller's time is
+        """Return the reason that `find` returns, or None if it cannot be found at once, because the caller's time is
         already up.
         """
         if not self._explaining.acquire(blocking=False):  # many calls may time out at once
@@ -404,7 +405,11 @@ class ResultWaiter:
                 self._explaining.release()
 
         thread = threading.Thread(target=explain, name="outboxq-explain", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the process may not start another thread now
+            self._explaining.release()
+            return None
         thread.join(EXPLAINED_WITHIN)
         return found[0] if found else None
 

@@ -211,10 +211,12 @@ class Parts:
             prove_writable=registration.run_once,
             on_recovery=self.claim_loop.expect_recovered,
         )
+        self.withdraw = registration.withdraw
         self.planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
         self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
-        known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
-        self.known_tasks = thread("known-tasks", known_tasks)
+        self.known_tasks = thread(
+            "known-tasks", KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
+        )
         metrics = MetricsWriter(own.claims, meter, info.id)
         self.metrics = thread("metrics", metrics, on_stop=metrics.end)
         self.services: tuple[ServiceThread, ...] = (
@@ -301,11 +303,15 @@ class Connections:
                 one.on_retry = on_loss
                 event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
 
-    def close(self) -> None:
-        """Close all three stores."""
+    def close(self, *, for_good: bool) -> None:
+        """Close the connections of all stores. Unless this is `for_good`, no thread uses one, and the stores may connect
+        again.
+        """
         for one in (self.outcomes, self.claims, self.urgent, self._receivers):
-            if one is not None:
+            if one is not None and for_good:
                 close(one.bound_engine)
+            elif one is not None:
+                one.bound_engine.dispose()
 
 
 def _failures(receivers: Sequence[Receiver], failures: WorkFailures) -> list[object]:

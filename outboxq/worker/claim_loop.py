@@ -255,11 +255,12 @@ class ClaimLoop(threading.Thread):
         """Hold the claims and pass them to the handlers, suspects one at a time. Release unknown tasks."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         self._bytes_each = max(1.0, sum(len(claim.args) for claim in claims) / len(claims))
-        known = [
-            context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log)
-            for claim in claims
-            if claim.task_name in tasks
-        ]
+        known, strangers = [], []  # decided once, because a task may be declared in the meantime
+        for claim in claims:
+            if claim.task_name in tasks:
+                known.append(context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log))
+            else:
+                strangers.append(claim)
         if self._tasks_left is not None:
             self._tasks_left -= len(known)
         self._suspects.have_come(claims)
@@ -276,7 +277,7 @@ class ClaimLoop(threading.Thread):
             # Without this, the woken threads would get Python's lock only when this thread waits for the database.
             self.stopping.wait(_YIELD)
         self.leases.beat_moved.set()
-        if strangers := [claim for claim in claims if claim.task_name not in self.tasks]:
+        if strangers:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
         self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")

@@ -220,7 +220,16 @@ class Leases:
         return context.was_lost and self.broke_at > -math.inf
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        context.deadline = deadline
+        with self._lock:
+            context.deadline = deadline
+
+    def _extend(self, one: ActiveClaim, sent: float) -> None:
+        """Record that the heartbeat sent at this time has extended the lease. If the handler got the database's only
+        lock after that heartbeat was written, its lease still lasts as long as its transaction.
+        """
+        with self._lock:
+            if one.context.deadline != math.inf:
+                one.context.deadline = sent + one.claim.lease_seconds
 
     def ending(self, active: ActiveClaim) -> None:
         active.state = ClaimState.ENDING
@@ -366,7 +375,7 @@ class Leases:
             if one.was_locked:
                 one.next_beat = sent + self._retry_interval(one.claim)
             else:
-                one.context.deadline = sent + one.claim.lease_seconds
+                self._extend(one, sent)
                 one.next_beat = sent + self._beat_interval(one.claim)
                 one.warned_unreachable = False
             if beat.cancel_requested:

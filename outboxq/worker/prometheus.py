@@ -297,8 +297,8 @@ class GaugeCache:
             done = self._reading
             if done is None:
                 done, self._began = threading.Event(), self._clock()
-                self._reading = done
                 threading.Thread(target=self._refresh, args=(done,), name="outboxq-gauges", daemon=True).start()
+                self._reading = done  # not before the thread has started, because nothing else would undo it
             left = self._began + PATIENCE - self._clock()
         if not done.wait(max(0.0, left)):  # during an outage, only the first of several simultaneous scrapes waits
             return None

@@ -239,13 +239,14 @@ class Steps:
 
     def _in_transaction(self, context: TaskContext, known: HandlerSteps, step: StepCall) -> Any:
         """Call the function inside a transaction that also commits its result."""
-        claim, holds, before = context.claim, self.store.dialect.one_writer, context.deadline
+        claim, holds = context.claim, self.store.dialect.one_writer
         unit: UnitOfWork | None = None
+        before: float | None = None
         is_ours, is_committing = True, False
         try:
             with self.integration.unit_of_work(self.store) as unit:
                 if holds:
-                    self._hold_lease(context, unit)
+                    before = self._hold_lease(context, unit)
                 self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
                 context.unit, is_ours = unit, False
                 began = time.monotonic()
@@ -276,18 +277,21 @@ class Steps:
                     context.interruption = error
                 raise
         finally:
-            if holds:
+            if before is not None:
                 self.leases.hold_until(context, before)
         known.count += 1
         return result
 
-    def _hold_lease(self, context: TaskContext, unit: UnitOfWork) -> None:
-        """Keep the lease until the end of the transaction, which holds the only lock. Raises LeaseLost if another
-        worker has the lease.
+    def _hold_lease(self, context: TaskContext, unit: UnitOfWork) -> float:
+        """Keep the lease until the end of the transaction, which holds the only lock. Returns the deadline until now,
+        which heartbeats may have extended while this one waited for the lock. Raises LeaseLost if another worker has
+        the lease.
         """
         if context.lost and not self._extend(context.claim, unit):
             raise self._lost(context)
+        before = context.deadline
         self.leases.hold_until(context, math.inf)
+        return before
 
     def _extend(self, claim: Claim, unit: UnitOfWork) -> bool:
         """Extend the lease in the step's transaction, during which no heartbeat can be written."""

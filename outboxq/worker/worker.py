@@ -289,8 +289,10 @@ class Worker(Answering):
             try:
                 self._begin(burst=burst)
             except BaseException:
+                if not self._has_begun:
+                    self._parts.withdraw(within=_GIVE_BACK_TIMEOUT)
                 self._parts.hooks.stopped()
-                self._disconnect()
+                self._disconnect(for_good=self._has_begun)
                 raise
 
     def _begin(self, *, burst: bool) -> None:
@@ -356,7 +358,7 @@ class Worker(Answering):
         self._stop_senders(deadline)
         self._end_handlers()
         parts.hooks.stopped()
-        self._disconnect()
+        self._disconnect(for_good=True)
         released = f"; released {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
         log.info("worker %s stopped%s", self.label, released, extra=fields_of_worker(self.id, self.label))
         return unfinished == 0 and not parts.claim_loop.is_alive()
@@ -404,10 +406,10 @@ class Worker(Answering):
         if parts.children is not None:
             parts.children.close()
 
-    def _disconnect(self) -> None:
-        """Close the worker's own connections, and its metrics port."""
+    def _disconnect(self, *, for_good: bool) -> None:
+        """Close the worker's own connections, and its metrics port. A start that failed may be repeated."""
         self._close_metrics()
-        self._parts.connections.close()
+        self._parts.connections.close(for_good=for_good)
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
         """Stop the worker, because the handler in this thread is not stopping, and only the exit of the process can end

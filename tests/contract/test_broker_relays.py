@@ -6,6 +6,10 @@ The names of the first tests are the complaints about other relays that this one
 from __future__ import annotations
 
 import json
+import sqlite3
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +26,9 @@ from outboxq.model.subscriptions import NewEvent
 from outboxq.model.uuid7 import family
 from outboxq.store.messages.relays import AT_ONCE, LEASE
 from outboxq.store.tasks.event_log import TailCursor
+from outboxq.worker.distributor.sqlite import FileWatch
 from outboxq.worker.relays import Senders
+from outboxq.worker.relays import sender as sender_module
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.contract.helpers import transaction
@@ -451,6 +457,36 @@ def test_a_transport_that_never_returns_loses_its_lease(database: Database, outb
     assert seen == [1, 1, 0]
 
 
+def test_a_transport_that_never_returns_loses_the_leases_of_each_relay_that_waits_for_it(
+    outbox: Outbox, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has its own connection, so it can publish their events."""
+    hangs, goes_on, failures = threading.Event(), threading.Event(), list[BaseException]()
+    broker.before = lambda: (hangs.set(), goes_on.wait(60))
+    outbox.relay("order.*", to=broker, name="orders", timeout=0.1)
+    outbox.relay("order.*", to=broker, name="copies", timeout=0.1)
+    outbox.relay("order.*", to=Broker(), name="others")
+    outbox.sync_subscriptions()
+    monkeypatch.setattr(sender_module, "_OVERTIME", 0.1)
+    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=failures.append)
+    renewed = list[set[str]]()
+    monkeypatch.setattr(
+        type(senders._store.relays), "renew", lambda _, __, leases: renewed.append({one.relay for one in leases})
+    )
+    outbox.emit("order.paid", 1, using=outbox)
+    senders.start()
+    try:
+        assert hangs.wait(60)
+        until(lambda: all(one._shards for one in senders.senders))
+        until(lambda: any(one.overdue() for one in senders.senders))
+        senders.run_once()
+        assert renewed[-1] == {"others"}
+    finally:
+        goes_on.set()
+        senders.stop(timedelta(seconds=60))
+    assert failures == []
+
+
 def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
@@ -724,6 +760,75 @@ def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broke
     finally:
         assert senders.stop(timedelta(seconds=60))
     assert failures == []
+
+
+def test_a_file_that_cannot_be_watched_for_a_while_does_not_end_its_sender(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, broker = Outbox(sqlite.host, source="shop"), Broker()
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    failures: list[BaseException] = []
+    errors = [sqlite3.OperationalError("disk I/O error")]
+    has_changed = FileWatch._has_changed
+    monkeypatch.setattr(sender_module, "_FIRST_BACK_OFF", 0.01)
+
+    def watch(self: FileWatch) -> bool:
+        if errors:
+            raise errors.pop()
+        return has_changed(self)
+
+    monkeypatch.setattr(FileWatch, "_has_changed", watch)
+    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=failures.append)
+    senders.start()
+    try:
+        until(lambda: not errors)
+        emit(outbox, sqlite, (1, "ada"))
+        until(lambda: broker.payloads == ["1"] or failures)
+    finally:
+        assert senders.stop(timedelta(seconds=60))
+    assert (broker.payloads, failures) == (["1"], [])
+
+
+def test_a_stop_signal_ends_the_runner_wherever_its_main_thread_waits(sqlite: Database) -> None:
+    """A signal handler interrupts that thread, so it must not wait for a lock that the thread holds."""
+    script = """
+        import signal, sys
+        from outboxq import Outbox
+        from outboxq.database.engine import make_engine
+        from outboxq.worker.relays import RelayRunner
+
+        class Broker:
+            def publish(self, events, deadline): return []
+            def close(self): pass
+
+        outbox = Outbox(make_engine(sys.argv[1]), source="shop")
+        outbox.relay("order.*", to=Broker(), name="orders")
+
+        def signalled_at(line):
+            left = line
+
+            def in_wait(frame, event, _):
+                nonlocal left
+                left -= event == "line"
+                if not left:
+                    sys.settrace(None)
+                    signal.raise_signal(signal.SIGTERM)
+                return in_wait if left else None
+
+            def called(frame, event, _):
+                callers = {frame.f_back.f_code, frame.f_back.f_back and frame.f_back.f_back.f_code}
+                is_inside = frame.f_code.co_name == "wait" and RelayRunner.run.__code__ in callers
+                return in_wait if is_inside else None
+
+            return called
+
+        for line in range(1, 16):
+            runner = RelayRunner(outbox.store, outbox.tasks, notifications=False)
+            sys.settrace(signalled_at(line))
+            assert runner.run() == 0
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), sqlite.url], check=True, timeout=60)
 
 
 # Declaring

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -10,11 +11,13 @@ import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
+from outboxq.worker.isolation import runner
 from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
@@ -174,6 +177,32 @@ def test_news_that_come_before_the_handler_begins_reach_it(outbox):
     outbox.store.release(claim)
 
 
+def test_the_echo_of_a_lock_that_is_free_again_does_not_hold_the_lease_forever(outbox):
+    """The worker repeats what it was told, and a short transaction is over before that arrives."""
+
+    @outbox.task(name="short")
+    def short() -> None: ...
+
+    short.using(outbox).enqueue()
+    worker, known, sent = outbox.worker(isolation="process"), [], []
+    [claim] = outbox.store.claim_ready_task(1, worker_id=worker.id)
+    child = worker._parts.children.server._serve.__self__
+    child._connection = SimpleNamespace(send=sent.append)
+    news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
+
+    def transaction(active):
+        for deadline in (math.inf, news.deadline):
+            child.hold_until(active.context, deadline)
+        for holding in sent:
+            child._apply(replace(news, deadline=holding.deadline))
+        child._apply(replace(news, deadline=news.deadline + 1))
+        known.append(active.context.deadline)
+
+    child._run(transaction, Job(claim=claim, sent=time.monotonic(), news=news))
+    assert known == [news.deadline + 1]
+    outbox.store.release(claim)
+
+
 def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, caplog):
     @outbox.task(name="die", retry=RetryPolicy(max_attempts=2, wait=0))
     def die(number: int) -> None:
@@ -226,6 +255,44 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     helper = int((tmp_path / "helper").read_text())
     until(lambda: not is_alive(helper))
     database.run("DROP TABLE ledger")
+
+
+def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
+    """What the worker tells it, a message with each heartbeat, fills its socket long before."""
+    monkeypatch.setattr(runner, "_NEWS_EVERY", 0.0005)
+    same = {"was_lost": False, "cancel_requested": False, "is_stopping": False}
+    monkeypatch.setattr(News, "of", lambda _: News(deadline=time.monotonic() + 60, **same))
+
+    @outbox.task(name="stopped", timeout=1.5, timeout_action="kill", retry=NEVER)
+    def stopped() -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    handle = stopped.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.1):
+        assert "was killed with its child process" in ended(outbox, handle).last_error
+
+
+def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_one(outbox, monkeypatch, tmp_path):
+    """The system may give a later child the same process id."""
+    monkeypatch.setattr(runner, "_END_TIMEOUT", 0.1)
+
+    @outbox.task(name="shut", retry=NEVER)
+    def shut(how: str) -> None:
+        import ctypes
+
+        (tmp_path / how).write_text(str(os.getpid()))
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.closerange(3, 200)
+        ctypes.PyDLL(None).sleep(600)  # keeps Python's lock, so the thread that reads from the socket cannot exit
+
+    with working(outbox, heartbeat=0.05) as worker:
+        server = worker._parts.children.server
+        assert "is no longer responding" in ended(outbox, shut.using(outbox).enqueue("hides")).last_error
+        pid = int((tmp_path / "hides").read_text())
+        until(lambda: not is_alive(pid))
+        assert "was killed by SIGKILL" in ended(outbox, shut.using(outbox).enqueue("dies")).last_error
+        assert not server.knows_end_of(pid)
 
 
 def test_a_timeout_interrupts_what_the_handler_waits_for(outbox):

@@ -201,6 +201,19 @@ def test_a_scrape_reads_the_database_once_in_five_seconds():
     assert len(reads) == 2
 
 
+def test_the_database_is_read_again_after_a_thread_that_could_not_start(monkeypatch):
+    cache = prometheus.GaugeCache(lambda: "found")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError):
+            cache.read()
+    assert cache.read() == "found"
+
+
+def cannot_start(_thread):
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(monkeypatch):
     answers, reads, waits = threading.Event(), [], []
 

@@ -108,6 +108,24 @@ def receiver(outbox: Outbox, queue: Queue) -> Receiver:
     return Receiver(source, Reader(source, receivers), outbox.store, threading.Event())
 
 
+def test_a_burst_that_cannot_begin_leaves_no_live_worker_and_may_begin_again(outbox: Outbox, queue: Queue) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    queue.put(1)
+    queue.faults.append("connect")
+    worker = outbox.worker(concurrency=1, notifications=False)
+    with pytest.raises(SourceUnavailable, match="connect failed"):
+        worker.run(burst=True)
+    assert outbox.store.workers.list() == []
+    listed: list[int] = []
+    queue.on_acknowledge = lambda: listed.append(len(outbox.store.workers.list()))
+    assert worker.run(burst=True) == 0
+    assert listed == [1]
+    assert [task.status for task in outbox.store.tasks()] == [TaskStatus.COMPLETED]
+    assert outbox.store.workers.list() == []
+
+
 def test_a_message_becomes_a_task_with_its_payload_and_its_attributes(outbox: Outbox, queue: Queue) -> None:
     seen: list[Any] = []
 

@@ -43,7 +43,7 @@ from outboxq import (
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import ResultReader, Standing
+from outboxq.store import ResultReader, Standing, Store
 from outboxq.task import waiting
 from outboxq.task.waiting import Backoff, Poller, ResultWaiter, Wait
 from tests import forked
@@ -270,6 +270,25 @@ def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
     goes_on.set()
 
 
+def test_a_reason_for_which_no_thread_can_start_is_left_out_and_later_ones_are_not(tasks, monkeypatch):
+    wait_until_found(monkeypatch)
+    handle, start = tasks.double.using(tasks.outbox).enqueue(1), threading.Thread.start
+
+    def cannot_explain(thread):
+        if thread.name == "outboxq-explain":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot_explain)
+        for _ in range(waiting.EXPLAINED_AT_ONCE + 1):
+            with pytest.raises(TimeoutError, match="it was Ready; outboxq task explain"):
+                handle.result(timeout=0.05)
+    monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)
+    with pytest.raises(TimeoutError, match="no live worker"):
+        handle.result(timeout=0.05)
+
+
 @pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", [-1, -0.001, float("nan"), "soon", True])
 def test_a_timeout_is_a_span_of_time(tasks, wrong):
@@ -404,6 +423,26 @@ def test_a_task_that_another_thread_commits_is_waited_for(tasks):
         session.rollback()
         with pytest.raises(TaskNotFound, match="was rolled back"):
             waited.result(PATIENCE)
+
+
+def test_a_batch_that_is_committed_just_after_a_look_is_not_taken_for_a_pruned_one(tasks, monkeypatch):
+    batch, looks = tasks.outbox.batch(using=tasks.outbox, then=tasks.double.call(2)), []
+    look = Store.batch_standings
+
+    def commit_after(store, links, *, everything=True):
+        looks.append(look(store, links, everything=everything))
+        if len(looks) == 1:
+            batch.__exit__(None, None, None)
+        return looks[-1]
+
+    batch.__enter__()
+    tasks.double.using(batch).enqueue(1)
+    monkeypatch.setattr(Store, "batch_standings", commit_after)
+    with pytest.raises(TimeoutError, match="is not committed"):
+        batch.result(timeout=0)
+    with pytest.raises(TimeoutError, match="the first is task"):
+        batch.result(timeout=0)
+    assert looks[0] == {}
 
 
 @pytest.mark.in_turn
@@ -597,7 +636,7 @@ class FakeReader:
 
     def __init__(self, task_id):
         self.has_changed_now = self.is_there = True
-        self.asked = []
+        self.fails, self.asked = False, []
         self.standing = Standing(id=task_id, task_name="t", status="Ready", attempt=1, result=None, error=None)
 
     def has_changed(self):
@@ -605,6 +644,8 @@ class FakeReader:
 
     def standings(self, task_ids, *, everything):
         self.asked.append(everything)
+        if self.fails:
+            raise TimeoutError
         return {self.standing.id: self.standing} if everything and self.is_there else {}
 
 
@@ -624,6 +665,20 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
         assert wait.error is None
         poller.again([wait])
         assert reader.asked == asked
+    assert "was pruned" in str(wait.error)
+
+
+def test_a_deletion_is_noticed_though_the_look_for_it_failed():
+    """The file does not change again, so nothing but the failure calls for another look."""
+    now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
+    reader.standing = replace(reader.standing, id=wait.task_id)
+    poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: True, clock=lambda: now[0])
+    poller.at([wait], everything=True)
+    reader.is_there = False
+    for reader.fails, reader.has_changed_now in ((True, True), (False, False)):
+        assert wait.error is None
+        now[0] += waiting.RECHECK
+        poller.again([wait])
     assert "was pruned" in str(wait.error)
 
 

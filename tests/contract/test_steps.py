@@ -6,7 +6,7 @@ import functools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -31,6 +31,7 @@ from outboxq import (
     TaskNotFound,
     TaskStatus,
 )
+from outboxq.context import current
 from outboxq.model import Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Store
@@ -979,3 +980,29 @@ def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlit
     assert cure in task.last_error
     assert cure in caplog.text
     assert outbox.store.verify() == []
+
+
+def test_a_failed_step_leaves_the_lease_that_heartbeats_extended_while_it_waited_on_sqlite(sqlite, monkeypatch):
+    outbox, unit, extended = Outbox(sqlite.host_engine()), Store.unit, []
+
+    @contextmanager
+    def after_a_heartbeat(store, **options):
+        context = current.get()
+        context.deadline += 7
+        extended.append(context.deadline)
+        with unit(store, **options) as one:
+            yield one
+
+    def fail() -> None:
+        raise OSError
+
+    @outbox.task(name="goes on", retry=ONCE)
+    def goes_on(ctx: TaskContext) -> float:
+        with suppress(OSError):
+            ctx.step("one", fail, transactional=True)
+        return ctx.deadline
+
+    monkeypatch.setattr(Store, "unit", after_a_heartbeat)
+    handle = goes_on.using(outbox).enqueue()
+    outbox.worker(notifications=False, concurrency=1).run(burst=True)
+    assert [outbox.result(handle.id, timeout=0)] == extended

@@ -961,3 +961,29 @@ def test_no_connection_is_left_checked_out_and_none_in_a_transaction(outbox, eng
         raw = connection.connection.dbapi_connection
         in_transaction = raw.in_transaction if isinstance(raw, sqlite3.Connection) else raw.info.transaction_status != 0
         assert not in_transaction
+
+
+@on_sqlite
+def test_a_late_answer_to_a_heartbeat_does_not_end_the_lease_of_a_held_lock(outbox):
+    """The heartbeat commits, the handler gets SQLite's only lock, and only then does the worker read the answer."""
+    beaten, holds, beats_again = threading.Event(), threading.Event(), threading.Event()
+
+    @outbox.task(name="long", transactional=True, retry=ONCE)
+    def long(ctx: TaskContext) -> bool:
+        first = ctx.deadline
+        holds.set()
+        assert beats_again.wait(60)
+        return ctx.deadline == first
+
+    def at(point: Failpoint) -> None:
+        if point is Failpoint.BEFORE_START:
+            assert beaten.wait(60)
+        elif point is Failpoint.BEFORE_BEAT and holds.is_set():
+            beats_again.set()
+        elif point is Failpoint.AFTER_BEAT:
+            beaten.set()
+            assert holds.wait(60)
+
+    handle = long.using(outbox).enqueue()
+    outbox.worker(notifications=False, heartbeat=0.05, concurrency=1, on_failpoint=at).run(burst=True)
+    assert outbox.result(handle.id, timeout=0) is True

@@ -220,6 +220,27 @@ def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
     assert threads() <= earlier
 
 
+def test_a_worker_whose_start_failed_keeps_its_connections_when_it_is_started_again(outbox, monkeypatch):
+    def fails(service: ServiceThread) -> None:
+        raise OSError("no room")
+
+    worker, opened, broke = outbox.worker(notifications=False), [], []
+    own = worker._parts.connections
+    stores = [own.outcomes, own.claims, own.urgent]
+    with monkeypatch.context() as patch:
+        patch.setattr(ServiceThread, "run_early", fails)
+        with pytest.raises(OSError, match="no room"):
+            worker.start()
+    for store in stores:
+        event.listen(store.bound_engine, "connect", lambda raw, _: opened.append(raw))
+        event.listen(store.bound_engine.pool, "invalidate", lambda *_: broke.append(1))
+        for _ in range(3):
+            store.now()
+    assert (len(opened), broke) == (len(stores), [])
+    worker.start()
+    assert worker.stop() is True
+
+
 def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
     gate = threading.Event()
 

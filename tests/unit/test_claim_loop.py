@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+from outboxq import Outbox
 from outboxq.store import ClaimCursor
 from outboxq.worker import claim_loop
 from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.leases import Leases
 from outboxq.worker.options import WorkerSettings
+from tests.unit.test_executor import claim_of
 
 
 class AwayStore:
@@ -66,3 +68,37 @@ def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
         one.run()
     assert deaths == []
     assert store.left == 0
+
+
+def test_a_task_that_is_declared_while_its_claim_is_sorted_is_given_back():
+    outbox, given_back = Outbox(), []
+
+    class Declaring(threading.Event):
+        def wait(self, _timeout=None):
+            outbox.task(name="late")(lambda: None)
+            return False
+
+    class Unknown:
+        def outcomes(self, claims):
+            return list(claims)
+
+    completer = Idle()
+    completer.put, completer.give_back = given_back.append, lambda *_arguments, **_options: None
+    loop = ClaimLoop(
+        None,
+        outbox.tasks,
+        WorkerSettings(),
+        leases=Leases(None),
+        pool=Idle(),
+        completer=completer,
+        distributor=None,
+        unknown=Unknown(),
+        worker_id=None,
+        cursor=ClaimCursor(),
+        stopping=Declaring(),
+        on_finished=lambda: None,
+        on_thread_failure=lambda _: None,
+    )
+    claim = claim_of(Outbox().task(name="late")(lambda: None))
+    loop._dispatch([claim], 0.0)
+    assert given_back == [claim]

@@ -136,6 +136,16 @@ def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
     assert len(rules._unlogged) == 0
 
 
+def test_a_name_that_is_forgotten_as_it_comes_again_is_given_back_with_the_others(unknown, clock, monkeypatch):
+    monkeypatch.setattr("outboxq.worker.upkeep.unknown_tasks._MAX_NAMES", 50)
+    rules, old = unknown(), [claim(f"old {number}") for number in range(50)]
+    rules.outcomes(old)
+    clock[0] = 61.0
+    claims = [*(claim(f"new {number}") for number in range(50)), *old]
+    assert [outcome.claim for outcome in rules.outcomes(claims)] == claims
+    assert len(rules._logged_at) == 50
+
+
 def test_the_outbox_is_searched_once_and_soon_again_only_if_that_failed():
     answers, asked = [500, 900, OSError("away"), None, None], []
 

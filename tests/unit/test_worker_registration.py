@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import FileUnusable
-from outboxq.model.workers import Orders
-from outboxq.worker.upkeep import WorkerRegistration
+from outboxq.model.workers import Orders, WorkerState
+from outboxq.worker.upkeep import Obedience, WorkerRegistration
 from tests.waiting import until
 
 
@@ -85,6 +85,19 @@ def test_a_file_that_cannot_be_used_any_more_is_no_matter_of_the_registration_al
     store.describe = describe
     with pytest.raises(FileUnusable):
         presence(store).run_once()
+
+
+def test_a_new_state_that_cannot_be_written_is_not_tried_without_a_pause():
+    store, state = Listed(), [None]
+    store.going_on.set()
+    one = WorkerRegistration(store, uuid4(), lambda: (), {}, orders=Obedience(state=lambda: state[0]))
+    one.run_once()
+    state[0] = WorkerState.QUIET
+    assert one.pause() == 0.0
+    store.seen = lambda worker_id, *, unknown_tasks: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        one.run_once()
+    assert one.pause() > 1.0
 
 
 def test_an_unchanged_process_is_not_written_again():

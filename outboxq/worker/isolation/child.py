@@ -254,7 +254,8 @@ class ChildProcess:
                 self._tell(context, news)
 
     def _tell(self, context: TaskContext, news: News) -> None:
-        if context.deadline != float("inf"):
+        # Infinity in the news only repeats a `Holding`, which may be over by now.
+        if math.inf not in {context.deadline, news.deadline}:
             context.deadline = news.deadline
         context.cancel_requested = news.cancel_requested
         context.was_lost = context.was_lost or news.was_lost

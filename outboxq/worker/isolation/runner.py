@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import select
 import signal
 import threading
 import time
@@ -47,6 +48,14 @@ class _Child:
     connection: Connection
     tasks: int = 0
     """The number of tasks that the child has been given."""
+
+    def accepts_message(self) -> bool:
+        """Return whether a short message can be sent without waiting. A child that is stopped, or whose handler keeps
+        Python's lock, does not read its messages, and its socket fills up.
+        """
+        socket = select.poll()  # unlike `select.select`, it accepts any number of open files
+        socket.register(self.connection, select.POLLOUT)
+        return bool(socket.poll(0))
 
 
 @dataclass(eq=False, repr=False)
@@ -124,7 +133,7 @@ class Children:
     def pass_on_question(self, child: _Child) -> None:
         """Ask the child for its stacks, if a person is waiting for them."""
         asked = self._asked.get(child.pid)
-        if asked is not None and not asked.is_sent:
+        if asked is not None and not asked.is_sent and child.accepts_message():
             asked.is_sent = True
             child.connection.send(Notice.STACKS)
 
@@ -203,7 +212,7 @@ class IsolatedRunner:
                 return None
             elif self.children.server.knows_end_of(child.pid) and not connection.poll():
                 raise EOFError  # a process that the handler forked still has the other end of the socket open
-            if (now := News.of(context)) != known:
+            if (now := News.of(context)) != known and child.accepts_message():
                 known = now
                 connection.send(now)
             self.children.pass_on_question(child)
@@ -268,6 +277,7 @@ class IsolatedRunner:
             return
         if code is None:
             server.kill(child.pid)  # the child or its handler has closed the socket
+            server.forget(child.pid)
         self._fail(active, task, ProcessDied(f"the child process of the handler {_end(code)}"))
 
     def _fail(self, active: ActiveClaim, task: Task[..., Any], error: BaseException) -> None:

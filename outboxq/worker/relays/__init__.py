@@ -23,6 +23,7 @@ from ...store import Store
 from ...task import TaskRegistry
 from ...task.registry import BrokerRelay
 from ...task.relays import sync
+from ..distributor.base import Wakeup
 from ..signals import handle_stop_signals, in_main_thread
 from ..timeouts import join
 from ..upkeep import ServiceThread
@@ -86,7 +87,8 @@ class Senders:
 
     def run_once(self) -> None:
         """Extend the leases, except those of senders whose transport does not return."""
-        leases = [lease for one in self.senders for lease in one.live_leases()]
+        overdue = [lock for one in self.senders for lock in one.overdue()]
+        leases = [lease for one in self.senders for lease in one.live_leases(overdue)]
         if leases:
             self._store.relays.renew(self.id, leases)
 
@@ -147,7 +149,7 @@ class RelayRunner:
         self._store, self._tasks, self._drain_timeout, self._burst = store, tasks, drain_timeout, burst
         self._relays = [known[name] for name in names or known]
         self._error: BaseException | None = None
-        self._over = threading.Event()
+        self._over = Wakeup()  # a signal handler notifies it
         self._senders = Senders(
             store,
             self._relays,
@@ -176,7 +178,7 @@ class RelayRunner:
         self._store.ensure_current()
         self._store.ensure_primary()
         sync(self._store, self._tasks)
-        with handle_stop_signals(stop=self._over.set, abandon=lambda: os._exit(1)):
+        with handle_stop_signals(stop=self._over.notify, abandon=lambda: os._exit(1)):
             self._senders.start()
             names = ", ".join(one.declared.name for one in self._relays)
             log.info("publishing the events of %s %s", plural(len(self._relays), "relay"), names)
@@ -210,7 +212,7 @@ class RelayRunner:
     def _fail(self, error: BaseException) -> None:
         log.critical("a sender died; stopping", exc_info=error)
         self._error = error
-        self._over.set()
+        self._over.notify()
 
 
 def _why_left(relay: Relay) -> str:

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -120,28 +120,32 @@ class Sender(threading.Thread):
                 try:
                     pause = self.run_once()
                     self._failing.worked(f"the sender of relay {self.name_of_relay!r} works again")
+                    if pause is None:
+                        break
+                    self._waiting.wait(self.name_of_relay, pause)
                 except FileUnusable as error:
                     return self._on_thread_failure(error)
                 except Exception as error:  # noqa: BLE001 - the database may be unavailable for a while
                     self._failing.failed(f"the sender of relay {self.name_of_relay!r} failed; continuing", error)
                     self._forget()
-                    pause = _FIRST_BACK_OFF
-                if pause is None:
-                    break
-                self._waiting.wait(self.name_of_relay, pause)
+                    self._stopping.wait(_FIRST_BACK_OFF)
         except BaseException as error:
             self._on_thread_failure(error)
             raise
         finally:
             self._end()
 
-    def live_leases(self) -> list[ShardLease]:
-        """Return the leases to extend. There are none if a transport has still not returned long after its deadline,
-        because the other shards are waiting for it.
+    def overdue(self) -> list[threading.Lock]:
+        """Return the locks of the transports that have still not returned long after their deadlines."""
+        shards, now = list(self._shards.values()), self._clock()
+        return [one.connection.lock for one in shards if (end := one.busy_until) is not None and now > end + _OVERTIME]
+
+    def live_leases(self, overdue: Collection[threading.Lock] = ()) -> list[ShardLease]:
+        """Return the leases to extend. There are none if one of the sender's transports is overdue, because its other
+        shards are waiting for it, or if another sender's `overdue` transport is also this one's.
         """
         shards = list(self._shards.values())
-        busy_until = min((until for one in shards if (until := one.busy_until) is not None), default=None)
-        if busy_until is not None and self._clock() > busy_until + _OVERTIME:
+        if self.overdue() or any(one.connection.lock in overdue for one in shards):
             return []
         return [one.lease for one in shards]
 

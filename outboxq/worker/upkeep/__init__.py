@@ -22,6 +22,7 @@ from ...model.workers import Orders, WorkerState
 from ...store import QueueSample, Store, TaskMetric
 from ...store.failure_log import FailureLog
 from ...store.numbers.metrics import SUM_UP
+from ...store.transactions import patience
 from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
@@ -102,6 +103,7 @@ class WorkerRegistration:
             self._due = time.monotonic() + REPORT_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
             self._written_failures = self.failures()
+            self._written_state = self.orders.state()  # if this run fails, the next one waits until it is due
             orders = self.store.workers.seen(self.worker_id, unknown_tasks=unknown)
             if orders is None:
                 self._described = {}
@@ -134,6 +136,13 @@ class WorkerRegistration:
             raise
         except Exception as error:  # noqa: BLE001
             self._describing.failed("the description of the worker's process could not be stored", error)
+
+    def withdraw(self, *, within: float) -> None:
+        """Remove the registration of a worker that could not start, if the database can be reached within this number
+        of seconds. `run_once` registers the worker again.
+        """
+        with self._lock, suppress(Exception), patience(within):
+            self.store.workers.unregister(self.worker_id)
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.

@@ -129,9 +129,9 @@ class UnknownTasks:
             )
             self._logged_at.pop(name, None)
             self._logged_at[name] = now
-            for old in list(self._logged_at)[:-_MAX_NAMES]:
-                del self._logged_at[old]
-                self._unlogged.pop(old, None)
+        for old in list(self._logged_at)[:-_MAX_NAMES]:
+            del self._logged_at[old]
+            self._unlogged.pop(old, None)
 
 
 @dataclass(eq=False, repr=False)
