@@ -465,11 +465,10 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
 
 
 def oldest(g: Grammar) -> sa.Select[Any]:
-    """Select the next matching dead letters in the snapshot :head, :open, oldest first, after (:after_failed_at,
-    :after_id).
+    """Select the next matching dead letters after (:after_failed_at, :after_id) in the snapshot :head, :open, oldest
+    first.
 
-    They are not locked here. The lock on the execution protects the change, and is taken before the lock on the dead
-    letter.
+    They are not locked here. The lock on the execution protects the change, and is taken before that on the dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

@@ -169,7 +169,7 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Start watching all leases anew, because live workers may have been unable to send heartbeats."""
+        """Start watching all leases again, because live workers may have been unable to send heartbeats."""
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
