@@ -569,6 +569,22 @@ def test_the_commands_work_on_the_applications_database(shop, database, tmp_path
     assert "--url" not in run(args=["outboxq", "status", "--help"]).output
 
 
+@pytest.mark.parametrize("command", [["worker", "--burst"], ["upgrade"], ["enqueue", "shop.receipt"]])
+def test_a_module_of_tasks_that_does_not_exist_is_named_with_its_setting(shop, database, command):
+    app = shop.app(database.url, OUTBOXQ_TASKS=["shop_tsks.mail"])
+    done = app.test_cli_runner().invoke(args=["outboxq", *command])
+    assert (done.exit_code, done.exception.__class__) == (2, SystemExit), done.exception
+    assert "OUTBOXQ_TASKS names 'shop_tsks.mail', but there is no module 'shop_tsks'" in done.stderr
+
+
+def test_a_module_of_tasks_that_fails_to_import_another_one_shows_its_own_error(shop, app, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "needy_tasks.py").write_text("import nowhere_at_all\n")
+    app.config["OUTBOXQ_TASKS"] = "needy_tasks"
+    with app.app_context(), pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+        shop.outbox.load_tasks()
+
+
 def test_every_command_looks_and_changes_where_the_application_is(shop, database):
     app = shop.app(database.url)
     with app.app_context():
