@@ -37,7 +37,7 @@ from .transaction import DjangoTransaction, ObservingStore, TestTransaction, Tra
 _AHEAD = timedelta(hours=1)
 """The span for which `drain(until=…)` plants schedule ticks in one step."""
 _KEPT = 10_000
-"""The maximum number of tasks, newest first, that a harness reads."""
+"""The number of tasks, newest first, that a harness reads at once."""
 
 __unittest = True  # tracebacks end at the test's line
 
@@ -309,7 +309,11 @@ class Harness(Answering):
         if self._transaction is not None:
             self._transaction.flush()
         store = self.store
-        rows = [row for row in store.tasks(limit=_KEPT) if row.id not in self._before]
+        page = store.tasks(limit=_KEPT)
+        rows = [row for row in page if row.id not in self._before]
+        while len(page) == _KEPT and self._before.isdisjoint(row.id for row in page):  # more than one page is new
+            page = store.tasks(limit=_KEPT, before=page[-1].id)
+            rows += [row for row in page if row.id not in self._before]
         rows.sort(key=lambda row: (row.created_at, row.position, row.id))
         return [enqueued_of(row, self.app.tasks, lambda row=row: store.history(row.id)) for row in rows]  # type: ignore[misc]
 
