@@ -47,7 +47,7 @@ def outboxq_flask(request: pytest.FixtureRequest) -> Any:
     """Return the Flask application: the value of the `app` fixture, as in pytest-flask; None if there is no such
     fixture.
     """
-    if (flask := sys.modules.get("flask")) is None:
+    if "flask" not in sys.modules and "app" not in request.fixturenames:  # the fixture may be what imports Flask
         return None
     try:
         app = request.getfixturevalue("app")
@@ -55,7 +55,8 @@ def outboxq_flask(request: pytest.FixtureRequest) -> Any:
         if error.argname != "app":
             raise
         return None
-    return app if isinstance(app, flask.Flask) and "outboxq" in app.extensions else None
+    flask = sys.modules.get("flask")
+    return app if flask is not None and isinstance(app, flask.Flask) and "outboxq" in app.extensions else None
 
 
 @pytest.fixture

@@ -153,10 +153,19 @@ class Outboxq(Outbox):
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
-        """Import the modules in the current application's `OUTBOXQ_TASKS`."""
+        """Import the modules in the current application's `OUTBOXQ_TASKS`. Raises ConfigurationError for one that does not
+        exist.
+        """
         modules = app_ctx.app.config["OUTBOXQ_TASKS"] if self.application is not None else ()
         for module in [modules] if isinstance(modules, str) else modules:
-            importlib.import_module(module)
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                    raise  # the module exists, and imports another one that does not
+                raise ConfigurationError(
+                    f"OUTBOXQ_TASKS names {module!r}, but there is no module {error.name!r}"
+                ) from None
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Create a worker for the current application's tasks. The worker's threads push their own application

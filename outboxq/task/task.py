@@ -10,18 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    ParamSpec,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    get_args,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args, get_type_hints
 from uuid import UUID
 
 from ..context import BatchTarget, TaskContext
@@ -77,7 +66,7 @@ class Task(Answering, Generic[P, R]):
     """
 
     _noun = "a task"
-    _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
+    _inner = frozenset({"call_as_json", "call_signature", "named_arguments", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. A copy is allowed: it is
@@ -226,6 +215,15 @@ class Task(Answering, Generic[P, R]):
         # Without arguments, annotations do not have to resolve yet: the module may define their names further down.
         self.parameters.check_call((), {})
         return "{}"
+
+    def call_signature(self) -> inspect.Signature:
+        """Return the signature of a call: the function's, without the context."""
+        signature = inspect.signature(self.function)
+        return signature.replace(parameters=list(signature.parameters.values())[int(self.takes_context) :])
+
+    def named_arguments(self, stored: str) -> Mapping[str, Any]:
+        """Return a row's arguments by parameter, as the function receives them. Raises PayloadError."""
+        return self.parameters.load(stored)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a call to the function in the current transaction, with the declared options.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from ..errors import InvalidCall, PayloadError, UnknownTask
@@ -23,6 +23,13 @@ _COLUMNS = ("queue", "priority", "partition_key", "concurrency_key", "topic", "s
 """The columns that a test can use to describe a task."""
 _LISTED = 10
 _ABOUT = timedelta(seconds=1)
+
+
+class DjangoTask(Protocol):
+    """A `django.tasks` task."""
+
+    @property
+    def module_path(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +96,7 @@ class Expected:
         self.name = task.name if isinstance(task, Task) else task
         self._signature: inspect.Signature | None = None
         if isinstance(task, Task):
-            signature = inspect.signature(task.function)
-            parameters = list(signature.parameters.values())[int(task.takes_context) :]
-            self._signature = signature.replace(parameters=parameters)
+            self._signature = task.call_signature()
         columns = {name: described.pop(name, None) for name in _COLUMNS}
         self._columns = {name: value for name, value in columns.items() if value is not None}
         if "status" in self._columns:
@@ -160,7 +165,7 @@ class Expected:
             actual = self._signature.parameters[name].default  # default values are not stored
         else:
             return f"{name} was not given"
-        if value == actual or (name in found.stored and _is_stored_as(value, found.stored[name])):
+        if value == actual or _is_stored_as(value, found.stored.get(name, actual)):
             return None
         return f"{name} is {actual!r}, not {value!r}"
 
@@ -196,7 +201,7 @@ def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str
     know the task.
     """
     try:
-        return tasks.get(row.task_name).parameters.load(row.args)
+        return tasks.get(row.task_name).named_arguments(row.args)
     except (UnknownTask, PayloadError):
         return json.loads(row.args)  # type: ignore[no-any-return]
 

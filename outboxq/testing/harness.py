@@ -30,14 +30,14 @@ from ..task import Task
 from ..task.batches import StandIn
 from .claims import Claimer, Series
 from .clock import Clock
-from .enqueued import Enqueued, Expected, enqueued_of, how_often, listed
+from .enqueued import DjangoTask, Enqueued, Expected, enqueued_of, how_often, listed
 from .running import GivenSteps, InlineRunner, TaskRun, claim_without_row, endless
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _AHEAD = timedelta(hours=1)
 """The span for which `drain(until=…)` plants schedule ticks in one step."""
 _KEPT = 10_000
-"""The maximum number of tasks, newest first, that a harness reads."""
+"""The number of tasks, newest first, that a harness reads at once."""
 
 __unittest = True  # tracebacks end at the test's line
 
@@ -134,7 +134,9 @@ class Harness(Answering):
             )
         return self._store
 
-    def enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> list[Enqueued]:
+    def enqueued(
+        self, task: Task[..., Any] | DjangoTask | str | None = None, /, *args: Any, **described: Any
+    ) -> list[Enqueued]:
         """Return the tasks that were enqueued in this test and match the description, oldest first, whatever their
         current status.
 
@@ -149,7 +151,7 @@ class Harness(Answering):
         return [one for one in self._all() if not expected.misfits(one)]
 
     def assert_enqueued(
-        self, task: Task[..., Any] | str, /, *args: Any, times: int | None = None, **described: Any
+        self, task: Task[..., Any] | DjangoTask | str, /, *args: Any, times: int | None = None, **described: Any
     ) -> list[Enqueued]:
         """Assert that at least one enqueued task matches the description, or that exactly `times` tasks do. Return
         these tasks.
@@ -166,7 +168,9 @@ class Harness(Answering):
         but = f"enqueued {how_often(len(fitting))}, not {how_often(times or 0)}" if fitting else "not enqueued"
         raise AssertionError(f"{expected} was {but}{expected.hint(found)}. {listed(found, expected)}")
 
-    def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
+    def refute_enqueued(
+        self, task: Task[..., Any] | DjangoTask | str | None = None, /, *args: Any, **described: Any
+    ) -> None:
         """Assert that no enqueued task matches the description; `enqueued()` explains how to describe a task. Without a
         description, assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a
         subscription in the database knows, because it may be misspelled.
@@ -243,7 +247,7 @@ class Harness(Answering):
             raise InvalidArgument("advance() can only move the clock forward; use clock.set() to move it back")
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
-    def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
+    def run(self, task: Task[..., Any] | DjangoTask, /, *args: Any, **kwargs: Any) -> TaskRun:
         """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result pass through
         JSON.
 
@@ -253,10 +257,8 @@ class Harness(Answering):
         reasons as `enqueue()`.
         """
         __tracebackhide__ = True
-        self._refuse_foreign(task)
-        claim = claim_without_row(
-            task, task.parameters.dump(args, kwargs), self.clock(), schedule=self._schedule_of(task)
-        )
+        task = self._own(task)
+        claim = claim_without_row(task, task.call_as_json(args, kwargs), self.clock(), schedule=self._schedule_of(task))
         ran = self._runner(has_row=False).run(claim)
         self._expire()
         if ran.is_failure:
@@ -309,7 +311,11 @@ class Harness(Answering):
         if self._transaction is not None:
             self._transaction.flush()
         store = self.store
-        rows = [row for row in store.tasks(limit=_KEPT) if row.id not in self._before]
+        page = store.tasks(limit=_KEPT)
+        rows = [row for row in page if row.id not in self._before]
+        while len(page) == _KEPT and self._before.isdisjoint(row.id for row in page):  # more than one page is new
+            page = store.tasks(limit=_KEPT, before=page[-1].id)
+            rows += [row for row in page if row.id not in self._before]
         rows.sort(key=lambda row: (row.created_at, row.position, row.id))
         return [enqueued_of(row, self.app.tasks, lambda row=row: store.history(row.id)) for row in rows]  # type: ignore[misc]
 
@@ -486,14 +492,20 @@ class Harness(Answering):
             for tick in _tick_after(one, self.clock()):
                 self.clock.wait_for(tick)
 
-    def _expected(
-        self, task: Task[..., Any] | str | None, args: tuple[Any, ...], described: dict[str, Any]
-    ) -> Expected:
+    def _expected(self, task: object, args: tuple[Any, ...], described: dict[str, Any]) -> Expected:
+        __tracebackhide__ = True
+        own = task if task is None or isinstance(task, str) else self._own(task)
+        return Expected(self.app.tasks, own, args, **described)
+
+    def _own(self, task: object) -> Task[..., Any]:
+        """Return the outbox's task, also for a `django.tasks` task. Raises ConfigurationError for another outbox's, and for
+        anything else.
+        """
         __tracebackhide__ = True
         self._refuse_foreign(task)
-        return Expected(self.app.tasks, task, args, **described)
+        return task if isinstance(task, Task) else self.app.task_of(task)
 
-    def _refuse_foreign(self, task: Task[..., Any] | str | None) -> None:
+    def _refuse_foreign(self, task: object) -> None:
         """Raise ConfigurationError for another outbox's task. Otherwise, that task would look as if it had not been
         enqueued.
         """

@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -143,8 +143,12 @@ class Dashboard:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        with nullcontext() if self._app is None else self._outbox.integration.around_pages(self._app):
+        with self._context():
             return self._answered(environ, start_response)
+
+    def _context(self) -> AbstractContextManager[None]:
+        """Return a context manager around code that may need the framework's application."""
+        return nullcontext() if self._app is None else self._outbox.integration.around_pages(self._app)
 
     def _answered(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
@@ -171,7 +175,10 @@ class Dashboard:
             urls.match(method=request.method)
             return self._login.answer(request, client, urls)
         try:
-            grant = self._access.grant(request, client)
+            # In a context of its own, so that a session with which `authorize` reads is closed before the page writes.
+            # On SQLite, its transaction would lock the file.
+            with self._context():
+                grant = self._access.grant(request, client)
         except LoginNeeded:
             if self._login is None:
                 raise

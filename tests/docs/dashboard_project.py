@@ -22,6 +22,7 @@ settings.configure(
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": "project.db",
+            "ATOMIC_REQUESTS": True,  # the page's own transaction must not lock out the dashboard's
             "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"},
         }
     },

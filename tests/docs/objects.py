@@ -94,7 +94,7 @@ INTERNAL: Mapping[str, str] = {
     "Subscription": "with_key options stored",
     "Schedule": "with_key options stored",
     "Worker options": "of scope check_leases",
-    "Task": "returned call_as_json",
+    "Task": "returned call_as_json call_signature named_arguments",
     "BoundTask": "planned planned_as",
     "Kafka": "settings",
     "NatsJetStream": "urls",

@@ -68,19 +68,23 @@ def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
     """Store the subscriptions and schedules, so that they exist before the first worker starts. In tests this is
     repeated after each flush.
     """
+    from ...errors import SchemaOutOfDate
     from ...task.relays import sync
     from ...task.schedules import declare_schedules
     from .django_outbox import outboxes
-    from .operations import has_tables
+    from .operations import cannot_migrate, has_tables
 
     is_migrated_to_zero = "tasksubscription" not in apps.all_models["outboxq"]
     if is_migrated_to_zero or not has_tables(using):
         return
     autodiscover_modules("tasks")
     outbox = outboxes[using]
-    if list(outbox.tasks):
-        with transaction.atomic(using=using):
-            sync(outbox.store, outbox.tasks, using=using)
-    if "taskschedule" in apps.all_models["outboxq"]:
-        with transaction.atomic(using=using):
-            declare_schedules(outbox.store, outbox.tasks, using=using)
+    try:
+        if list(outbox.tasks):
+            with transaction.atomic(using=using):
+                sync(outbox.store, outbox.tasks, using=using)
+        if "taskschedule" in apps.all_models["outboxq"]:
+            with transaction.atomic(using=using):
+                declare_schedules(outbox.store, outbox.tasks, using=using)
+    except SchemaOutOfDate as error:
+        raise cannot_migrate(using, error) from error  # manage.py prints this as a sentence

@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib.auth.views import redirect_to_login
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, transaction
 from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
@@ -49,7 +49,8 @@ def dashboard_urls(
 
     Users need the permission to view task executions. For each kind of change, they also need a separate permission: to
     retry, cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers.
-    Visitors who are not logged in are redirected to the login page that the settings name.
+    Visitors who are not logged in are redirected to the login page that the settings name. The pages ignore
+    ATOMIC_REQUESTS and use separate transactions.
 
     Args:
         using: The alias of the outbox's database.
@@ -86,6 +87,7 @@ def dashboard_urls(
     )
 
     @csrf_exempt  # the dashboard checks its own token
+    @transaction.non_atomic_requests(using=using)  # it has its own transactions, for which SQLite's lock must be free
     def view(request: HttpRequest, page: str = "", **_prefix: object) -> HttpResponse:
         user = request.user
         if not user.is_authenticated:

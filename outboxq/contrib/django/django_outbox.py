@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,7 @@ from ...database.drivers import is_unreached
 from ...database.engine import make_engine, reserve
 from ...database.privileges import Feature
 from ...database.target import DjangoTarget, Target, target_of
-from ...errors import ConfigurationError, InvalidTarget, UnsupportedDatabase
+from ...errors import ConfigurationError, InvalidArgument, InvalidTarget, UnsupportedDatabase
 from ...integration.hooks import Hook, HookCalls
 from ...outbox import Outbox
 from ...task import Task
@@ -56,18 +56,21 @@ class DjangoOutbox(Outbox):
     tasks: DjangoRegistry
 
     def __init__(self, alias: str = "default") -> None:
-        """Create the outbox. Raises ConfigurationError if OUTBOXQ in the settings has unknown keys."""
+        """Create the outbox. Raises ConfigurationError if OUTBOXQ in the settings has unknown keys or invalid values."""
         self.alias = alias
         self._chosen: tuple[str, DjangoStore] | None = None
         self._choosing = threading.Lock()
-        super().__init__(
-            schema=setting("SCHEMA"),
-            integration=DjangoIntegration(alias),
-            version=setting("VERSION"),
-            retention=setting("RETENTION"),
-            outage_timeout=setting("OUTAGE_TIMEOUT"),
-            source=setting("SOURCE"),
-        )
+        try:
+            super().__init__(
+                schema=setting("SCHEMA"),
+                integration=DjangoIntegration(alias),
+                version=setting("VERSION"),
+                retention=setting("RETENTION"),
+                outage_timeout=setting("OUTAGE_TIMEOUT"),
+                source=setting("SOURCE"),
+            )
+        except InvalidArgument as error:
+            raise ConfigurationError(f"OUTBOXQ in the settings: {error}") from None
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
         """Raise ConfigurationError, because DATABASES in the settings determines the database."""
@@ -226,8 +229,10 @@ outboxes = Outboxes()
 
 
 def setting(name: str) -> Any:
-    """Return the value of one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
+    """Return the value of one of SETTINGS. Raises ConfigurationError if OUTBOXQ is not a dict or has unknown keys."""
     given = getattr(settings, "OUTBOXQ", {})
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"OUTBOXQ in the settings takes a dict, not {given!r:.80}")
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:
         known = ", ".join(SETTINGS)
@@ -240,7 +245,7 @@ def setting(name: str) -> Any:
 def hooks_of_settings() -> list[Hook]:
     """Return the hooks named in the settings. Raises ConfigurationError for a path that does not lead to a hook."""
     paths = setting("HOOKS")
-    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+    if isinstance(paths, str) or not isinstance(paths, Iterable) or not all(isinstance(path, str) for path in paths):
         raise ConfigurationError("OUTBOXQ in the settings: HOOKS takes a list of paths, such as 'shop.hooks.Timing'")
     with _importing:
         return [_imported.get(path) or _imported.setdefault(path, _imported_hook(path)) for path in paths]

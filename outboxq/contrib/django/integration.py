@@ -294,10 +294,15 @@ def _refuse_another_thread(connection: Any) -> None:
 def _refresh_connections() -> None:
     """Close old connections, as Django does around a request. Make Django check the others before their next use,
     because a lost attempt would cost more than the check.
+
+    With AUTOCOMMIT off, a connection may still have an open transaction. Close it, because a later handler in this
+    thread would commit that transaction together with its own.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True
+        if connection.connection is not None and not connection.get_autocommit():
+            connection.close()
     close_old_connections()
 
 

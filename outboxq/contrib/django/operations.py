@@ -97,7 +97,10 @@ class _Borrowed:
 _OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_notice_handler"})
 
 
-_OLDER = "Run `outboxq upgrade` with this database's URL or, if you do not need its data, `migrate outboxq zero` and `migrate`."
+_OLDER = (
+    "Run `outboxq upgrade` with this database's URL (and `--schema`, if OUTBOXQ sets a SCHEMA) or, if you do not need its data, "
+    "`migrate outboxq zero` and `migrate`."
+)
 _NEWER = "Install the outboxq release that created these tables, or a later one."
 
 
@@ -124,9 +127,24 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
             with transaction.atomic(using=alias):
                 outboxes[alias].store.ensure_current_on_django()
         except SchemaOutOfDate as error:
-            hint = _NEWER if error.code_is_older else _OLDER if error.is_mended_by_an_upgrade else None
-            found.append(Caution(f"{alias}: {error}", hint=hint, id="outboxq.W002"))
+            fault, hint = _beyond_migrate(error)
+            found.append(Caution(f"{alias}: {fault}", hint=hint, id="outboxq.W002"))
     return found
+
+
+def cannot_migrate(alias: str, error: SchemaOutOfDate) -> CommandError:
+    """Return the error with which `migrate` ends if the tables do not fit this release after it."""
+    fault, hint = _beyond_migrate(error) if _is_migrated(alias) else (str(error), None)
+    return CommandError(f"{alias}: {fault}" if hint is None else f"{alias}: {fault}. {hint}")
+
+
+def _beyond_migrate(error: SchemaOutOfDate) -> tuple[str, str | None]:
+    """Return the fault of tables whose migrations have run, and a hint. Another `migrate` would do nothing, although the
+    error names it.
+    """
+    if error.is_mended_by_an_upgrade:
+        return error.fault, _OLDER
+    return str(error), _NEWER if error.code_is_older else None
 
 
 def _begins() -> Iterator[CheckMessage]:

@@ -17,7 +17,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from ...context import TaskContext
-from ...errors import InvalidCall, TaskNotFound
+from ...errors import InvalidCall, PayloadError, TaskNotFound
 from ...model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskExecution, TaskStatus
 from ...outbox import Outbox
 from ...store import Store
@@ -57,6 +57,19 @@ class TaskAdapter(Task[..., Any]):
         check_call(self.declared, args, kwargs)
         stored = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
         return self.parameters.dump((), {**stored, "backend": self.backend.alias})
+
+    def call_signature(self) -> inspect.Signature:
+        signature = inspect.signature(self.declared.func)
+        parameters = list(signature.parameters.values())[int(self.declared.takes_context) :]
+        return signature.replace(parameters=parameters)
+
+    def named_arguments(self, stored: str) -> Mapping[str, Any]:
+        if (call := Call.parse(stored)) is None:
+            raise PayloadError(f"{self.name}: the arguments do not have the form of a Django task's")
+        try:
+            return self.call_signature().bind(*call.args, **call.kwargs).arguments
+        except TypeError as misfit:
+            raise PayloadError(f"{self.name}: {misfit}") from None
 
     def _call(
         self,

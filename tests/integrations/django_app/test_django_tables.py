@@ -42,3 +42,35 @@ def test_missing_tables_of_a_project_without_the_app_are_named_with_their_cause(
     command = [sys.executable, "-c", dedent(program)]
     said = forked.run(command, warm=forked.FRAMEWORKS, capture_output=True, text=True, check=True).stdout
     assert "run: manage.py migrate, after you have added 'outboxq.contrib.django' to INSTALLED_APPS" in said
+
+
+def test_settings_of_the_wrong_kind_are_named_in_one_sentence():
+    program = """
+        from django.conf import settings
+        from django.test import override_settings
+
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+        from outboxq import ConfigurationError
+        from outboxq.contrib.django import DjangoOutbox
+
+        wrong = [None, [], {"HOOKS": None}, {"RETENTION": "90d"}, {"OUTAGE_TIMEOUT": None}, {"SOURCE": 5}, {"SCHEMA": 5}]
+        for given in wrong:
+            with override_settings(OUTBOXQ=given):
+                try:
+                    DjangoOutbox().hooks
+                except ConfigurationError as error:
+                    print(error)
+                else:
+                    raise AssertionError(given)
+    """
+    command = [sys.executable, "-c", dedent(program)]
+    said = forked.run(command, warm=forked.FRAMEWORKS, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said == [
+        "OUTBOXQ in the settings takes a dict, not None",
+        "OUTBOXQ in the settings takes a dict, not []",
+        "OUTBOXQ in the settings: HOOKS takes a list of paths, such as 'shop.hooks.Timing'",
+        "OUTBOXQ in the settings: retention takes a timedelta or seconds, not str",
+        "OUTBOXQ in the settings: outage_timeout takes a timedelta or seconds, not NoneType",
+        "OUTBOXQ in the settings: source must be a URI or a name without spaces, such as 'shop' or 'https://shop.example', not 5",
+        "schema 5 is not a plain lower-case name of at most 48 letters, digits or _",
+    ]

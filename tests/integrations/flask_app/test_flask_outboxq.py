@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import weakref
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from outboxq import ConfigurationError, Hook, InvalidTarget, Outbox, RetryPolicy
 from outboxq.cli import main
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
-from outboxq.web import application
+from outboxq.web import Viewer, application
 from tests.contract.helpers import called
 from tests.memory_broker import Broker
 
@@ -569,6 +570,22 @@ def test_the_commands_work_on_the_applications_database(shop, database, tmp_path
     assert "--url" not in run(args=["outboxq", "status", "--help"]).output
 
 
+@pytest.mark.parametrize("command", [["worker", "--burst"], ["upgrade"], ["enqueue", "shop.receipt"]])
+def test_a_module_of_tasks_that_does_not_exist_is_named_with_its_setting(shop, database, command):
+    app = shop.app(database.url, OUTBOXQ_TASKS=["shop_tsks.mail"])
+    done = app.test_cli_runner().invoke(args=["outboxq", *command])
+    assert (done.exit_code, done.exception.__class__) == (2, SystemExit), done.exception
+    assert "OUTBOXQ_TASKS names 'shop_tsks.mail', but there is no module 'shop_tsks'" in done.stderr
+
+
+def test_a_module_of_tasks_that_fails_to_import_another_one_shows_its_own_error(shop, app, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "needy_tasks.py").write_text("import nowhere_at_all\n")
+    app.config["OUTBOXQ_TASKS"] = "needy_tasks"
+    with app.app_context(), pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+        shop.outbox.load_tasks()
+
+
 def test_every_command_looks_and_changes_where_the_application_is(shop, database):
     app = shop.app(database.url)
     with app.app_context():
@@ -740,6 +757,26 @@ def test_the_dashboard_shows_the_database_of_its_application(shop, database, tmp
     here = {"base_url": "http://localhost", "environ_base": {"REMOTE_ADDR": "127.0.0.1"}}
     shown = [Client(application(shop.outbox, flask=app)).get("/queues", **here).text for app in apps]
     assert [f"queue-{number}" in text for text in shown for number in (0, 1)] == [True, False, False, True]
+    assert not has_app_context()
+
+
+@pytest.mark.parametrize("in_request", [True, False])
+def test_what_a_login_reads_locks_no_change_of_the_dashboard_out(shop, app, in_request):
+    def viewer(environ):
+        with app.request_context(environ) if in_request else nullcontext():
+            shop.db.session.scalars(select(shop.Order)).all()
+        return Viewer(name="ann", may_act=True)
+
+    with app.app_context():
+        handle = shop.receipt.enqueue(1)
+        shop.db.session.commit()
+    client = Client(application(shop.outbox, flask=app, authorize=viewer, allow_actions=True))
+    here = {"base_url": "http://localhost", "environ_base": {"REMOTE_ADDR": "127.0.0.1"}}
+    token = re.search(r'name="csrf" value="([^"]+)"', client.get(f"/tasks/{handle.id}", **here).text)[1]
+    form = {"data": f"csrf={token}&reason=", "content_type": "application/x-www-form-urlencoded"}
+    assert client.post(f"/tasks/{handle.id}/cancel", **form, **here).status_code == 303
+    with app.app_context():
+        assert shop.outbox.store.get(handle.id).status == "Cancelled"
     assert not has_app_context()
 
 

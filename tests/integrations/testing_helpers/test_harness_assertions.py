@@ -56,6 +56,19 @@ def test_what_ran_was_enqueued_too(shop, harness):
     harness.assert_enqueued(shop.receipt, 7, status="Completed")
 
 
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_however_many_were_enqueued_all_of_them_count(shop, connection, session, monkeypatch, more):
+    monkeypatch.setattr("outboxq.testing.harness._KEPT", 4)
+    with Harness(shop.outbox, using=connection):
+        shop.receipt.using(session).enqueue_many([(-number,) for number in range(1, 7)])
+    with Harness(shop.outbox, using=connection) as harness:
+        harness.refute_enqueued()
+        shop.receipt.using(session).enqueue_many([(number,) for number in range(8 + more)])
+        harness.assert_enqueued(shop.receipt, times=8 + more)
+        harness.assert_enqueued(shop.receipt, 0)
+        harness.refute_enqueued(shop.receipt, -6)
+
+
 def test_only_what_was_enqueued_since_the_beginning_counts(shop, harness, session, connection):
     with Harness(shop.outbox, using=connection) as inner:
         inner.refute_enqueued()

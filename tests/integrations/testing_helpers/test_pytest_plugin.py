@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 
@@ -74,3 +76,37 @@ def test_a_project_without_outboxq_is_not_found():
 def test_an_application_that_is_not_said_or_not_there(said, sentence):
     with pytest.raises(pytest.UsageError, match=sentence):
         pytest_outboxq.named(said)
+
+
+def test_a_flask_application_is_found_although_only_its_fixture_imports_flask(tmp_path, pytestconfig):
+    (tmp_path / "conftest.py").write_text(
+        dedent("""
+            import pytest
+
+            @pytest.fixture
+            def app():
+                from flask import Flask
+                from outboxq.contrib.flask import Outboxq
+
+                app = Flask("shop")
+                app.config["OUTBOXQ_DATABASE_URL"] = "sqlite:///test.db"
+                outbox = Outboxq(app)
+                with app.app_context():
+                    outbox.upgrade()
+                return app
+
+            @pytest.fixture
+            def client(app):
+                return app.test_client()
+        """)
+    )
+    (tmp_path / "test_shop.py").write_text(
+        dedent("""
+            def test_it_is_found_before_the_client_is_made(harness, client):
+                assert harness.app is client.application.extensions["outboxq"]
+        """)
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:django", "-p", "no:flask", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(pytestconfig.rootpath)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

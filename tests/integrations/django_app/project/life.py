@@ -108,6 +108,19 @@ call_command("flush", interactive=False, verbosity=0)
 assert TaskExecution.objects.count() == 0
 outbox.store.ensure_current()
 
+# tables that are missing although Django's migrations have run, as with `--fake` or a new SCHEMA in the settings
+migrate("outboxq", "zero")
+outbox.store._current = False  # as in a later process
+with suppress(CommandError):
+    migrate("outboxq", fake=True)
+heard = io.StringIO()
+call_command("check", "--database", "default", stderr=heard)
+assert "(outboxq.W002) default: " in heard.getvalue()
+assert "run: manage.py migrate" not in heard.getvalue()  # it would find nothing to do
+refuses("or, if its data can be lost, `migrate outboxq zero` and `migrate`", "migrate")
+migrate("outboxq", "zero")
+migrate()
+
 # checks
 with connection.cursor() as cursor:
     cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")

@@ -389,6 +389,15 @@ class Committed(TransactionTestCase):
             done = work()
         assert (done["book"].status, Booking.objects.count()) == ("Completed", 1)
 
+    def test_without_autocommit_no_task_commits_what_an_earlier_one_has_left(self):
+        with mock.patch.dict(connection.settings_dict, {"AUTOCOMMIT": False, "CONN_MAX_AGE": None}):
+            with transaction.atomic():
+                tasks.order_without_autocommit.enqueue(1, "raise")
+                tasks.order_without_autocommit.enqueue(2, "commit")
+            with self.assertLogs("outboxq.worker", "ERROR"):
+                work()
+        assert list(Order.objects.values_list("number", flat=True)) == [2]
+
     def test_a_django_task_has_no_session_of_sqlalchemys(self):
         tasks.reach_for_sqlalchemy.enqueue()
         with self.assertLogs("outboxq.worker", "ERROR"):

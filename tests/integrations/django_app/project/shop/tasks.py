@@ -53,6 +53,14 @@ def book(order: int, then: str = "return") -> None:
             pass
 
 
+@outbox.task(retry=RetryPolicy.never())
+def order_without_autocommit(number: int, then: str) -> None:
+    Order.objects.create(number=number)
+    if then == "raise":
+        raise ValueError("no")
+    transaction.commit()
+
+
 async def book_async(order: int) -> None:
     await Booking.objects.acreate(order=order)
 

@@ -17,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from outboxq import InvalidCall
 from outboxq.contrib.django import OutboxqBackend, outbox
 from outboxq.contrib.django.compat import (
     InvalidTask,
@@ -281,12 +282,27 @@ class HelpedCases(OutboxTests, TestCase):
 
     def test_drain(self):
         result, failing = tasks.echo.enqueue(1, two=3), tasks.never_lucky.enqueue()
-        self.harness.assert_enqueued("parity.tasks.echo", [1], kwargs={"kwargs": {"two": 3}})
-        self.harness.drain(raises=False)
+        self.harness.assert_enqueued(tasks.echo, 1, two=3)
+        self.harness.assert_enqueued("parity.tasks.echo", 1, two=3)
+        self.harness.refute_enqueued(tasks.echo, 2)
+        self.harness.refute_enqueued(tasks.noop_task)
+        ran = self.harness.drain(raises=False)
+        self.assertEqual(ran[0].args, {"args": (1,), "kwargs": {"two": 3}})
         for one in (result, failing):
             one.refresh()
         self.assertEqual((result.status, result.return_value), ("SUCCESSFUL", [[1], {"two": 3}]))
         self.assertEqual((failing.status, failing.attempts), ("FAILED", 3))
+
+    def test_arguments_are_named(self):
+        tasks.check_context.enqueue(5)
+        (found,) = self.harness.assert_enqueued(tasks.check_context, attempt=5)
+        self.assertEqual(found.args, {"attempt": 5})
+        with self.assertRaisesRegex(InvalidCall, "its parameters are: attempt"):
+            self.harness.refute_enqueued(tasks.check_context, another=5)
+
+    def test_run(self):
+        self.assertEqual(self.harness.run(tasks.echo, 1, two=3).result, [[1], {"two": 3}])
+        self.harness.refute_enqueued()
 
     def test_inline(self):
         with self.harness.inline():

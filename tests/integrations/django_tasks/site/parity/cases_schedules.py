@@ -20,7 +20,7 @@ class ScheduleTests(TestCase):
     def test_a_tick_runs_a_task_of_djangos(self):
         with Harness(outbox) as harness:
             ran = harness.advance(timedelta(days=1))
-        self.assertIn((scheduled.module_path, {"number": 7}), [(one.task_name, one.args["kwargs"]) for one in ran])
+        self.assertIn((scheduled.module_path, {"number": 7}), [(one.task_name, one.args) for one in ran])
         self.assertEqual(Order.objects.get().number, 7)
 
     def test_a_schedule_is_put_in_the_present_transaction(self):
