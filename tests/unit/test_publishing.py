@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from outboxq import CloudEvent, Confirmed
+import pytest
+
+from outboxq import CloudEvent, Confirmed, Unsure
+from outboxq.model.transports import Outcome
 from outboxq.worker.relays.publishing import Care, Message, Report, publish
 from tests.memory_broker import Broker, lost, refused
 
@@ -44,12 +48,33 @@ def test_a_key_stops_after_an_unsure_event_and_after_a_refused_one_if_that_holds
         assert (report.confirmed, list(report.refused), list(report.unsure)) == ([4] if holds else [4, 3], [1], [0])
 
 
-def test_no_call_begins_after_the_deadline() -> None:
-    broker, times = Broker(), iter([0.0, 5.0, 11.0])
+def test_no_call_begins_after_half_of_the_time() -> None:
+    broker, times = Broker(), iter([0.0, 0.0, 4.9, 5.1])
     messages = [message(number, "a") for number in range(3)]
     report = publish(broker, messages, holds=True, deadline=10.0, clock=lambda: next(times))
     assert report.confirmed == [0, 1]
     assert not report.unsure, "what was not published is not unsure"
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.7, 3.0, 7.0])
+def test_a_key_with_many_events_is_not_cut_off_by_the_deadline(seconds: float) -> None:
+    """The broker answers each call in time, but all calls together take longer than the batch may."""
+    now = 0.0
+
+    class Slow(Broker):
+        def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+            nonlocal now
+            now += seconds
+            stored = super().publish(events, deadline)
+            return stored if now <= deadline else [Unsure("the broker did not answer in time") for _ in events]
+
+    broker, left = Slow(), [message(number, "a") for number in range(500)]
+    for _ in range(3):
+        report = publish(broker, left, holds=True, deadline=now + 10, clock=lambda: now)
+        assert report.confirmed
+        assert report.failure is None
+        left = [one for one in left if one.id not in report.confirmed]
+    assert broker.payloads == [str(number) for number in range(500 - len(left))], "none is published twice"
 
 
 def test_an_answer_that_is_none_is_an_error() -> None:

@@ -65,7 +65,9 @@ def publish(
     care: Care = Care.NONE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Publish the messages until the deadline, and return their outcomes.
+    """Publish the messages, and return their outcomes. No call begins once half of the time until the deadline has passed.
+    A call that begins later could be cut off by the deadline although the broker is answering as fast as before, and its
+    events would be published twice.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
@@ -80,7 +82,9 @@ def publish(
         for one in (first, *random.sample(others, min(1, len(others)))):
             _call(transport, [one], deadline, report)
         return report
-    while left and clock() < deadline:
+    began = clock()
+    latest = began + (deadline - began) / 2
+    while left and clock() < latest:
         wave, left = _first_of_each_key(left)
         before = len(report.confirmed)
         if care is Care.SEARCH:
