@@ -108,6 +108,27 @@ def test_a_probe_gets_past_events_that_stay_unsure() -> None:
     assert any(published(broker, *messages, care=Care.PROBE).confirmed for _ in range(200))
 
 
+def test_a_probe_leaves_the_second_event_time_if_the_first_one_gets_no_answer() -> None:
+    """An event of a queue that is away must not keep back those of the others."""
+    now = 0.0
+
+    class Silent(Broker):
+        def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+            nonlocal now
+            if events[0].data == "0":
+                now = deadline
+            return super().publish(events, deadline) if now < deadline else [Unsure("no answer") for _ in events]
+
+    broker = Silent()
+    messages = [message(number, None) for number in range(2)]
+    report = publish(broker, messages, holds=True, deadline=10.0, care=Care.PROBE, clock=lambda: now)
+    assert (report.confirmed, list(report.unsure)) == ([1], [0])
+
+    now = 0.0
+    assert publish(broker, messages[:1], holds=True, deadline=10.0, care=Care.PROBE, clock=lambda: now).unsure
+    assert now == 10.0, "a single event has all of the time"
+
+
 def test_a_search_refuses_no_event_because_of_a_short_interruption() -> None:
     broker, errors = Broker(poison="0"), 0
 

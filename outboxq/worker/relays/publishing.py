@@ -23,8 +23,8 @@ class Care(Enum):
     NONE = "none"
     """A call contains as many events as the order allows."""
     PROBE = "probe"
-    """The first event and another event, each in a separate call. The other event is chosen at random, because the
-    events at the front may be the cause of the error.
+    """The first event and another event, each in a separate call with half of the time. The other event is chosen at
+    random, because the events at the front may be the cause of the error.
     """
     SEARCH = "search"
     """A call contains as many events as with `NONE`, but a call that raises an error is repeated in halves, to find the
@@ -77,13 +77,14 @@ def publish(
     of them are in the first call.
     """
     report, left = Report(), list(messages)
-    if care is Care.PROBE:
-        first, *others = _first_of_each_key(left)[0]
-        for one in (first, *random.sample(others, min(1, len(others)))):
-            _call(transport, [one], deadline, report)
-        return report
     began = clock()
     latest = began + (deadline - began) / 2
+    if care is Care.PROBE:
+        first, *others = _first_of_each_key(left)[0]
+        _call(transport, [first], latest if others else deadline, report)
+        for one in random.sample(others, min(1, len(others))):
+            _call(transport, [one], deadline, report)
+        return report
     while left and clock() < latest:
         wave, left = _first_of_each_key(left)
         before = len(report.confirmed)
