@@ -580,6 +580,28 @@ def test_binary_data_is_refused() -> None:
         read_event(json.dumps(body).encode(), {})
 
 
+def test_an_attribute_that_is_null_is_missing() -> None:
+    """The JSON format of CloudEvents says so, and several of its libraries write null."""
+    given = dict.fromkeys(["id", "source", "type", "partitionkey", "traceparent", "subject", "data_base64"])
+    read = read_event(
+        json.dumps({"specversion": "1.0", **given, "data": None}).encode(), {}, id="m", source="q", type="t"
+    )
+    assert (read.id, read.source, read.type, read.partition_key, read.data) == ("m", "q", "t", None, "null")
+    assert read.headers == {"ce_specversion": "1.0"}
+    with pytest.raises(MessageUnreadable, match="no id"):
+        read_event(json.dumps({"specversion": "1.0", **given}).encode(), {}, type="t")
+
+
+def test_an_attribute_that_is_nested_as_deep_as_can_be_read_is_no_error() -> None:
+    def body(depth: int) -> bytes:
+        return f'{{"specversion": "1.0", "id": "i", "type": "t", "x": {"[" * depth}{"]" * depth}}}'.encode()
+
+    depth = 500
+    with pytest.raises(MessageUnreadable, match="recursion|depth"):
+        while True:
+            read_event(body(depth := depth + 1), {})
+
+
 def test_a_member_of_the_payload_is_not_taken_for_the_payload() -> None:
     body = '{"x": {"data": 1, "}": "}"}, "specversion": "1.0", "data": {"data": 2.50}, "id": "i", "type": "t", "source": "s"}'
     assert read_event(body.encode(), {}).data == '{"data": 2.50}'
