@@ -451,7 +451,7 @@ class _Consumer:
 
     def _on_message(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
         headers = {
-            re.sub(r"^cloudEvents[:_]", "ce_", str(name)): str(value)
+            re.sub(r"^cloudEvents[:_]", "ce_", _text(name)): str(value)
             for name, value in (properties.headers or {}).items()
             if isinstance(value, str | int | float)
         }
@@ -459,9 +459,14 @@ class _Consumer:
             Message(
                 body=body,
                 headers=headers,
-                id=properties.message_id,
-                type=properties.type or delivered.routing_key,
-                source=properties.app_id or delivered.exchange,
+                id=None if properties.message_id is None else _text(properties.message_id),
+                type=_text(properties.type or delivered.routing_key),
+                source=_text(properties.app_id or delivered.exchange),
                 tag=delivered.delivery_tag,
             )
         )
+
+
+def _text(value: str | bytes) -> str:
+    """Return the text of a short string, which pika returns as bytes if it is not UTF-8."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

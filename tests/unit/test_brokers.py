@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from uuid import uuid4
 
+import pika
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from outboxq.brokers import (
     aws,
     letters,
     nats_jetstream,
+    rabbitmq,
     redis_streams,
 )
 from outboxq.errors import MessageUnreadable
@@ -535,6 +537,26 @@ def test_a_subject_without_an_answer_is_refused_only_if_no_stream_has_it(
 ) -> None:
     """While a cluster elects the leader of a stream, nobody answers either."""
     assert asyncio.run(nats_jetstream._without_stream(Streams(found), "s")) == outcome  # type: ignore[arg-type]
+
+
+def test_properties_of_rabbitmq_that_are_not_utf_8_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pika returns them as bytes. A receiver would fail with the same message again and again."""
+    monkeypatch.setattr(rabbitmq._Consumer, "__init__", lambda *_: None)
+    consumer = rabbitmq._Consumer(RabbitMQ(url="amqp://h", queue="q"))
+    consumer._arrived = []
+    for fields in (
+        {"message_id": b"\xff"},
+        {"message_id": "m", "type": b"\xff"},
+        {"message_id": "m", "app_id": b"\xff"},
+    ):
+        properties = pika.BasicProperties().decode(b"".join(pika.BasicProperties(**fields).encode()))
+        place = SimpleNamespace(routing_key=b"\xff", exchange="", delivery_tag=1)
+        consumer._on_message(None, place, properties, b"{}")
+    assert [(one.id, one.type, one.source) for one in consumer._arrived] == [
+        ("\\xff", "\\xff", ""),
+        ("m", "\\xff", ""),
+        ("m", "\\xff", "\\xff"),
+    ]
 
 
 # Reading messages.
