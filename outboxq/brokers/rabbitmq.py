@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
+_ROUTING = ("CC", "BCC")
+"""The names of headers that contain more routing keys for the broker, as lists. It closes the channel if one of them is
+text.
+"""
 _WRITE = 256 * 1024
 """The number of bytes of message bodies that are written at once. The last body may exceed this number."""
 _FRAME_EDGES = 8
@@ -157,6 +161,12 @@ class _Publisher:
         place = self._place
         outcomes: list[Outcome | None] = [None] * len(events)
         letters = letters_of(events, place.routing_key, place.body, _PREFIX, outcomes)
+        for letter in letters:
+            if letter.headers and (name := next((one for one in _ROUTING if one in letter.headers), None)):
+                outcomes[letter.number] = Refused(
+                    f"RabbitMQ reads the header {name!r} as routing keys; give it another name"
+                )
+        letters = [letter for letter in letters if outcomes[letter.number] is None]
         if not letters:
             return settled(outcomes, "")
         if self._link is None or self._link.fault is not None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from outboxq.brokers import RedisStreams, Sns
-from outboxq.model.transports import Confirmed, Unsure
+from outboxq.model.transports import Confirmed, Refused, Unsure
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.apart
@@ -33,6 +33,15 @@ def test_without_its_exchange_rabbitmq_refuses_nothing(bench):
     found = publish(bench.transport(exchange="missing"), bench.events(3))
     assert [type(one) for one in found] == [Unsure] * 3
     assert "missing" in found[0].reason
+
+
+@pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_an_event_with_a_header_that_rabbitmq_reads_as_routing_keys_is_refused_alone(bench, name):
+    events = [bench.event("1"), bench.event("2", headers={name: "ada"}), bench.event("3")]
+    found = publish(bench.transport(), events)
+    assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
+    assert name in found[1].reason
 
 
 @pytest.mark.parametrize("bench", ["redis"], indirect=True)

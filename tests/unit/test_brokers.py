@@ -397,6 +397,13 @@ def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
     assert outcome == Refused("the header 'a' cannot be sent")
 
 
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_a_header_that_rabbitmq_reads_as_routing_keys_is_a_refusal(name: str) -> None:
+    """The broker closes the channel because of it, so no other event of the batch would be confirmed."""
+    [outcome] = RabbitMQ(url="amqp://127.0.0.1:1").publish([event(headers={name: "ada"})], soon())
+    assert outcome == Refused(f"RabbitMQ reads the header {name!r} as routing keys; give it another name")
+
+
 class Nats:
     """A client of NATS whose server accepts 1000 bytes, and notes what is published."""
 
