@@ -413,6 +413,7 @@ class Nats:
     def __init__(self) -> None:
         self.made.append(self)
         self.contexts = 0
+        self.unanswered: set[bytes] = {b"0"}
         self.published: list[tuple[str, bytes, dict[str, str]]] = []
 
     async def connect(self, *_: Any, **__: Any) -> None: ...
@@ -428,8 +429,11 @@ class Nats:
         if len(body) > self.max_payload:
             raise MaxPayloadError
         self.published.append((subject, body, headers))
-        answer.set_result(None)
+        if body not in self.unanswered:
+            answer.set_result(None)
         return answer
+
+    async def _handle_async_reply(self, _: object) -> None: ...
 
 
 @pytest.fixture
@@ -463,6 +467,13 @@ def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats
         Refused("it is 1001 bytes long with its headers, but the server accepts at most 1000"),
         Confirmed(),
     ]
+
+
+def test_an_event_that_nats_does_not_answer_hides_no_other_answer(fake_nats: list[Nats]) -> None:
+    transport = NatsJetStream(servers="nats://h", body="payload")
+    outcomes = transport.publish([event("1"), event("0"), event("2")], time.monotonic() + 0.5)
+    transport.close()
+    assert outcomes == [Confirmed(), Unsure("the server did not answer in time"), Confirmed()]
 
 
 @pytest.mark.parametrize("name", ["a b", "a:b", "é", ""])
