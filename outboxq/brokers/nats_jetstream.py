@@ -37,6 +37,9 @@ R = TypeVar("R")
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
+_STATUS, _RENAMED = "Status", "Status of the message"
+_STATUS_LINE = b"NATS/1.0 "
+"""The beginning of the headers of a message that is a status of the server."""
 _MESSAGE_TOO_LARGE = 10054
 """JetStream's error code for a message that is larger than its stream allows."""
 _CLOSE_TIMEOUT = 2.0
@@ -331,6 +334,7 @@ class _Consumer:
         from nats.js.errors import NotFoundError
 
         context = self._link.stream
+        _renaming_status(self._link.client)
         try:
             await context.consumer_info(stream, durable)
         except NotFoundError:
@@ -361,8 +365,24 @@ class _Consumer:
         self._link.close()
 
 
+def _renaming_status(client: nats.aio.client.Client) -> None:
+    """Make the client rename the header `Status` of a message. nats-py takes a message with this header for an error of
+    the server, but the server's own status is in the first line.
+    """
+    read = client._process_headers  # noqa: SLF001
+
+    async def read_and_rename(headers: Any) -> dict[str, str] | None:
+        found = await read(headers)
+        if found and _STATUS in found and not headers.startswith(_STATUS_LINE):
+            found[_RENAMED] = found.pop(_STATUS)
+        return found
+
+    client._process_headers = read_and_rename  # type: ignore[method-assign]  # noqa: SLF001
+
+
 def _message(one: Any) -> Message:
-    headers = {re.sub(r"^ce-", "ce_", name): value for name, value in (one.headers or {}).items() if name != _ID}
+    given = {_STATUS if name == _RENAMED else name: value for name, value in (one.headers or {}).items()}
+    headers = {re.sub(r"^ce-", "ce_", name): value for name, value in given.items() if name != _ID}
     place = one.metadata
     return Message(
         body=one.data,
