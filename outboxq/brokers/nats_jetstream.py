@@ -30,16 +30,22 @@ from .letters import (
 
 if TYPE_CHECKING:
     import nats.aio.client
+    import nats.aio.msg
     import nats.js
 
 R = TypeVar("R")
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
+_STATUS, _RENAMED = "Status", "Status of the message"
+_STATUS_LINE = b"NATS/1.0 "
+"""The beginning of the headers of a message that is a status of the server."""
 _MESSAGE_TOO_LARGE = 10054
 """JetStream's error code for a message that is larger than its stream allows."""
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
+_ENOUGH = 0.1
+"""At most this many seconds before the deadline, the wait for answers ends, so that those that have arrived are recorded."""
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """The name of a header that nats-py sends."""
@@ -126,7 +132,7 @@ class _Link:
         """The last connection error."""
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
-            self.stream = self.client.jetstream()
+            self.stream = _passing_errors_on(self.client.jetstream())
             """Created once per connection, because each JetStream context subscribes to its answers when it first
             publishes.
             """
@@ -210,7 +216,9 @@ class _Publisher:
                 self.close()
             if self._link is None:
                 self._link = _Link(place, deadline)
-            self._link.do(_publish(self._link, letters, outcomes), deadline)
+            until = deadline - min(_ENOUGH, (deadline - time.monotonic()) / 10)
+            self._link.do(_publish(self._link, letters, outcomes, until), deadline)
+            reason = self._link.fault or reason
         except Exception as error:  # noqa: BLE001 - the client raises its own errors and asyncio's
             reason = reason_of(error)
         found = settled(list(outcomes), reason)
@@ -224,8 +232,28 @@ class _Publisher:
             link.close()
 
 
-async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcome | None]) -> None:
-    """Send the letters in order, and record the answers to them."""
+def _passing_errors_on(context: nats.js.JetStreamContext) -> nats.js.JetStreamContext:
+    """Make the context end the wait for an answer that is an error. nats-py raises the error where it reads the answer,
+    and the wait for the answer would never end.
+    """
+    from nats.js.errors import APIError
+
+    read = context._handle_async_reply  # noqa: SLF001
+
+    async def read_or_fail(msg: nats.aio.msg.Msg) -> None:
+        try:
+            await read(msg)
+        except APIError as error:
+            for token, future in list(context._publish_async_futures.items()):  # noqa: SLF001
+                if msg.subject.endswith(token) and not future.done():
+                    future.set_exception(error)
+
+    context._handle_async_reply = read_or_fail  # type: ignore[method-assign]  # noqa: SLF001
+    return context
+
+
+async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
+    """Send the letters in order, and record the answers that arrive by the deadline."""
     import nats.js.errors
 
     stream, most = link.stream, link.client.max_payload
@@ -240,9 +268,13 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
             )
             continue
         answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))
+    if answers:
+        await asyncio.wait([answer for _, answer in answers], timeout=max(0.0, deadline - time.monotonic()))
     for letter, answer in answers:
+        if not answer.done():
+            continue
         try:
-            await answer
+            answer.result()
         except nats.js.errors.NoStreamResponseError:
             outcomes[letter.number] = await _without_stream(stream, letter.to)
         except nats.js.errors.APIError as error:
@@ -302,6 +334,7 @@ class _Consumer:
         from nats.js.errors import NotFoundError
 
         context = self._link.stream
+        _renaming_status(self._link.client)
         try:
             await context.consumer_info(stream, durable)
         except NotFoundError:
@@ -332,8 +365,24 @@ class _Consumer:
         self._link.close()
 
 
+def _renaming_status(client: nats.aio.client.Client) -> None:
+    """Make the client rename the header `Status` of a message. nats-py takes a message with this header for an error of
+    the server, but the server's own status is in the first line.
+    """
+    read = client._process_headers  # noqa: SLF001
+
+    async def read_and_rename(headers: Any) -> dict[str, str] | None:
+        found = await read(headers)
+        if found and _STATUS in found and not headers.startswith(_STATUS_LINE):
+            found[_RENAMED] = found.pop(_STATUS)
+        return found
+
+    client._process_headers = read_and_rename  # type: ignore[method-assign]  # noqa: SLF001
+
+
 def _message(one: Any) -> Message:
-    headers = {re.sub(r"^ce-", "ce_", name): value for name, value in (one.headers or {}).items() if name != _ID}
+    given = {_STATUS if name == _RENAMED else name: value for name, value in (one.headers or {}).items()}
+    headers = {re.sub(r"^ce-", "ce_", name): value for name, value in given.items() if name != _ID}
     place = one.metadata
     return Message(
         body=one.data,

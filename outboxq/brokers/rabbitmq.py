@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
+_ROUTING = ("CC", "BCC")
+"""The names of headers that contain more routing keys for the broker, as lists. It closes the channel if one of them is
+text.
+"""
 _WRITE = 256 * 1024
 """The number of bytes of message bodies that are written at once. The last body may exceed this number."""
 _FRAME_EDGES = 8
@@ -157,6 +161,12 @@ class _Publisher:
         place = self._place
         outcomes: list[Outcome | None] = [None] * len(events)
         letters = letters_of(events, place.routing_key, place.body, _PREFIX, outcomes)
+        for letter in letters:
+            if letter.headers and (name := next((one for one in _ROUTING if one in letter.headers), None)):
+                outcomes[letter.number] = Refused(
+                    f"RabbitMQ reads the header {name!r} as routing keys; give it another name"
+                )
+        letters = [letter for letter in letters if outcomes[letter.number] is None]
         if not letters:
             return settled(outcomes, "")
         if self._link is None or self._link.fault is not None:
@@ -453,7 +463,7 @@ class _Consumer:
 
     def _on_message(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
         headers = {
-            re.sub(r"^cloudEvents[:_]", "ce_", str(name)): str(value)
+            re.sub(r"^cloudEvents[:_]", "ce_", _text(name)): str(value)
             for name, value in (properties.headers or {}).items()
             if isinstance(value, str | int | float)
         }
@@ -461,9 +471,14 @@ class _Consumer:
             Message(
                 body=body,
                 headers=headers,
-                id=properties.message_id,
-                type=properties.type or delivered.routing_key,
-                source=properties.app_id or delivered.exchange,
+                id=None if properties.message_id is None else _text(properties.message_id),
+                type=_text(properties.type or delivered.routing_key),
+                source=_text(properties.app_id or delivered.exchange),
                 tag=delivered.delivery_tag,
             )
         )
+
+
+def _text(value: str | bytes) -> str:
+    """Return the text of a short string, which pika returns as bytes if it is not UTF-8."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

@@ -107,12 +107,10 @@ def read_event(
     others = {name: text for name, text in headers.items() if not name.startswith("ce_")}
     data = text.strip()
     if isinstance(value, dict) and "specversion" in value:
-        if "data_base64" in value:
+        if value.get("data_base64") is not None:
             raise MessageUnreadable("the event's data is binary (data_base64), but only JSON can be read")
         data = _member(text, "data") if "data" in value else "null"
-        attributes = {
-            name: one if isinstance(one, str) else json.dumps(one) for name, one in value.items() if name != "data"
-        }
+        attributes = _attributes_of(value)
     found = {"id": attributes.pop("id", id), "type": attributes.pop("type", type)}
     origin = attributes.pop("source", source)
     for name, one in found.items():
@@ -129,6 +127,15 @@ def read_event(
         partition_key=key,
         headers={**others, **rest, **traced},
     )
+
+
+def _attributes_of(event: Mapping[str, object]) -> dict[str, str]:
+    """Return the attributes of an event in the JSON format. An attribute that is null is missing."""
+    given = {name: one for name, one in event.items() if name != "data" and one is not None}
+    try:
+        return {name: one if isinstance(one, str) else json.dumps(one) for name, one in given.items()}
+    except RecursionError as error:  # writing a value takes a little more of the stack than reading it
+        raise MessageUnreadable(f"an attribute is nested too deeply: {error}") from None
 
 
 _TRACE = ("traceparent", "tracestate")

@@ -170,7 +170,7 @@ class Reader:
 
     def _kept(self, message: Message, reason: str) -> Arrival:
         """Return the task that keeps the message and fails with the reason. The message may lack an id, so it is
-        identified by its text as well.
+        identified by its text and by its attributes in headers as well.
         """
         source = _storable(str(self._source))
         fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}
@@ -180,7 +180,8 @@ class Reader:
         options = self._receivers[0].task.options
         shared = {**vars(TaskOptions(queue=options.queue)), "task_name": UNREADABLE}
         task = NewTask.of(shared, uuid7(), json.dumps(args, ensure_ascii=False))
-        digest = sha256(f"{source} {message.id} ".encode(errors="replace") + message.body).hexdigest()
+        own = "".join(f"{message.headers[name]} " for name in ("ce_id", "ce_source") if name in message.headers)
+        digest = sha256(f"{source} {message.id} {own}".encode(errors="replace") + message.body).hexdigest()
         return Arrival(consumer=UNREADABLE, source="", message_id=digest, keep=KEPT, task=task)
 
 

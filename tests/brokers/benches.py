@@ -282,6 +282,10 @@ class NatsBench(Bench):
 
         self._run(make)
 
+    def limit(self, **limits: Any) -> None:
+        """Give the stream these limits."""
+        self._run(lambda context: context.update_stream(name=self.place, subjects=[self.place], **limits))
+
     def _run(self, work: Any) -> Any:
         async def run() -> Any:
             client = await nats.connect(self.server.direct)

@@ -6,10 +6,11 @@ import json
 import time
 
 import pytest
+from nats.js.api import DiscardPolicy
 
 from outboxq.brokers import RedisStreams, Sns
-from outboxq.model.transports import Confirmed, Unsure
-from tests.waiting import PATIENCE
+from outboxq.model.transports import Confirmed, Refused, Unsure
+from tests.waiting import PATIENCE, PROMPTLY
 
 pytestmark = pytest.mark.apart
 
@@ -35,6 +36,15 @@ def test_without_its_exchange_rabbitmq_refuses_nothing(bench):
     assert "missing" in found[0].reason
 
 
+@pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_an_event_with_a_header_that_rabbitmq_reads_as_routing_keys_is_refused_alone(bench, name):
+    events = [bench.event("1"), bench.event("2", headers={name: "ada"}), bench.event("3")]
+    found = publish(bench.transport(), events)
+    assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
+    assert name in found[1].reason
+
+
 @pytest.mark.parametrize("bench", ["redis"], indirect=True)
 def test_a_redis_without_memory_stores_none_of_a_batch(bench):
     events = bench.events(50)
@@ -54,6 +64,24 @@ def test_redis_trims_only_what_it_is_told_to_trim(bench):
     assert len(bench.arrived()) == 300
     assert publish(bench.transport(max_length=1), bench.events(300)) == [Confirmed()] * 300
     assert len(bench.arrived()) < 300
+
+
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
+def test_an_event_that_is_larger_than_its_stream_of_nats_allows_is_refused_alone(bench):
+    bench.limit(max_msg_size=2000)
+    found = publish(bench.transport(), [bench.event("1"), bench.event(json.dumps("x" * 2000)), bench.event("3")])
+    assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
+    assert "exceeds maximum" in found[1].reason
+
+
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
+def test_an_event_that_a_full_stream_of_nats_rejects_is_unsure_at_once(bench):
+    bench.limit(max_msgs=2, discard=DiscardPolicy.NEW)
+    began = time.monotonic()
+    found = publish(bench.transport(), bench.events(4))
+    assert [type(one) for one in found] == [Confirmed, Confirmed, Unsure, Unsure]
+    assert "maximum messages" in found[2].reason
+    assert time.monotonic() - began < PROMPTLY
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)

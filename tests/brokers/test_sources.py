@@ -85,6 +85,14 @@ def test_a_message_of_a_program_without_cloud_events_is_identified(bench, connec
     assert one.type
 
 
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
+def test_a_header_that_is_called_status_does_not_stop_a_receiver_of_nats(bench, connections):
+    """nats-py takes a message with it for an error of the server, and would never return it."""
+    publish(bench, [bench.event(headers={"Status": value}) for value in ("503", "paid")])
+    found = receive(connections(), 2)
+    assert [one.headers["Status"] for one in found] == ["503", "paid"]
+
+
 def test_what_is_acknowledged_does_not_arrive_again(bench, connections):
     publish(bench, [bench.event(str(number)) for number in range(4)])
     bench.deliver_again_soon()

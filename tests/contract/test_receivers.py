@@ -298,6 +298,23 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter(outbox: Outbox, que
     assert [task.status for task in outbox.store.tasks(task="book")] == [TaskStatus.COMPLETED]
 
 
+def test_unreadable_messages_with_ids_of_their_own_are_all_kept(outbox: Outbox, queue: Queue) -> None:
+    """Their attributes are in headers, the broker knows no id, and their payloads are equal."""
+
+    @outbox.receive("billing.*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    def message(number: int, source: str) -> Message:
+        return Message(body=b"{}", headers={"ce_id": f"e{number}", "ce_source": source, "ce_type": "order.paid"})
+
+    queue.waiting = [message(number, source) for number in range(2) for source in ("erp", "shop")]
+    first = queue.waiting[0]
+    queue.waiting.append(replace(first, headers={**first.headers, "x-delivery-count": "1"}))
+    run(outbox)
+    assert len(outbox.store.dead_letters.list()) == 4
+    assert len(queue.acknowledged) == 5
+
+
 def test_a_redriven_message_is_read_again(outbox: Outbox, database: Database, queue: Queue) -> None:
     @outbox.receive("billing.*", source=queue, name="book")
     def book(payload: object) -> None: ...

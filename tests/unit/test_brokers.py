@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from uuid import uuid4
 
+import pika
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from outboxq.brokers import (
     aws,
     letters,
     nats_jetstream,
+    rabbitmq,
     redis_streams,
 )
 from outboxq.errors import MessageUnreadable
@@ -395,6 +397,13 @@ def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
     assert outcome == Refused("the header 'a' cannot be sent")
 
 
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_a_header_that_rabbitmq_reads_as_routing_keys_is_a_refusal(name: str) -> None:
+    """The broker closes the channel because of it, so no other event of the batch would be confirmed."""
+    [outcome] = RabbitMQ(url="amqp://127.0.0.1:1").publish([event(headers={name: "ada"})], soon())
+    assert outcome == Refused(f"RabbitMQ reads the header {name!r} as routing keys; give it another name")
+
+
 class Nats:
     """A client of NATS whose server accepts 1000 bytes, and notes what is published."""
 
@@ -404,6 +413,7 @@ class Nats:
     def __init__(self) -> None:
         self.made.append(self)
         self.contexts = 0
+        self.unanswered: set[bytes] = {b"0"}
         self.published: list[tuple[str, bytes, dict[str, str]]] = []
 
     async def connect(self, *_: Any, **__: Any) -> None: ...
@@ -419,8 +429,11 @@ class Nats:
         if len(body) > self.max_payload:
             raise MaxPayloadError
         self.published.append((subject, body, headers))
-        answer.set_result(None)
+        if body not in self.unanswered:
+            answer.set_result(None)
         return answer
+
+    async def _handle_async_reply(self, _: object) -> None: ...
 
 
 @pytest.fixture
@@ -454,6 +467,13 @@ def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats
         Refused("the event is 1001 bytes long with its headers, but the server accepts at most 1000"),
         Confirmed(),
     ]
+
+
+def test_an_event_that_nats_does_not_answer_hides_no_other_answer(fake_nats: list[Nats]) -> None:
+    transport = NatsJetStream(servers="nats://h", body="payload")
+    outcomes = transport.publish([event("1"), event("0"), event("2")], time.monotonic() + 0.5)
+    transport.close()
+    assert outcomes == [Confirmed(), Unsure("the server did not answer in time"), Confirmed()]
 
 
 @pytest.mark.parametrize("name", ["a b", "a:b", "é", ""])
@@ -537,6 +557,26 @@ def test_a_subject_without_an_answer_is_refused_only_if_no_stream_has_it(
     assert asyncio.run(nats_jetstream._without_stream(Streams(found), "s")) == outcome  # type: ignore[arg-type]
 
 
+def test_properties_of_rabbitmq_that_are_not_utf_8_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pika returns them as bytes. A receiver would fail with the same message again and again."""
+    monkeypatch.setattr(rabbitmq._Consumer, "__init__", lambda *_: None)
+    consumer = rabbitmq._Consumer(RabbitMQ(url="amqp://h", queue="q"))
+    consumer._arrived = []
+    for fields in (
+        {"message_id": b"\xff"},
+        {"message_id": "m", "type": b"\xff"},
+        {"message_id": "m", "app_id": b"\xff"},
+    ):
+        properties = pika.BasicProperties().decode(b"".join(pika.BasicProperties(**fields).encode()))
+        place = SimpleNamespace(routing_key=b"\xff", exchange="", delivery_tag=1)
+        consumer._on_message(None, place, properties, b"{}")
+    assert [(one.id, one.type, one.source) for one in consumer._arrived] == [
+        ("\\xff", "\\xff", ""),
+        ("m", "\\xff", ""),
+        ("m", "\\xff", "\\xff"),
+    ]
+
+
 # Reading messages.
 
 
@@ -578,6 +618,28 @@ def test_binary_data_is_refused() -> None:
     body = {**event().attributes, "data_base64": "AA=="}
     with pytest.raises(MessageUnreadable, match="data_base64"):
         read_event(json.dumps(body).encode(), {})
+
+
+def test_an_attribute_that_is_null_is_missing() -> None:
+    """The JSON format of CloudEvents says so, and several of its libraries write null."""
+    given = dict.fromkeys(["id", "source", "type", "partitionkey", "traceparent", "subject", "data_base64"])
+    read = read_event(
+        json.dumps({"specversion": "1.0", **given, "data": None}).encode(), {}, id="m", source="q", type="t"
+    )
+    assert (read.id, read.source, read.type, read.partition_key, read.data) == ("m", "q", "t", None, "null")
+    assert read.headers == {"ce_specversion": "1.0"}
+    with pytest.raises(MessageUnreadable, match="no id"):
+        read_event(json.dumps({"specversion": "1.0", **given}).encode(), {}, type="t")
+
+
+def test_an_attribute_that_is_nested_as_deep_as_can_be_read_is_no_error() -> None:
+    def body(depth: int) -> bytes:
+        return f'{{"specversion": "1.0", "id": "i", "type": "t", "x": {"[" * depth}{"]" * depth}}}'.encode()
+
+    depth = 500
+    with pytest.raises(MessageUnreadable, match="recursion|depth"):
+        while True:
+            read_event(body(depth := depth + 1), {})
 
 
 def test_a_member_of_the_payload_is_not_taken_for_the_payload() -> None:

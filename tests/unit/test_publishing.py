@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from outboxq import CloudEvent, Confirmed
+import pytest
+
+from outboxq import CloudEvent, Confirmed, Unsure
+from outboxq.model.transports import Outcome
 from outboxq.worker.relays.publishing import Care, Message, Report, publish
 from tests.memory_broker import Broker, lost, refused
 
@@ -44,12 +48,33 @@ def test_a_key_stops_after_an_unsure_event_and_after_a_refused_one_if_that_holds
         assert (report.confirmed, list(report.refused), list(report.unsure)) == ([4] if holds else [4, 3], [1], [0])
 
 
-def test_no_call_begins_after_the_deadline() -> None:
-    broker, times = Broker(), iter([0.0, 5.0, 11.0])
+def test_no_call_begins_after_half_of_the_time() -> None:
+    broker, times = Broker(), iter([0.0, 0.0, 4.9, 5.1])
     messages = [message(number, "a") for number in range(3)]
     report = publish(broker, messages, holds=True, deadline=10.0, clock=lambda: next(times))
     assert report.confirmed == [0, 1]
     assert not report.unsure, "what was not published is not unsure"
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.7, 3.0, 7.0])
+def test_a_key_with_many_events_is_not_cut_off_by_the_deadline(seconds: float) -> None:
+    """The broker answers each call in time, but all calls together take longer than the batch may."""
+    now = 0.0
+
+    class Slow(Broker):
+        def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+            nonlocal now
+            now += seconds
+            stored = super().publish(events, deadline)
+            return stored if now <= deadline else [Unsure("the broker did not answer in time") for _ in events]
+
+    broker, left = Slow(), [message(number, "a") for number in range(500)]
+    for _ in range(3):
+        report = publish(broker, left, holds=True, deadline=now + 10, clock=lambda: now)
+        assert report.confirmed
+        assert report.failure is None
+        left = [one for one in left if one.id not in report.confirmed]
+    assert broker.payloads == [str(number) for number in range(500 - len(left))], "none is published twice"
 
 
 def test_an_answer_that_is_none_is_an_error() -> None:
@@ -81,6 +106,27 @@ def test_a_probe_gets_past_events_that_stay_unsure() -> None:
         broker.answers[payload] = [lost] * 1000
     messages = [message(number, None) for number in range(8)]
     assert any(published(broker, *messages, care=Care.PROBE).confirmed for _ in range(200))
+
+
+def test_a_probe_leaves_the_second_event_time_if_the_first_one_gets_no_answer() -> None:
+    """An event of a queue that is away must not keep back those of the others."""
+    now = 0.0
+
+    class Silent(Broker):
+        def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+            nonlocal now
+            if events[0].data == "0":
+                now = deadline
+            return super().publish(events, deadline) if now < deadline else [Unsure("no answer") for _ in events]
+
+    broker = Silent()
+    messages = [message(number, None) for number in range(2)]
+    report = publish(broker, messages, holds=True, deadline=10.0, care=Care.PROBE, clock=lambda: now)
+    assert (report.confirmed, list(report.unsure)) == ([1], [0])
+
+    now = 0.0
+    assert publish(broker, messages[:1], holds=True, deadline=10.0, care=Care.PROBE, clock=lambda: now).unsure
+    assert now == 10.0, "a single event has all of the time"
 
 
 def test_a_search_refuses_no_event_because_of_a_short_interruption() -> None:
