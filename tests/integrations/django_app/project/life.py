@@ -117,7 +117,7 @@ heard = io.StringIO()
 call_command("check", "--database", "default", stderr=heard)
 assert "(outboxq.W002) default: " in heard.getvalue()
 assert "run: manage.py migrate" not in heard.getvalue()  # it would find nothing to do
-refuses("or, if its data can be lost, `migrate outboxq zero` and `migrate`", "migrate")
+refuses("or, if you do not need its data, `migrate outboxq zero` and `migrate`", "migrate")
 migrate("outboxq", "zero")
 migrate()
 
