@@ -32,5 +32,5 @@ def test_the_next_transaction_after_a_loss_has_it_noted(postgresql, name, option
         store.now()
         assert set(notes) == {name}
     finally:
-        own.close()
+        own.close(for_good=True)
         engine.dispose()
