@@ -382,6 +382,16 @@ def test_a_storm_is_over_when_nothing_fails_and_nothing_waits_for_a_retry(databa
     assert found(database, WITHOUT_WORKERS) == [(Rule.RETRY_STORM, "mail")]
 
 
+def test_a_storm_goes_on_while_tasks_are_counted_as_waiting_for_a_retry(database):
+    """The dashboard counts them apart from the delayed tasks."""
+    counted(database, retried=60)
+    retried(database, 1, "builtins.OSError")
+    database.clock.advance(3 * MINUTE)
+    for retries in (False, True):
+        (problem,) = database.frozen.overview(WITHOUT_WORKERS, retries=retries).problems
+        assert problem.rule is Rule.RETRY_STORM
+
+
 def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):
     counted(database, timed_out=70, timed_out_last=10)
     (problem,) = database.frozen.health()
