@@ -14,7 +14,7 @@ from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
 from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
 from outboxq.store import HealthLimits, Rule
-from outboxq.store.numbers import health, overview
+from outboxq.store.numbers import health
 from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric
 from outboxq.store.numbers.problem import Problem, ranked
 from tests.contract import helpers
@@ -211,6 +211,21 @@ def test_no_limit_is_lifted_while_a_worker_is_lost(database):
     (oldest,) = [one for one in database.frozen.health() if one.rule is Rule.OLDEST]
     assert oldest.sentence.endswith("its queue may run at most 1 task at a time; running now: 1")
     assert commands(oldest) == [("task", "list", "--status", "due", "-q", "mail")]
+    for limits in (HealthLimits(), HealthLimits(worker_lost=False)):  # which do not tell that the worker is lost
+        (alone,) = database.frozen.health(limits, queues=["mail"])
+        assert commands(alone) == commands(oldest)
+
+
+def test_a_limit_may_be_lifted_while_the_only_lost_workers_hold_nothing(database):
+    database.frozen.queues.limit("mail", concurrency=1, create=True)
+    register(database, label="idle:1")
+    database.clock.advance(2 * MINUTE)
+    helpers.claimed(database, queue="mail", lease=2 * HOUR)
+    database.add(queue="mail")
+    database.clock.advance(10 * MINUTE)
+    register(database, worker_id=database.worker)
+    (problem,) = database.frozen.health()
+    assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency", "none")
 
 
 def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
@@ -488,9 +503,23 @@ def test_several_lost_workers_are_one_problem(database):
     database.clock.advance(2 * MINUTE)
     (problem,) = database.frozen.health()
     assert problem.sentence == (
-        "3 workers fell silent with 4 running tasks: web-3:7 (2), web-2:7 (1), web-4:7 (1); they have not been taken back yet"
+        "at least 3 workers fell silent with at least 5 running tasks: web-1:7 (2), web-3:7 (2), web-4:7 (1); "
+        "they have not been taken back yet"
     )
-    assert overview._LOST == 3
+    assert health.LOST == 3
+
+
+def test_a_lost_worker_with_tasks_is_not_hidden_by_later_ones_without(database):
+    register(database, worker_id=database.worker, label="busy:7")
+    helpers.claimed(database, lease=HOUR)
+    database.clock.advance(1)
+    for number in range(health.LOST):
+        register(database, label=f"idle-{number}:7")
+    database.clock.advance(2 * MINUTE)
+    (problem,) = database.frozen.health()
+    assert problem.sentence == (
+        "the worker busy:7 fell silent 2 min 1 s ago with 1 running task; it has not been taken back yet"
+    )
 
 
 # Retention

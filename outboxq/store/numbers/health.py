@@ -29,6 +29,10 @@ STORM_WITHIN = timedelta(minutes=10)
 STORM = 50
 """Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
+LOST = 3
+"""Maximum number of lost workers that are named and counted. For each of them, the events since the worker was last
+seen are searched for the worker's tasks.
+"""
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
@@ -267,9 +271,10 @@ def _due(facts: Facts, one: Statistics) -> str:
 def _look(facts: Facts, queue: str) -> tuple[Cure, ...]:
     look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", queue))
     cause = facts.causes.get(queue)
-    # While a worker is lost, its tasks may be the ones that use up the limit. If the limit were raised, too many tasks
-    # would run.
-    return (look,) if facts.lost or cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
+    # While a lost worker holds tasks, these may be the ones that use up the limit. If the limit were raised, too many
+    # tasks would run.
+    is_held = any(row["number"] for row in facts.rows("lost"))
+    return (look,) if is_held or cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
 
 
 _LIMITS = frozenset({Reason.CONCURRENCY_LIMIT, Reason.RATE_LIMIT, Reason.KEY_LIMIT, Reason.KEY_RATE})
@@ -320,14 +325,14 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if not found:
         return
     tasks, held = sum(one.tasks for one in found), sum(one.held for one in found)
-    counted = (
-        f"{'at least ' if not all(one.taken.is_complete for one in found) else ''}{_number(tasks, 'running task')}"
-    )
+    more = len(found) > 1 and len(facts.rows("lost")) > LOST  # workers that were not read
+    is_bound = more or not all(one.taken.is_complete for one in found)
+    counted = f"{'at least ' if is_bound else ''}{_number(tasks, 'running task')}"
     if len(found) == 1:
         who = f"the worker {found[0].label} fell silent {span_of(facts.age(found[0].since))} ago with {counted}"
     else:
         named = listed(f"{one.label} ({one.tasks:,})" for one in found)
-        who = f"{len(found)} workers fell silent with {counted}: {named}"
+        who = f"{'at least ' if more else ''}{len(found)} workers fell silent with {counted}: {named}"
     if not held:
         then = plural(tasks, "another worker has taken it back", "other workers have taken them back")
     else:
