@@ -109,6 +109,42 @@ def test_a_cause_comes_before_its_symptoms(database):
     assert found(database) == [(Rule.FAILED, "mail", "other"), (Rule.KEY_HELD, "mail"), (Rule.OLDEST, "mail")]
 
 
+def held(database, queue, number):
+    for place in range(number):
+        fields = {"queue": queue, "partition_key": f"k{place}"}
+        failed(database, **fields, on_dead_letter=OnDeadLetter.HOLD)
+        database.add(**fields)
+
+
+def test_the_number_of_held_keys_is_a_lower_bound_if_not_all_are_read(database):
+    held(database, "mail", health.HELD - 1)
+    limits = HealthLimits(no_worker=False, failed=None)
+    (problem,) = database.frozen.health(limits)
+    assert problem.sentence.startswith("tasks in the queue 'mail' are waiting for 99 dead letters")
+    held(database, "other", 2)
+    (problem,) = database.frozen.health(limits)
+    assert " are waiting for at least 100 dead letters" in problem.sentence
+    for queue, number in (("mail", 99), ("other", 2)):
+        (problem,) = database.frozen.health(limits, queues=[queue])
+        assert problem.sentence.startswith(f"tasks in the queue '{queue}' are waiting for {number} dead letters")
+
+
+def test_the_number_of_recent_failures_is_a_lower_bound_if_not_all_are_read(database, monkeypatch):
+    monkeypatch.setattr(health, "BOUND", 2)
+    for _ in range(2):
+        failed(database, queue="mail")
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "2 tasks in the queue 'mail' failed permanently in the last hour"
+    for _ in range(4):
+        failed(database, queue="mail")
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "at least 3 tasks in the queue 'mail' failed permanently in the last hour"
+    # A limit above the bound is compared with the number all the same.
+    assert found(database, HealthLimits(failed=5)) == [(Rule.FAILED, "mail")]
+    for limit in (6, 10**30):
+        assert found(database, HealthLimits(failed=limit)) == []
+
+
 def problem(rule, *subjects, tasks=0):
     return Problem(rule=rule, subjects=subjects, sentence="", tasks=tasks)
 

@@ -33,7 +33,7 @@ from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
 from .failing_workers import full_disks
-from .health import LOST, STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
+from .health import HELD, LOST, STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, most_failed, problems
 from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
@@ -202,6 +202,7 @@ def _read(
     overdue = limits.schedule_overdue or timedelta(0)
     values = {
         "failed_since": -limits.failed_within.total_seconds(),
+        "most_failed": most_failed(limits),
         "overdue_before": -overdue.total_seconds(),
         "live_since": -LIVE_WITHIN.total_seconds(),
         "lost_since": -_LOST_WITHIN.total_seconds(),
@@ -237,6 +238,7 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
     of_queues = facts.wanted is not None
     return replace(
         facts,
+        held=_held_in(target, facts) if limits.key_held else (),
         dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
         lost=_lost(target, facts.rows("lost")) if limits.worker_lost and not of_queues else (),
         disks={} if of_queues else full_disks(store, target, _failures(facts)),
@@ -245,6 +247,20 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
         causes=_causes(store, target, facts, limits),
     )
+
+
+def _held_in(target: Target, facts: Facts) -> list[Row]:
+    """Return the rows about held keys. If not all of them were read, the keys of the requested queues are read again,
+    because all those that were read may belong to other queues.
+    """
+    rows = facts.rows("held")
+    if facts.wanted is None or len(rows) < HELD:
+        return rows
+    keys = [one for queue in sorted(facts.wanted) for one in read_held_keys(target, queue, HELD) if one.waiting.number]
+    return [
+        {"name": one.queue, "detail": one.partition_key, "task_id": one.dead_letter, "at": one.failed_at}
+        for one in keys
+    ]
 
 
 def _failures(facts: Facts) -> list[str]:
@@ -295,8 +311,6 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
     return Count(number=sum(getattr(one, state) for one in several), at_least=at_least)
 
 
-HELD = 100
-"""Maximum number of selected keys that have waiting tasks."""
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys, with or without waiting tasks, that are searched for such keys."""
 _LOST_WITHIN = timedelta(hours=1)
@@ -320,7 +334,7 @@ _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_b
 """Offsets from now, as negative numbers of seconds."""
 _zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
-_storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")
+_storm, _storm_share, _most_failed = parameters(sa.BigInteger, "storm", "storm_share", "most_failed")
 _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 
 
@@ -466,7 +480,7 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
         sa.select(_dead_letter.queue, _dead_letter.failed_at)
         .where(_dead_letter.failed_at >= g.later(g.now, _failed_since))
         .order_by(_dead_letter.failed_at.desc())
-        .limit(_most)
+        .limit(_most_failed)
         .subquery("lately")
     )
     first = sa.func.min(lately.c.failed_at)

@@ -47,7 +47,7 @@ FROM (
         FROM dead_letters
         WHERE dead_letters.failed_at >= (SELECT clock.now FROM clock) + %(failed_since)s * interval '1 second'
         ORDER BY dead_letters.failed_at DESC
-        LIMIT %(most)s::BIGINT
+        LIMIT %(most_failed)s::BIGINT
     ) AS lately
     GROUP BY lately.queue
     UNION ALL

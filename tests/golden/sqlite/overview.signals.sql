@@ -62,7 +62,7 @@ FROM (
             )
         )
         ORDER BY dead_letters.failed_at DESC
-        LIMIT :most
+        LIMIT :most_failed
         OFFSET :param_4
     ) AS lately
     GROUP BY lately.queue
