@@ -242,8 +242,9 @@ def progress(
 
     After Ctrl-C, print how many items were processed, and exit with code 130. The exit code is 143 after SIGTERM, and
     129 after SIGHUP. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes
-    the current batch, so that the number is exact; a second signal stops it immediately. `commits` is False for an
-    operation that changes nothing.
+    the current batch, so that the number is exact; a second signal stops it immediately. If the operation fails after
+    it has changed some items, their number is printed before the error. `commits` is False for an operation that
+    changes nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None
@@ -253,6 +254,10 @@ def progress(
             yield state
     except KeyboardInterrupt as stop:
         by = stop
+    except Exception:
+        if commits and state.number:
+            click.echo(f"outboxq: {state.sentence}", err=True)
+        raise
     if by is not None or state.was_stopped:
         click.echo(f"outboxq: {state.sentence}", err=True)
         sys.exit(exit_code(by or state.asked_by))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import click
 
+from ..errors import InvalidTransition
 from ..model import TaskStatus, Waiting
 from ..operating.verbs import RUN_NOW
 from .bulk import change_all, recorded_change
@@ -55,6 +56,8 @@ def run_now(
         return
     found = store.find(task_id)
     if dry_run:
+        if (now := store.get(found).status) is not TaskStatus.READY:
+            raise InvalidTransition(f"task {found} is {now} and cannot be rescheduled")
         would = store.explain(found)
         tell(f"{found} would be due now: {would.sentence}", {"id": found, "reason": would.reason})
         return

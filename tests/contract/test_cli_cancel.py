@@ -230,6 +230,20 @@ def test_run_now_makes_exactly_the_tasks_due_that_match(database, options, expec
 
 
 @pytest.mark.in_turn
+def test_a_dry_run_of_run_now_refuses_what_run_now_refuses(database):
+    task_id = database.add(database.store).id
+    (claim,) = database.claim(store=database.store)
+    for status in ("Running", "Completed"):
+        refused = [
+            outboxq(database, "task", "run-now", task_id, *options, exit_code=1).stderr
+            for options in ((), ("--dry-run",))
+        ]
+        assert refused == [f"outboxq: task {task_id} is {status} and cannot be rescheduled\n"] * 2
+        if status == "Running":
+            database.store.complete(claim)
+
+
+@pytest.mark.in_turn
 def test_run_now_asks_before_it_changes_what_matches_and_not_before_a_single_task(database):
     ids = waiting(database)
     assert "nothing was changed" in outboxq(database, "task", "run-now", "--queue", "mail", exit_code=2).stderr

@@ -123,6 +123,23 @@ def test_ctrl_c_in_a_prune_keeps_what_is_committed(database, monkeypatch):
     assert len(store.tasks(limit=200)) == 70
 
 
+def test_an_error_in_the_middle_of_several_ids_says_how_many_were_changed(database):
+    key = {"idempotency_key": "k", "unique_until_finished": True}
+    dead = []
+    for fields in ({}, key, {}):
+        dead.append(str(database.add(database.store, **fields).id))
+        (claim,) = database.claim(store=database.store)
+        data = {"error": "ValueError: no"}
+        database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
+    database.add(database.store, **key)
+    lines = outboxq(database, "failed", "redrive", *dead, "--yes", exit_code=1).stderr.splitlines()
+    assert lines[0] == "outboxq: stopped: 1 of 3 redriven; these changes are committed"
+    assert lines[1].startswith(f"outboxq: task {dead[1]} cannot run again")
+    assert [str(one.id) for one in database.store.dead_letters.list()] == [dead[2], dead[1]]
+    (line,) = outboxq(database, "failed", "redrive", *dead[1:], "--yes", exit_code=1).stderr.splitlines()
+    assert line == lines[1]
+
+
 def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeypatch):
     store = database.store
     store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(510)])

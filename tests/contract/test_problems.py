@@ -14,7 +14,7 @@ from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
 from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
 from outboxq.store import HealthLimits, Rule
-from outboxq.store.numbers import health, overview
+from outboxq.store.numbers import health
 from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric
 from outboxq.store.numbers.problem import Problem, ranked
 from tests.contract import helpers
@@ -107,6 +107,42 @@ def test_a_cause_comes_before_its_symptoms(database):
     database.clock.advance(10 * MINUTE)
     register(database)
     assert found(database) == [(Rule.FAILED, "mail", "other"), (Rule.KEY_HELD, "mail"), (Rule.OLDEST, "mail")]
+
+
+def held(database, queue, number):
+    for place in range(number):
+        fields = {"queue": queue, "partition_key": f"k{place}"}
+        failed(database, **fields, on_dead_letter=OnDeadLetter.HOLD)
+        database.add(**fields)
+
+
+def test_the_number_of_held_keys_is_a_lower_bound_if_not_all_are_read(database):
+    held(database, "mail", health.HELD - 1)
+    limits = HealthLimits(no_worker=False, failed=None)
+    (problem,) = database.frozen.health(limits)
+    assert problem.sentence.startswith("tasks in the queue 'mail' are waiting for 99 dead letters")
+    held(database, "other", 2)
+    (problem,) = database.frozen.health(limits)
+    assert " are waiting for at least 100 dead letters" in problem.sentence
+    for queue, number in (("mail", 99), ("other", 2)):
+        (problem,) = database.frozen.health(limits, queues=[queue])
+        assert problem.sentence.startswith(f"tasks in the queue '{queue}' are waiting for {number} dead letters")
+
+
+def test_the_number_of_recent_failures_is_a_lower_bound_if_not_all_are_read(database, monkeypatch):
+    monkeypatch.setattr(health, "BOUND", 2)
+    for _ in range(2):
+        failed(database, queue="mail")
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "2 tasks in the queue 'mail' failed permanently in the last hour"
+    for _ in range(4):
+        failed(database, queue="mail")
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "at least 3 tasks in the queue 'mail' failed permanently in the last hour"
+    # A limit above the bound is compared with the number all the same.
+    assert found(database, HealthLimits(failed=5)) == [(Rule.FAILED, "mail")]
+    for limit in (6, 10**30):
+        assert found(database, HealthLimits(failed=limit)) == []
 
 
 def problem(rule, *subjects, tasks=0):
@@ -211,6 +247,21 @@ def test_no_limit_is_lifted_while_a_worker_is_lost(database):
     (oldest,) = [one for one in database.frozen.health() if one.rule is Rule.OLDEST]
     assert oldest.sentence.endswith("its queue may run at most 1 task at a time; running now: 1")
     assert commands(oldest) == [("task", "list", "--status", "due", "-q", "mail")]
+    for limits in (HealthLimits(), HealthLimits(worker_lost=False)):  # which do not tell that the worker is lost
+        (alone,) = database.frozen.health(limits, queues=["mail"])
+        assert commands(alone) == commands(oldest)
+
+
+def test_a_limit_may_be_lifted_while_the_only_lost_workers_hold_nothing(database):
+    database.frozen.queues.limit("mail", concurrency=1, create=True)
+    register(database, label="idle:1")
+    database.clock.advance(2 * MINUTE)
+    helpers.claimed(database, queue="mail", lease=2 * HOUR)
+    database.add(queue="mail")
+    database.clock.advance(10 * MINUTE)
+    register(database, worker_id=database.worker)
+    (problem,) = database.frozen.health()
+    assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency", "none")
 
 
 def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
@@ -488,9 +539,23 @@ def test_several_lost_workers_are_one_problem(database):
     database.clock.advance(2 * MINUTE)
     (problem,) = database.frozen.health()
     assert problem.sentence == (
-        "3 workers fell silent with 4 running tasks: web-3:7 (2), web-2:7 (1), web-4:7 (1); they have not been taken back yet"
+        "at least 3 workers fell silent with at least 5 running tasks: web-1:7 (2), web-3:7 (2), web-4:7 (1); "
+        "they have not been taken back yet"
     )
-    assert overview._LOST == 3
+    assert health.LOST == 3
+
+
+def test_a_lost_worker_with_tasks_is_not_hidden_by_later_ones_without(database):
+    register(database, worker_id=database.worker, label="busy:7")
+    helpers.claimed(database, lease=HOUR)
+    database.clock.advance(1)
+    for number in range(health.LOST):
+        register(database, label=f"idle-{number}:7")
+    database.clock.advance(2 * MINUTE)
+    (problem,) = database.frozen.health()
+    assert problem.sentence == (
+        "the worker busy:7 fell silent 2 min 1 s ago with 1 running task; it has not been taken back yet"
+    )
 
 
 # Retention

@@ -20,6 +20,7 @@ from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, spa
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
 from .failing_workers import failing_workers
+from .live import BOUND
 from .maintenance_jobs import PRUNE
 from .problem import Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
@@ -29,6 +30,14 @@ STORM_WITHIN = timedelta(minutes=10)
 STORM = 50
 """Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
+HELD = 100
+"""Maximum number of held keys with waiting tasks that are read."""
+LOST = 3
+"""Maximum number of lost workers that are named and counted. For each of them, the events since the worker was last
+seen are searched for the worker's tasks.
+"""
+_LARGEST = 2**62
+"""Larger limits than this do not fit into a LIMIT."""
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
@@ -48,6 +57,13 @@ def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
     """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])
+
+
+def most_failed(limits: HealthLimits) -> int:
+    """Return the number of recent dead letters that are read at most. It is above the limit, so that a higher number
+    breaks the rule.
+    """
+    return min(max(BOUND, limits.failed or 0), _LARGEST) + 1
 
 
 def failed_lately(facts: Facts, limits: HealthLimits) -> dict[str, int]:
@@ -106,7 +122,7 @@ def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    rows = sorted((row for row in facts.rows("held") if facts.is_wanted(row["name"])), key=_oldest_first)
+    rows = sorted((row for row in facts.held if facts.is_wanted(row["name"])), key=_oldest_first)
     if not rows or not limits.key_held:
         return
     queues = list(dict.fromkeys(row["name"] for row in rows))
@@ -114,8 +130,9 @@ def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if len(rows) == 1:
         sentence = f"tasks in {where} are waiting for the dead letter {task_id}, which holds their key {key!r}"
     else:
+        at_least = "at least " if len(rows) >= HELD else ""
         sentence = (
-            f"tasks in {where} are waiting for {len(rows)} dead letters that hold their keys, such as {task_id}, which "
+            f"tasks in {where} are waiting for {at_least}{len(rows)} dead letters that hold their keys, such as {task_id}, which "
             f"holds {key!r}"
         )
     yield Problem(
@@ -135,7 +152,9 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if not found:
         return
     tasks, within = sum(number for number, _ in found), _period(limits.failed_within)
-    some, (_, first) = _number(tasks, "task"), found[0]
+    # If not all of them were read, the others may belong to any queue.
+    at_least = "at least " if sum(lately.values()) >= most_failed(limits) else ""
+    some, (_, first) = f"{at_least}{_number(tasks, 'task')}", found[0]
     if len(found) == 1:
         sentence = f"{some} in the queue {first!r} failed permanently in the last {within}"
         cure = Cure("see why", ("failed", "list", "-q", first))
@@ -264,9 +283,10 @@ def _due(facts: Facts, one: Statistics) -> str:
 def _look(facts: Facts, queue: str) -> tuple[Cure, ...]:
     look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", queue))
     cause = facts.causes.get(queue)
-    # While a worker is lost, its tasks may be the ones that use up the limit. If the limit were raised, too many tasks
-    # would run.
-    return (look,) if facts.lost or cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
+    # While a lost worker holds tasks, these may be the ones that use up the limit. If the limit were raised, too many
+    # tasks would run.
+    is_held = any(row["number"] for row in facts.rows("lost"))
+    return (look,) if is_held or cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
 
 
 _LIMITS = frozenset({Reason.CONCURRENCY_LIMIT, Reason.RATE_LIMIT, Reason.KEY_LIMIT, Reason.KEY_RATE})
@@ -317,14 +337,14 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if not found:
         return
     tasks, held = sum(one.tasks for one in found), sum(one.held for one in found)
-    counted = (
-        f"{'at least ' if not all(one.taken.is_complete for one in found) else ''}{_number(tasks, 'running task')}"
-    )
+    more = len(found) > 1 and len(facts.rows("lost")) > LOST  # workers that were not read
+    is_bound = more or not all(one.taken.is_complete for one in found)
+    counted = f"{'at least ' if is_bound else ''}{_number(tasks, 'running task')}"
     if len(found) == 1:
         who = f"the worker {found[0].label} fell silent {span_of(facts.age(found[0].since))} ago with {counted}"
     else:
         named = listed(f"{one.label} ({one.tasks:,})" for one in found)
-        who = f"{len(found)} workers fell silent with {counted}: {named}"
+        who = f"{'at least ' if more else ''}{len(found)} workers fell silent with {counted}: {named}"
     if not held:
         then = plural(tasks, "another worker has taken it back", "other workers have taken them back")
     else:

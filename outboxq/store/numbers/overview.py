@@ -33,7 +33,7 @@ from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
 from .failing_workers import full_disks
-from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
+from .health import HELD, LOST, STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, most_failed, problems
 from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
@@ -202,6 +202,7 @@ def _read(
     overdue = limits.schedule_overdue or timedelta(0)
     values = {
         "failed_since": -limits.failed_within.total_seconds(),
+        "most_failed": most_failed(limits),
         "overdue_before": -overdue.total_seconds(),
         "live_since": -LIVE_WITHIN.total_seconds(),
         "lost_since": -_LOST_WITHIN.total_seconds(),
@@ -237,14 +238,29 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
     of_queues = facts.wanted is not None
     return replace(
         facts,
+        held=_held_in(target, facts) if limits.key_held else (),
         dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
-        lost=[_lost(target, row) for row in facts.rows("lost")] if limits.worker_lost and not of_queues else (),
+        lost=_lost(target, facts.rows("lost")) if limits.worker_lost and not of_queues else (),
         disks={} if of_queues else full_disks(store, target, _failures(facts)),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
         causes=_causes(store, target, facts, limits),
     )
+
+
+def _held_in(target: Target, facts: Facts) -> list[Row]:
+    """Return the rows about held keys. If not all of them were read, the keys of the requested queues are read again,
+    because all those that were read may belong to other queues.
+    """
+    rows = facts.rows("held")
+    if facts.wanted is None or len(rows) < HELD:
+        return rows
+    keys = [one for queue in sorted(facts.wanted) for one in read_held_keys(target, queue, HELD) if one.waiting.number]
+    return [
+        {"name": one.queue, "detail": one.partition_key, "task_id": one.dead_letter, "at": one.failed_at}
+        for one in keys
+    ]
 
 
 def _failures(facts: Facts) -> list[str]:
@@ -262,9 +278,14 @@ def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLim
     return {queue: found[task_id] for queue, task_id in first.items() if task_id in found}
 
 
-def _lost(target: Target, row: Row) -> Lost:
-    taken = tasks_taken_back(target, worker_id=row["task_id"], limit=_TAKEN)
-    return Lost(label=row["name"], worker_id=str(row["task_id"]), since=row["at"], held=row["number"], taken=taken)
+def _lost(target: Target, rows: Sequence[Row]) -> list[Lost]:
+    """Return the lost workers that hold the most tasks, or were seen last, with the tasks that were taken back."""
+    found = []
+    for row in sorted(rows, key=lambda row: (row["number"], row["at"]), reverse=True)[:LOST]:
+        taken = tasks_taken_back(target, worker_id=row["task_id"], limit=_TAKEN)
+        label, held = row["name"], row["number"]
+        found.append(Lost(label=label, worker_id=str(row["task_id"]), since=row["at"], held=held, taken=taken))
+    return found
 
 
 def _storms(target: Target, rows: Sequence[Row]) -> list[Row]:
@@ -290,16 +311,10 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
     return Count(number=sum(getattr(one, state) for one in several), at_least=at_least)
 
 
-HELD = 100
-"""Maximum number of selected keys that have waiting tasks."""
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys, with or without waiting tasks, that are searched for such keys."""
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
-_LOST = 3
-"""Maximum number of lost workers that are selected. For each of them, the events since the worker was last seen are
-searched for the worker's tasks.
-"""
 _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""
 _GROUPED, _GROUPS = 2_000, 3
@@ -319,7 +334,7 @@ _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_b
 """Offsets from now, as negative numbers of seconds."""
 _zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
-_storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")
+_storm, _storm_share, _most_failed = parameters(sa.BigInteger, "storm", "storm_share", "most_failed")
 _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 
 
@@ -393,21 +408,25 @@ def _first_event() -> sa.Select[Any]:
 
 
 def _lost_workers(g: Grammar) -> sa.Select[Any]:
-    """Select the workers that fell silent most recently, each with the number of leases that it still holds."""
+    """Select workers that fell silent, each with the number of leases that it still holds. The workers that hold the
+    most come first, then the ones that were seen last. One more than LOST are selected, to show that there are more.
+    """
     worker, lease = tables.workers.c, tables.task_leases.c
+    held = sa.select(lease.worker_id, sa.func.count().label("number")).group_by(lease.worker_id).subquery("held")
+    number = sa.func.coalesce(held.c.number, _zero, type_=sa.BigInteger)
     silent = (
-        sa.select(worker.id, worker.label, worker.last_seen_at)
+        sa.select(worker.id, worker.label, worker.last_seen_at, number.label("number"))
+        .join_from(tables.workers, held, held.c.worker_id == worker.id, isouter=True)
         .where(
             worker.last_seen_at < g.later(g.now, _live_since),
             worker.last_seen_at >= g.later(g.now, _lost_since),
             is_registered(),
         )
-        .order_by(worker.last_seen_at.desc(), worker.id)
-        .limit(sa.literal_column(str(_LOST)))
+        .order_by(number.desc(), worker.last_seen_at.desc(), worker.id)
+        .limit(sa.literal_column(str(LOST + 1)))
         .subquery("silent")
     )
-    held = sa.select(sa.func.count()).where(lease.worker_id == silent.c.id).correlate(silent).scalar_subquery()
-    return signal("lost", name=silent.c.label, task_id=silent.c.id, number=held, at=silent.c.last_seen_at)
+    return signal("lost", name=silent.c.label, task_id=silent.c.id, number=silent.c.number, at=silent.c.last_seen_at)
 
 
 def _late_relays(g: Grammar) -> sa.Select[Any]:
@@ -461,7 +480,7 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
         sa.select(_dead_letter.queue, _dead_letter.failed_at)
         .where(_dead_letter.failed_at >= g.later(g.now, _failed_since))
         .order_by(_dead_letter.failed_at.desc())
-        .limit(_most)
+        .limit(_most_failed)
         .subquery("lately")
     )
     first = sa.func.min(lately.c.failed_at)

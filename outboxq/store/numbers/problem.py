@@ -204,6 +204,8 @@ class Facts:
     seen: Present
     """The current numbers, with the rows that `overview.signals` selects."""
     dead_rows: DeadRows = field(default_factory=DeadRows)
+    held: Sequence[Row] = ()
+    """The rows of `overview.signals` about keys that dead letters hold."""
     lost: Sequence[Lost] = ()
     storms: Sequence[Row] = ()
     """The rows of `overview.signals` about retries, each with the exception that caused most of the retries, or

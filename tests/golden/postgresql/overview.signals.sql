@@ -47,7 +47,7 @@ FROM (
         FROM dead_letters
         WHERE dead_letters.failed_at >= (SELECT clock.now FROM clock) + %(failed_since)s * interval '1 second'
         ORDER BY dead_letters.failed_at DESC
-        LIMIT %(most)s::BIGINT
+        LIMIT %(most_failed)s::BIGINT
     ) AS lately
     GROUP BY lately.queue
     UNION ALL
@@ -123,23 +123,26 @@ FROM (
         silent.label AS name,
         CAST(NULL AS TEXT) AS detail,
         silent.id AS task_id,
-        CAST(
-            (
-                SELECT count(*) AS count_1
-                FROM task_leases
-                WHERE task_leases.worker_id = silent.id
-            ) AS BIGINT
-        ) AS number,
+        CAST(silent.number AS BIGINT) AS number,
         silent.last_seen_at AS at
     FROM (
-        SELECT workers.id AS id, workers.label AS label, workers.last_seen_at AS last_seen_at
+        SELECT
+            workers.id AS id,
+            workers.label AS label,
+            workers.last_seen_at AS last_seen_at,
+            coalesce(held.number, 0) AS number
         FROM workers
+        LEFT OUTER JOIN (
+            SELECT task_leases.worker_id AS worker_id, count(*) AS number
+            FROM task_leases
+            GROUP BY task_leases.worker_id
+        ) AS held ON held.worker_id = workers.id
         WHERE
             workers.last_seen_at < (SELECT clock.now FROM clock) + %(live_since)s * interval '1 second'
             AND workers.last_seen_at >= (SELECT clock.now FROM clock) + %(lost_since)s * interval '1 second'
             AND workers.ended_at IS NULL
-        ORDER BY workers.last_seen_at DESC, workers.id
-        LIMIT 3
+        ORDER BY coalesce(held.number, 0) DESC, workers.last_seen_at DESC, workers.id
+        LIMIT 4
     ) AS silent
     UNION ALL
     SELECT

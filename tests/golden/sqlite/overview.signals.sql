@@ -62,7 +62,7 @@ FROM (
             )
         )
         ORDER BY dead_letters.failed_at DESC
-        LIMIT :most
+        LIMIT :most_failed
         OFFSET :param_4
     ) AS lately
     GROUP BY lately.queue
@@ -209,17 +209,20 @@ FROM (
         silent.label AS name,
         CAST(NULL AS TEXT) AS detail,
         silent.id AS task_id,
-        CAST(
-            (
-                SELECT count(*) AS count_1
-                FROM task_leases
-                WHERE task_leases.worker_id = silent.id
-            ) AS BIGINT
-        ) AS number,
+        CAST(silent.number AS BIGINT) AS number,
         silent.last_seen_at AS at
     FROM (
-        SELECT workers.id AS id, workers.label AS label, workers.last_seen_at AS last_seen_at
+        SELECT
+            workers.id AS id,
+            workers.label AS label,
+            workers.last_seen_at AS last_seen_at,
+            coalesce(held.number, 0) AS number
         FROM workers
+        LEFT OUTER JOIN (
+            SELECT task_leases.worker_id AS worker_id, count(*) AS number
+            FROM task_leases
+            GROUP BY task_leases.worker_id
+        ) AS held ON held.worker_id = workers.id
         WHERE
             workers.last_seen_at < (
                 strftime(
@@ -258,8 +261,8 @@ FROM (
                 )
             )
             AND workers.ended_at IS NULL
-        ORDER BY workers.last_seen_at DESC, workers.id
-        LIMIT 3
+        ORDER BY coalesce(held.number, 0) DESC, workers.last_seen_at DESC, workers.id
+        LIMIT 4
         OFFSET :param_22
     ) AS silent
     UNION ALL
