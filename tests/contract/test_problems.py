@@ -130,7 +130,7 @@ def test_the_number_of_held_keys_is_a_lower_bound_if_not_all_are_read(database):
 
 
 def test_the_number_of_recent_failures_is_a_lower_bound_if_not_all_are_read(database, monkeypatch):
-    monkeypatch.setattr(health, "BOUND", 2)
+    monkeypatch.setattr("outboxq.store.numbers.problem.BOUND", 2)
     for _ in range(2):
         failed(database, queue="mail")
     (problem,) = database.frozen.health()

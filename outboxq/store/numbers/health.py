@@ -20,24 +20,11 @@ from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, spa
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
 from .failing_workers import failing_workers
-from .live import BOUND
 from .maintenance_jobs import PRUNE
-from .problem import Facts, HealthLimits, Part, Problem, Rule, ranked
+from .problem import HELD, LOST, STORM_WITHIN, Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
-STORM_WITHIN = timedelta(minutes=10)
-"""The period that is searched for a retry storm."""
-STORM = 50
-"""Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
-HELD = 100
-"""Maximum number of held keys with waiting tasks that are read."""
-LOST = 3
-"""Maximum number of lost workers that are named and counted. For each of them, the events since the worker was last
-seen are searched for the worker's tasks.
-"""
-_LARGEST = 2**62
-"""Larger limits than this do not fit into a LIMIT."""
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
@@ -57,13 +44,6 @@ def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
     """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])
-
-
-def most_failed(limits: HealthLimits) -> int:
-    """Return the number of recent dead letters that are read at most. It is above the limit, so that a higher number
-    breaks the rule.
-    """
-    return min(max(BOUND, limits.failed or 0), _LARGEST) + 1
 
 
 def failed_lately(facts: Facts, limits: HealthLimits) -> dict[str, int]:
@@ -130,9 +110,9 @@ def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if len(rows) == 1:
         sentence = f"tasks in {where} are waiting for the dead letter {task_id}, which holds their key {key!r}"
     else:
-        at_least = "at least " if len(rows) >= HELD else ""
+        number = f"{'at least ' if len(rows) >= HELD else ''}{len(rows)}"
         sentence = (
-            f"tasks in {where} are waiting for {at_least}{len(rows)} dead letters that hold their keys, such as {task_id}, which "
+            f"tasks in {where} are waiting for {number} dead letters that hold their keys, such as {task_id}, which "
             f"holds {key!r}"
         )
     yield Problem(
@@ -153,7 +133,7 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         return
     tasks, within = sum(number for number, _ in found), _period(limits.failed_within)
     # If not all of them were read, the others may belong to any queue.
-    at_least = "at least " if sum(lately.values()) >= most_failed(limits) else ""
+    at_least = "at least " if sum(lately.values()) >= limits.most_failed else ""
     some, (_, first) = f"{at_least}{_number(tasks, 'task')}", found[0]
     if len(found) == 1:
         sentence = f"{some} in the queue {first!r} failed permanently in the last {within}"

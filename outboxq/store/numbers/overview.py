@@ -33,12 +33,12 @@ from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
 from .failing_workers import full_disks
-from .health import HELD, LOST, STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, most_failed, problems
+from .health import failed_lately, is_pruned, late_queues, problems
 from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
-from .problem import Facts, HealthLimits, Lost, Problem
+from .problem import HELD, LOST, STORM, STORM_WITHIN, Facts, HealthLimits, Lost, Problem
 from .queues import HeldKey, QueueSettings, read_held_keys
 from .samples import DepthPoint, depth_points
 from .series import Steps, read_steps
@@ -202,7 +202,7 @@ def _read(
     overdue = limits.schedule_overdue or timedelta(0)
     values = {
         "failed_since": -limits.failed_within.total_seconds(),
-        "most_failed": most_failed(limits),
+        "most_failed": limits.most_failed,
         "overdue_before": -overdue.total_seconds(),
         "live_since": -LIVE_WITHIN.total_seconds(),
         "lost_since": -_LOST_WITHIN.total_seconds(),

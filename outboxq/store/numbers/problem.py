@@ -14,6 +14,7 @@ from ..claims.workers import TakenBack, TakenTask
 from ..explain.reasons import Cure, Explanation
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import DeadRows
+from .live import BOUND
 from .statistics import Present, Statistics
 
 
@@ -128,6 +129,27 @@ class HealthLimits:
             span = getattr(self, name)
             if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
                 raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
+
+    @property
+    def most_failed(self) -> int:
+        """Return the maximum number of recent dead letters to read. It is above `failed`, so that the rule can be
+        broken.
+        """
+        return min(max(BOUND, self.failed or 0), _LARGEST) + 1
+
+
+_LARGEST = 2**62
+"""Larger limits than this do not fit into a LIMIT."""
+STORM_WITHIN = timedelta(minutes=10)
+"""The period that is searched for a retry storm."""
+STORM = 50
+"""Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
+HELD = 100
+"""Maximum number of held keys with waiting tasks that are read."""
+LOST = 3
+"""Maximum number of lost workers that are named and counted. For each of them, the events since the worker was last
+seen are searched for the worker's tasks.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
