@@ -83,7 +83,7 @@ class _Service(ABC):
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport for the same place, with its own connections."""
+        """Return a transport for the same destination, with its own connections."""
         return replace(self)
 
     def client(self) -> Any:

@@ -110,7 +110,7 @@ class RedisStreams:
         self._publisher.close()
 
     def clone(self) -> Self:
-        """Return a transport for the same place, with its own connection."""
+        """Return a transport for the same destination, with its own connection."""
         return replace(self)
 
     def connect(self) -> SourceConnection:

@@ -351,7 +351,9 @@ def recorded(
 def adding(
     store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
 ) -> Callable[[Transaction, int], None]:
-    """Return an `on_change` function that records a bulk change, which is not a verb, in each of its transactions."""
+    """Return an `on_change` function for a bulk change that is not one of the verbs. It records the change in each of the
+    change's transactions.
+    """
     return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
 
 

@@ -34,7 +34,7 @@ PROGRAM: Final = "{program}"
 """Placeholder in a hint for the words before a command, such as `flask outboxq`."""
 
 EXIT_INTERRUPTED: Final = 130
-"""Exit code of a command that was stopped with Ctrl-C, by shell convention."""
+"""The exit code that, by shell convention, a command has if it was stopped with Ctrl-C."""
 
 EXIT_UNWRITTEN: Final = 74
 """Exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
@@ -54,7 +54,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that was stopped by a signal, by shell convention."""
+    """Return the exit code that, by shell convention, a command has if a signal stopped it."""
     return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 

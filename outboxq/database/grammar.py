@@ -59,7 +59,7 @@ class Transition:
     returning: tuple[str, ...] | None = None
     """The columns of that step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
-    """Steps whose columns are added to the outcome's row with the same `id`, as None if there is no such row."""
+    """Steps whose columns are added to the outcome's row with the same `id`; None where a step has no row with that `id`."""
     joined_columns: tuple[str, ...] | None = None
     """The columns that are added; None means all columns."""
 

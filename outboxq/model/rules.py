@@ -312,7 +312,7 @@ def _refused(text: str, fault: str) -> InvalidArgument:
 
 
 def _without_moment(rule: str) -> InvalidArgument:
-    return InvalidArgument(f"the rule {rule!r} never ticks: none of its months has such a day")
+    return InvalidArgument(f"the rule {rule!r} never ticks: none of its months has the day that it names")
 
 
 def _checked_name(tz: str) -> str:
@@ -485,7 +485,7 @@ def to_come(
     """Return up to `count` future ticks: planted ticks whose tasks have not started, and ticks that have not been
     planted yet.
 
-    `planted` maps each tick after now that has a task to True if the task has not started. The list is empty if the
+    `planted` contains each tick after now that has a task; the value is True if the task has not started. The list is empty if the
     schedule is paused or this process cannot read its rule.
     """
     ticks = _ticks(schedule, max(now, planted_until))

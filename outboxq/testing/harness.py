@@ -65,7 +65,7 @@ def naming_options(
 
 
 class Harness(Answering):
-    """A context manager that puts an outbox into a test: `with Harness(outbox, using=connection) as harness:`.
+    """A context manager for using an outbox in a test: `with Harness(outbox, using=connection) as harness:`.
 
     `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
     a psycopg or sqlite3 connection, a Django connection or alias. Every outbox transaction then becomes a savepoint in

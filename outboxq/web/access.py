@@ -97,7 +97,7 @@ class Access:
         return self.sessions is None and self._authorize is None and self._trust_header is None
 
     def check_host(self, client: Client) -> None:
-        """Raise BadRequest if the request was sent to another host name, such as a foreign name that was made to
+        """Raise BadRequest if the request was sent to an untrusted host name, such as a foreign name that was made to
         resolve to this machine.
 
         IP addresses and the loopback names of this machine are always accepted, because a name server cannot change

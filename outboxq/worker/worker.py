@@ -132,8 +132,8 @@ class Worker(Answering):
         if not burst and not in_main_thread():
             raise ConfigurationError(
                 "run() is stopped by signals, which only the main thread receives; run the worker in the main thread of a separate "
-                "process, such as `outboxq worker APP`; in this thread, call start() and later stop(), or in a test run(burst=True) or the "
-                "harness's drain()"
+                "process, such as `outboxq worker APP`; in this thread, call start() and later stop(); in a test, call run(burst=True) or "
+                "the harness's drain()"
             )
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)

@@ -125,7 +125,7 @@ def test_a_held_key_and_a_refusal_name_the_event_and_its_dead_letter(
     assert explained(database, second, Reason.RELAY_KEY_HELD, *again).cures[0].command[:2] == ("task", "explain")
     explained(database, first, Reason.RELAY_DUE, f"the task {letter.id} of the relay 'orders' has not sent it yet")
     outbox.worker(concurrency=1, notifications=False, relay=False).run(burst=True)
-    explained(database, first, Reason.RELAY_PUBLISHED, f"the relay 'orders' has sent it with the task {letter.id}")
+    explained(database, first, Reason.RELAY_PUBLISHED, f"the relay 'orders' has sent it in the task {letter.id}")
     explained(database, second, Reason.RELAY_DUE)
 
 

@@ -323,7 +323,7 @@ def test_tasks_of_a_queue_are_found_by_an_argument(database):
     assert found("order_id", "17") == [ids['{"order_id":"17"}']]
     assert found("note", "a b") == [ids['{"note":"a b"}']]
     assert found("order", {"order_id": 17}) == [wanted[2]]
-    with pytest.raises(InvalidArgument, match="argument needs a queue"):
+    with pytest.raises(InvalidArgument, match="argument= needs queue="):
         store.tasks(argument=("order_id", 17))
     with pytest.raises(InvalidArgument, match="a name and a value that JSON can contain"):
         found("order_id", float("nan"))

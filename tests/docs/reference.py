@@ -107,7 +107,7 @@ def task_options() -> str:
 
 def using_options() -> str:
     introduction = (
-        "`task.using(…)` takes these options, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(topic, payload, using=…)` also "
+        "`task.using(…)`, which is written before `.enqueue(…)` or `.enqueue_many(…)`, takes these options. `outbox.emit(topic, payload, using=…)` also "
         "takes `delay`, `run_after`, `partition_key`, `expires`, `idempotency_key` and `headers`. [Consumers](consumers.md) has examples."
     )
     return options(Task.using, "using()", introduction)
@@ -115,7 +115,7 @@ def using_options() -> str:
 
 def schedule_options() -> str:
     introduction = (
-        "`@outbox.periodic(…)` takes these options, above `@outbox.task`. `outbox.schedules.put(name, task, …)` takes them too, for a "
+        "`@outbox.periodic(…)`, which is written above `@outbox.task`, takes these options. `outbox.schedules.put(name, task, …)` takes them too, for a "
         "schedule that is stored at run time. [Schedules](schedules.md) has examples."
     )
     return options(Outbox.periodic, "@outbox.periodic", introduction)

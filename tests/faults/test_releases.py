@@ -135,7 +135,7 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         until(lambda: "it will be replaced in 0.0 s" in log.read_text())
         after.upgrade(url)
         running.enqueue()
-        until(lambda: "cannot start again and will be retried later" in log.read_text())
+        until(lambda: "could not be restarted, and another attempt will be made later" in log.read_text())
         assert NEWER_REFUSED in log.read_text()
         for code, said in today.commands(url, *ASKING, ("upgrade", url)):
             assert (code, said) == (4, f"outboxq: {called(url)}{NEWER_REFUSED}")

@@ -233,7 +233,7 @@ BAD_RULES = [
     ("* * * * 8", "day-of-week is wrong"),
     ("60 * * * * *", "second is wrong"),
     ("５ * * * *", "minute is wrong"),
-    ("0 0 31 2 *", "never ticks: none of its months has such a day"),
+    ("0 0 31 2 *", "never ticks: none of its months has the day that it names"),
     ("0 0 31 4,6 *", "never ticks"),
     ("0 0 30 2 */7", "never ticks"),
     ("@fortnightly", "the known rules are @hourly, @daily"),

@@ -260,7 +260,7 @@ def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code
         f"if mkdir two || mkdir three; then trap - TERM; touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
     )
     assert supervise(script, meanwhile, processes=3, recycles=True) == code
-    assert caplog.text.count("cannot start again and will be retried later; the others continue") == 1
+    assert caplog.text.count("could not be restarted, and another attempt will be made later; the others continue") == 1
     assert "so all processes stop" not in caplog.text
 
 

@@ -286,7 +286,7 @@ class Supervisor:
             return
         child.due = time.monotonic() + pause_after(child.failures)
         if is_news:
-            log.error("%s; it cannot start again and will be retried later; the others continue", how)
+            log.error("%s; it could not be restarted, and another attempt will be made later; the others continue", how)
         elif time.monotonic() - self._reminded_at < REMIND_EVERY:
             return
         else:

@@ -319,7 +319,7 @@ def _end_what_is_open(context: TaskContext) -> None:
 
 
 def _drop(connection: Any) -> None:
-    """Close the connection. The thread opens another one when it needs it."""
+    """Close the connection. The thread opens another one when it needs one."""
     connection.close()
     del connections[connection.alias]
 

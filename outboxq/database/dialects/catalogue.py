@@ -114,8 +114,8 @@ def missing_from_sqlite() -> sa.Select[Any]:
 
 
 def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the indexes that are missing, invalid, or not unique although they should be; and the triggers that do not
-    fire.
+    """Select the indexes that are missing, invalid, or not unique although they should be, and also the triggers that do
+    not fire.
     """
     expected = _expected(_constraints_and_indexes, oid)
     found = (
@@ -248,8 +248,8 @@ def snapshots(most: Any) -> sa.Select[Any]:
     """Select up to `most` holders of row versions on PostgreSQL, oldest first: sessions, prepared transactions,
     replication slots, and standbys that report their oldest snapshot.
 
-    A session holds them through its snapshot, and also through the id of a transaction that has written rows. A role
-    that is not permitted to see the other sessions' transactions does not find them. The age, in seconds, is NULL for a
+    A session holds them through its snapshot, and also through the id of a transaction that has written rows. If the
+    role is not permitted to see the other sessions' transactions, these sessions are left out. The age, in seconds, is NULL for a
     slot and for a standby, because the server knows it only as a number of transactions. A vacuum is left out, because
     no other vacuum waits for it.
     """

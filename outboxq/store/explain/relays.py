@@ -179,7 +179,7 @@ def _of_task(task: Row) -> Explanation:
     if task["status"] is TaskStatus.CANCELLED:
         return Explanation(Reason.RELAY_DISCARDED, f"{relay} will never send it: its task {task_id} was cancelled{why}")
     if task["status"] is TaskStatus.COMPLETED:
-        return Explanation(Reason.RELAY_PUBLISHED, f"{relay} has sent it with the task {task_id}")
+        return Explanation(Reason.RELAY_PUBLISHED, f"{relay} has sent it in the task {task_id}")
     sentence = f"the task {task_id} of {relay} has not sent it yet{why}"
     return Explanation(Reason.RELAY_DUE, sentence, of_other(task_id), task_id)
 

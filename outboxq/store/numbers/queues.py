@@ -339,7 +339,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
 def _count(number: object, name: str) -> int:
     if type(number) is not int or not 1 <= number <= 2**31 - 1:
         raise InvalidArgument(
-            f"{name} must be a whole number of at least 1, not {number!r}; to stop all starts, pause the queue"
+            f"{name} must be a whole number of at least 1, not {number!r}; to prevent all starts, pause the queue"
         )
     return number
 

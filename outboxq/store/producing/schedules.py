@@ -237,7 +237,7 @@ class Schedules:
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = None
     ) -> builtins.list[datetime]:
-        """Enqueue a task for each tick from `start` up to, but not including, `end` that does not have one, regardless
+        """Enqueue a task for each tick that does not have one, from `start` up to, but not including, `end`, regardless
         of the catch-up policy.
 
         Returns these ticks. With `dry_run`, no tasks are enqueued. The tasks are due immediately and never expire. A

@@ -62,8 +62,8 @@ class TaskPage:
     newer: UUID | None
     """Id to pass as `after` for the previous page; None on the newest page."""
     is_cut: bool
-    """True if the search ended after `looked_at` rows with fewer tasks than requested. `older` (with `after`: `newer`)
-    continues after these rows.
+    """True if the search ended after `looked_at` rows with fewer tasks than requested. To continue after these
+    rows, use `older`, or `newer` if `after` was given.
     """
     looked_at: int = SCAN
     """The maximum number of rows that one search reads."""
@@ -187,7 +187,7 @@ def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
-        raise InvalidArgument("argument needs a queue, because it searches the tasks of one queue")
+        raise InvalidArgument("argument= needs queue=, because only the tasks of one queue are searched")
     try:
         name, value = (json.dumps(one, ensure_ascii=False, allow_nan=False) for one in argument)
     except (TypeError, ValueError):

@@ -119,7 +119,7 @@ class Sender(threading.Thread):
             while not self._stopping.is_set():
                 try:
                     pause = self.run_once()
-                    self._failing.worked(f"the sender of relay {self.name_of_relay!r} works again")
+                    self._failing.worked(f"the sender of relay {self.name_of_relay!r} is working again")
                     if pause is None:
                         break
                     self._waiting.wait(self.name_of_relay, pause)
