@@ -249,7 +249,9 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 @schedule.command()
 @click.argument("name", type=SCHEDULE)
 @click.option("--from", "start", cls=Once, type=MOMENT, required=True, help="Time of the first tick.")
-@click.option("--to", "end", cls=Once, type=MOMENT, required=True, help="Time after the last tick.")
+@click.option(
+    "--to", "end", cls=Once, type=MOMENT, required=True, help="End of the period; a tick at this time is left out."
+)
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
 @with_fields(REASON)
 @yes_option

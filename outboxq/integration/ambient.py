@@ -55,10 +55,10 @@ def no_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> Inval
     given = "using=None" if is_option else "using(None)"
     if not outbox.integration.knows_transaction:
         return no_transaction(what, f"{given} does not name a transaction", is_option=is_option)
-    own = "using=outbox" if is_option else "using(outbox)"
+    current, own = ("leave out using=", "using=outbox") if is_option else ("pass using()", "using(outbox)")
     return InvalidTarget(
-        f"{what}: {given} does not name a transaction; leave the None out to write in the current transaction, or write {own} "
-        "for a separate transaction"
+        f"{what}: {given} does not name a transaction; {current} to write in the current transaction, or pass {own} for a "
+        "separate transaction"
     )
 
 

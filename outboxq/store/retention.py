@@ -90,8 +90,8 @@ def prune(
     dropped; rows that must be kept are moved to the default partition first. No other session can use `task_executions`
     and `execution_events` during a drop, which takes about as long as reading the partition's tasks once. Therefore,
     partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With
-    `whole_partitions`, these rows are left to later drops, so tasks may be kept for up to one partition's period
-    longer.
+    `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept longer, by up to the
+    period of one partition.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)

@@ -34,7 +34,7 @@ _NOTICE_SECONDS: Final = 60
 _LONGEST_NOTICE: Final = 500
 """The maximum number of characters in a notice, since a cookie can hold only 4 kB."""
 _LONGEST_UNDO: Final = 500
-"""The maximum number of characters in the URL that undoes an action. A notice does not contain a longer one."""
+"""The maximum number of characters in the URL that undoes an action. A notice does not contain a longer URL."""
 _SECRET_LENGTH: Final = 43
 """The number of characters in the secret that a browser keeps."""
 _MOST_FIELDS: Final = 500

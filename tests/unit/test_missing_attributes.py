@@ -111,7 +111,7 @@ def test_a_framework_that_knows_the_transaction_is_answered_without_a_session() 
     assert answer(outbox, "group").endswith("; write outbox.batch(then=…)")
     assert answer(task.call(), "enqueue").endswith("To enqueue the task itself, write task.enqueue(…)")
     with pytest.raises(
-        outboxq.InvalidTarget, match=r"leave the None out to write in the current transaction, or write using\(outbox\)"
+        outboxq.InvalidTarget, match=r"pass using\(\) to write in the current transaction, or pass using\(outbox\)"
     ):
         task.using(None)
 

@@ -110,10 +110,9 @@ def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if len(rows) == 1:
         sentence = f"tasks in {where} are waiting for the dead letter {task_id}, which holds their key {key!r}"
     else:
-        number = f"{'at least ' if len(rows) >= HELD else ''}{len(rows)}"
+        some = f"{'at least ' if len(rows) >= HELD else ''}{_number(len(rows), 'dead letter')}"
         sentence = (
-            f"tasks in {where} are waiting for {number} dead letters that hold their keys, such as {task_id}, which "
-            f"holds {key!r}"
+            f"tasks in {where} are waiting for {some} that hold their keys, such as {task_id}, which holds {key!r}"
         )
     yield Problem(
         rule=Rule.KEY_HELD,

@@ -324,7 +324,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 
 
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
-    """Select a batch's first task, in id order, with one of two statuses.
+    """Select the first task of a batch, by id, that has one of two statuses.
 
     All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in that query, a
     planner might scan all ids in the table instead.

@@ -245,7 +245,7 @@ def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.C
 
 
 def _locked(*columns: Any) -> sa.Select[Any]:
-    """Select these columns of executions, which are locked."""
+    """Select these columns of executions, and lock the rows."""
     return sa.select(*columns).with_for_update(of=tables.task_executions)
 
 
