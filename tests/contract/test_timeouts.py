@@ -276,8 +276,8 @@ def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
         ctx.step("call", lambda: 7)
         calls.append("next")
 
-    handle = late.using(outbox).enqueue()
     worker = work(concurrency=1, on_failpoint=while_it_is_stored)
+    handle = late.using(outbox).enqueue()
     assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 2 s"
     assert [(step.name, step.result) for step in outbox.store.steps.list(handle.id)] == [("call", "7")]
     assert calls == []  # it was raised at the end of the step
@@ -297,7 +297,7 @@ def test_an_exception_that_is_due_before_a_function_is_called_keeps_it_from_bein
     def late(ctx: TaskContext) -> None:
         ctx.step("call", calls.append, 1)
 
-    handle = late.using(outbox).enqueue()
     worker = work(concurrency=1, on_failpoint=before_it)
+    handle = late.using(outbox).enqueue()
     assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 0.05 s"
     assert calls == []

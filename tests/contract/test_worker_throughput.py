@@ -261,14 +261,16 @@ def test_an_outcome_outlives_its_lease_while_the_database_is_away(outbox, work, 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 1000}], ids=str)
 def test_large_arguments_wait_in_the_database(outbox, work, options):
-    in_flight = []
+    in_flight, named = [], threading.Event()
 
     @outbox.task(name="large")
     def large(text: str) -> None:
+        named.wait(60)
         in_flight.append(worker._parts.pool.in_flight)
 
     large.using(outbox).enqueue_many([("x" * 250_000,)] * 90)
     worker = work(burst=True, concurrency=2, **options)
+    named.set()
     until(lambda: len(in_flight) == 90)
     assert 2 < max(in_flight) <= 2 + 16 * 2**20 // 250_000
 
