@@ -279,7 +279,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     in_browser = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
     for item in in_browser:
-        item.add_marker("apart")
+        if item.get_closest_marker("campaign") is None:
+            item.add_marker("apart")
     quick = config.getoption("quick")
     left_out: set[pytest.Item] = set()
     if quick:
