@@ -258,7 +258,7 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
 
 
 def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
-    """What the worker tells it, a message with each heartbeat, fills its socket long before."""
+    """The worker's messages to the child, one per heartbeat, have filled the socket long before the timeout."""
     monkeypatch.setattr(runner, "_NEWS_EVERY", 0.0005)
     same = {"was_lost": False, "cancel_requested": False, "is_stopping": False}
     monkeypatch.setattr(News, "of", lambda _: News(deadline=time.monotonic() + 60, **same))

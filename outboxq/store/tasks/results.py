@@ -219,9 +219,7 @@ def batch_standings(
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return a batch's first task with one of these statuses, of which there are one or two; None if there is no such
-    task.
-    """
+    """Return the first task of a batch that has one of these one or two statuses; None if no task has one."""
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 
