@@ -85,6 +85,7 @@ class Campaign:
         self.relays = relays
         with billing, relays:
             [service] = billing.members
+            until(lambda: self.theirs.rows("SELECT id FROM workers"))  # frozen while it connects, it would give up
             for step in range(self.plan.kills):
                 if step % 2 == 0:  # what it finds afterwards, repetitions too, arrives in large batches
                     service.process.send_signal(signal.SIGSTOP)
@@ -96,7 +97,8 @@ class Campaign:
             service.process.send_signal(signal.SIGCONT)
             with suppress(AssertionError):  # `check` says what is missing
                 until(self._is_over, seconds=self.plan.patience, every=0.1)
-            assert {one.process.poll() for one in (*relays.members, *billing.members)} == {None}
+            for one in (*relays.members, *billing.members):
+                assert one.process.poll() is None, one.log.read_text()
 
     def check(self) -> None:
         """Compare what became of the events with what was committed."""
