@@ -1378,7 +1378,7 @@ MUTANTS = (
     Mutant(
         "a change whose commit was not answered is made twice by a person's command",
         "outboxq/store/actions.py",
-        (("return made[0] if made and target.run(is_written", "return None if made and target.run(is_written"),),
+        (('return bool(target.run(is_written, {"id": action.id}))', "return False"),),
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
@@ -1567,9 +1567,15 @@ MUTANTS = (
         ("tests/contract/test_cli_cancel.py", "tests/integrations/dashboard/test_bulk.py"),
     ),
     Mutant(
+        "what a transaction returned whose commit was not answered is forgotten",
+        "outboxq/store/transactions.py",
+        (("unanswered and committed(target, unanswered[0])", "False"),),
+        ("tests/contract/test_lost_answers.py",),
+    ),
+    Mutant(
         "tasks that were made due before the answer was lost are not counted",
         "outboxq/store/tasks/running_now.py",
-        (("return sum(was_done(target, one, request) for one in task_ids) or None", "return None"),),
+        (("return number > 0 and any(was_done", "return number < 0 and any(was_done"),),
         ("tests/contract/test_lost_answers.py",),
     ),
     Mutant(

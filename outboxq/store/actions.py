@@ -55,19 +55,18 @@ class Actions:
         returns the number of changes to record. If that is 0, nothing is recorded. `replaced` returns the former
         values, which are added to the record's details. If `change` raises an error, nothing is written.
         """
-        made: builtins.list[T] = []
 
         def work(target: Target) -> T:
             with target.atomic(savepoint=not target.own):  # a refused change leaves the caller's transaction usable
-                made[:] = [change(target)]
-                if changes := number(made[0]):
-                    self._add(replace(action, details={**action.details, **replaced(made[0])}), target, changes)
-            return made[0]
+                made = change(target)
+                if changes := number(made):
+                    self._add(replace(action, details={**action.details, **replaced(made)}), target, changes)
+            return made
 
-        def done(target: Target) -> T | None:
-            return made[0] if made and target.run(is_written, {"id": action.id}) else None
+        def committed(target: Target, _: T) -> bool:
+            return bool(target.run(is_written, {"id": action.id}))
 
-        return self._store.run(work, using=using, done=done)
+        return self._store.run(work, using=using, committed=committed)
 
     def adding(self, action: NewAction) -> Callable[[Target, int], None]:
         """Return the `on_change` callback for a bulk change. The callback adds the number of tasks in each transaction

@@ -179,7 +179,6 @@ def _delete(
     """Delete the rows between two ids in batches, and return the number of deleted tasks, including the earlier ones
     (`deleted`).
     """
-    made: list[tuple[list[Row], int]] = []
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
@@ -192,20 +191,18 @@ def _delete(
                 on_change(target, gone)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
-        made[:] = [(seen, len(unrouted))]
-        return made[0]
+        return seen, len(unrouted)
 
-    def done(target: Target) -> tuple[list[Row], int] | None:
-        """Return what `work` returned if the first task that it deleted is gone."""
-        first = next((row["id"] for seen, _ in made for row in seen if row["status"] is not None), None)
-        return None if first is None or target.run(select_task, {"task_id": first}) else made[0]
+    def committed(target: Target, batch: tuple[list[Row], int]) -> bool:
+        """Return whether the first task that `work` deleted is gone."""
+        first = next((row["id"] for row in batch[0] if row["status"] is not None), None)
+        return first is not None and not target.run(select_task, {"task_id": first})
 
     more = True
     while more and not stop():
         values["limit"] = pace.batch
         began = time.monotonic()
-        made.clear()
-        seen, unrouted = store.run(work, using=using, done=done)
+        seen, unrouted = store.run(work, using=using, committed=committed)
         if gone := sum(row["status"] is not None for row in seen):
             deleted += gone
             on_progress(deleted)

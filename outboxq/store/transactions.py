@@ -38,8 +38,8 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""Maps a kind of transaction to the kind that further attempts use. These are full transactions, so that `done` and the
-work see the same state.
+"""Maps a kind of transaction to the kind that further attempts use. These are full transactions, so that `done`,
+`committed` and the work see the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
@@ -185,33 +185,31 @@ class Transactions:
         using: object = None,
         begin: Begin = Begin.WRITE,
         done: Callable[[Target], T | None] = lambda _: None,
+        committed: Callable[[Target, T], bool] = lambda *_: False,
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
         """Run `work` in the caller's transaction or in a separate one. A separate transaction is retried after
         temporary errors, unless `gives_up` returns True.
 
-        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` is called. If
-        the work was committed, `done` reads from the tables what `work` returned, and returns it; otherwise, `done`
-        returns None. `enqueues` marks the transaction of a producer that uses these features. Raises NotPermitted if a
-        privilege is missing, either before `work` or, in our own transaction, after it.
+        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `committed` is called
+        with what `work` returned. If it finds that in the tables, `run` returns it. A single statement that commits
+        itself may lose its answer before `work` returns. For such a statement, `done` reads from the tables what `work`
+        would have returned; it returns None if nothing was committed. `enqueues` marks the transaction of a producer
+        that uses these features. Raises NotPermitted if a privilege is missing, either before `work` or, in our own
+        transaction, after it.
         """
         if using is not None:
-            # A Target belongs to an enclosing call, which has already checked it.
-            joined = using if isinstance(using, Target) else self.join(using, enqueues)
-            try:
-                return work(joined)
-            except Exception as error:
-                joined.explain(error)
-                raise
+            return self._run_in(using, work, enqueues)
         began = time.monotonic()
+        unanswered: list[T] = []  # what `work` returned in the last attempt, before the COMMIT
         try:
             with self.transaction(begin) as target:
                 if enqueues not in self.rights.known:
                     self.rights.check(target, enqueues)
-                found = work(target)
+                unanswered = [work(target)]
             self.rights.known.add(enqueues)  # added only now, because missing tables hide missing privileges
-            return found
+            return unanswered[0]
         except Exception as error:  # noqa: BLE001 - most transactions need neither a second attempt nor a counter
             failed = error
         self.rights.explain(failed, begin, enqueues)
@@ -229,12 +227,25 @@ class Transactions:
                     if attempt.retry_state.attempt_number == 1:
                         raise failed
                     with self.transaction(_IN_FULL.get(begin, begin)) as target:
-                        return again if (again := done(target)) is not None else work(target)
+                        if (written := done(target)) is not None:
+                            return written
+                        if not (unanswered and committed(target, unanswered[0])):
+                            unanswered = [work(target)]
+                    return unanswered[0]
         except Exception as error:
             was_retried = is_awaited and not is_in_vain and not (gives_up is not None and gives_up(error))
             self._note_why_it_failed(error, time.monotonic() - began, is_awaited=was_retried)
             raise
         raise AssertionError("tenacity reraises the last error")
+
+    def _run_in(self, using: object, work: Callable[[Target], T], enqueues: frozenset[Feature] | None) -> T:
+        """Run `work` in the caller's transaction. A Target belongs to an enclosing call, which has already checked it."""
+        joined = using if isinstance(using, Target) else self.join(using, enqueues)
+        try:
+            return work(joined)
+        except Exception as error:
+            joined.explain(error)
+            raise
 
     def _note_why_it_failed(self, error: Exception, seconds: float, *, is_awaited: bool) -> None:
         """Add a note to the last error of a transaction that was retried."""

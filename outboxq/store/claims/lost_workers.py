@@ -84,9 +84,8 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
     if the task is not Running, if the worker was seen recently, or if it extends the lease in the meantime.
     """
     task_id = identifier(task_id)
-    made: list[tuple[Lease, Recovered]] = []
 
-    def work(target: Target) -> Recovered:
+    def work(target: Target) -> tuple[Lease, Recovered]:
         held = find_running(target, task_id, store.values(target)["now"])
         if held is None:
             status = TaskStatus(row_of(target, task_id)["status"])
@@ -102,13 +101,10 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
                 f"task {task_id} was not recovered: {held.worker} has just reported, or another session has "
                 "locked the task; try again"
             )
-        made[:] = [(held.lease, found[0])]
-        return found[0]
+        return held.lease, found[0]
 
-    def done(target: Target) -> Recovered | None:
-        return made[0][1] if made and _was_recovered(target, *made[0]) else None
-
-    return store.run(work, using=using, done=done)
+    _, recovered = store.run(work, using=using, committed=lambda target, found: _was_recovered(target, *found))
+    return recovered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +147,6 @@ def recover_all_lost(
     has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
-    made: list[tuple[list[RunningTask], list[Recovered]]] = []
 
     def work(target: Target) -> tuple[list[RunningTask], list[Recovered]]:
         values = store.values(target, worker_id=worker_id, after=after, limit=_AT_ONCE)
@@ -161,17 +156,15 @@ def recover_all_lost(
             found = recover_in(store, target, [one.lease for one in held], reason=reason) if held else []
             if found and on_change is not None:
                 on_change(target, len(found))
-        made[:] = [(held, found)]
         return held, found
 
-    def done(target: Target) -> tuple[list[RunningTask], list[Recovered]] | None:
-        held, found = made[0] if made else ([], [])
-        lease = next((one.lease for one in held if found and one.lease.id == found[0].id), None)
-        return (held, found) if lease is not None and _was_recovered(target, lease, found[0]) else None
+    def committed(target: Target, batch: tuple[list[RunningTask], list[Recovered]]) -> bool:
+        held, found = batch
+        leases = {one.lease.id: one.lease for one in held}
+        return bool(found) and _was_recovered(target, leases[found[0].id], found[0])
 
     while True:
-        made.clear()  # a batch that fails before its work must not count the one before it again
-        held, found = store.run(work, using=using, done=done)
+        held, found = store.run(work, using=using, committed=committed)
         recovered.update(one.status for one in found)
         if len(held) < _AT_ONCE:
             return recovered

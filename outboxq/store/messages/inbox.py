@@ -95,11 +95,11 @@ class InboxMessages:
                 enqueue_many(self._store, tasks, using=target)
             return len(tasks)
 
-        def done(target: Target) -> int | None:
+        def committed(target: Target, number: int) -> bool:
             given = [(one.task.id,) for one in first.values()]
-            return len(target.run(written, self._store.values(target), given)) or None
+            return number > 0 and bool(target.run(written, self._store.values(target), given))
 
-        return self._store.run(work, using=using, enqueues=_ACCEPTS, done=done) if arrivals else 0
+        return self._store.run(work, using=using, enqueues=_ACCEPTS, committed=committed) if arrivals else 0
 
     def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
         """Forget the messages whose retention time has passed, and return their number."""

@@ -182,20 +182,16 @@ class Relays(Answering):
         such a key. Its dead letters are kept. A worker whose code still declares the relay creates the relay again when
         the worker starts. Raises RelayNotFound.
         """
-        number: int | None = None
+
+        def lock(target: Target) -> list[Row]:
+            return target.run(sql.lock_relays, target.dialect.pack("names", sql.NAMES, [(name,)]))
 
         def work(target: Target) -> int:
-            nonlocal number
             with target.atomic():
-                names = target.dialect.pack("names", sql.NAMES, [(name,)])
-                found = target.run(sql.lock_relays, names)
-                if not found and number is not None:  # an earlier attempt, whose COMMIT got no answer, has removed it
-                    return number
-                _found(target, found, name)
-                number = len(target.run(sql.remove, {"relay": name}))
-            return number
+                _found(target, lock(target), name)
+                return len(target.run(sql.remove, {"relay": name}))
 
-        return self._store.run(work, using=using)
+        return self._store.run(work, using=using, committed=lambda target, _: not lock(target))
 
     def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
         """Lease a shard that has no sender, and return the lease; None if there is no such shard."""

@@ -159,13 +159,11 @@ class Queues(Answering):
         Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or
         running tasks or dead letters, which could start without the settings; use `resume` and `limit` instead.
         """
-        values, forgotten = {"queue": storable(queue, "queue")}, builtins.list[QueueSettings]()
+        values = {"queue": storable(queue, "queue")}
 
         def work(target: Target) -> QueueSettings:
             with target.atomic():
                 rows = target.run(forget_all, values)
-                if not rows and forgotten:  # an earlier attempt, whose COMMIT got no answer, has deleted them
-                    return forgotten[0]
                 if not rows:
                     raise QueueNotFound(f"the queue {queue!r} has no settings")
                 if target.run(has_tasks, values):
@@ -175,10 +173,11 @@ class Queues(Answering):
                     )
                 target.run(forget_key_rates, values)
             self._store.wake(target, [queue])
-            forgotten[:] = [settings_of(rows[0])]
-            return forgotten[0]
+            return settings_of(rows[0])
 
-        return self._store.run(work, using=using)
+        return self._store.run(
+            work, using=using, committed=lambda target, _: queue not in {one.queue for one in self._settings(target)}
+        )
 
     def is_known(self, queue: str, *, using: object = None) -> bool:
         """Return whether the queue is used by a task, a setting, a subscription, a schedule, a live worker or a

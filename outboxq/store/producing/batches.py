@@ -81,27 +81,26 @@ class Batches(Answering):
             with target.atomic():
                 target.run(batches_sql.create, self._store.values(target), [row])
 
-        def done(target: Target) -> bool | None:
-            return bool(target.run(batches_sql.known, {"batch_id": batch.id})) or None
+        def committed(target: Target, _: None) -> bool:
+            return bool(target.run(batches_sql.known, {"batch_id": batch.id}))
 
-        self._store.run(work, using=using, enqueues=_CREATES, done=done)
+        self._store.run(work, using=using, enqueues=_CREATES, committed=committed)
 
     def close(self, batch_id: UUID, *, using: object = None) -> None:
         """Close the batch, so that no more tasks can be added. When all of its tasks have ended, the `then` tasks are
         enqueued. Raises BatchNotFound.
         """
 
-        def work(target: Target) -> bool:
+        def work(target: Target) -> None:
             values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
             if not target.run(batches_sql.change, values):
                 raise BatchNotFound(f"there is no open batch {batch_id}")
-            return True
 
-        def done(target: Target) -> bool | None:
+        def committed(target: Target, _: None) -> bool:
             rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
-            return bool(rows and rows[0]["closed"]) or None
+            return bool(rows and rows[0]["closed"])
 
-        self._store.run(work, using=using, done=done)
+        self._store.run(work, using=using, committed=committed)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
         """Refuse to commit the transaction that creates this incomplete batch, unless a rollback to a savepoint removes
@@ -218,11 +217,11 @@ class Batches(Answering):
                 on_change(target, 0)
             return rows
 
-        def asked(target: Target) -> builtins.list[Row] | None:
+        def committed(target: Target, _: object) -> bool:
             rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
-            return rows if rows and rows[0]["cancel_requested_at"] is not None else None
+            return bool(rows) and rows[0]["cancel_requested_at"] is not None
 
-        if not (found := self._store.run(request, using=using, done=asked)):
+        if not (found := self._store.run(request, using=using, committed=committed)):
             raise already_ended(self.get(batch_id, using=using))
         given: dict[str, Any] = {"on_progress": on_progress, "on_change": on_change, "using": using}
         return self._cancel_members(found[0], reason, force=force, limit=most, **given)

@@ -63,7 +63,7 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     return store.run(
         lambda target: _emit(store, target, event),
         using=using,
-        done=lambda target: _emitted(store, target, event),
+        committed=lambda target, _: _is_written(store, target, event),
         enqueues=_EMITS if event.idempotency_key is None else _EMITS_KEYED,
     )
 
@@ -154,17 +154,10 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
     return Emitted(pipeline_execution_id=event.id, handles=handles, relays=_relays(relayed))
 
 
-def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
-    """Return the result of an earlier attempt, which wrote either everything or nothing; None if it wrote nothing."""
+def _is_written(store: Transactions, target: Target, event: NewEvent) -> bool:
+    """Return whether an earlier attempt, which wrote either everything or nothing, has written anything."""
     values = store.values(target, **_values(event))
-    handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
-    if not handles and not target.run(unsent, values) and not target.run(unrouted, values):
-        return None
-    if handles and event.idempotency_key is not None:
-        held = target.run(held_for_event, values)
-        handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
-    relays = _relays(target.run(matching_relays, values))
-    return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())), relays=relays)
+    return any(target.run(select, values) for select in (emitted, unsent, unrouted))
 
 
 def _relays(subscribers: Iterable[Row]) -> tuple[str, ...]:
@@ -316,16 +309,6 @@ def write_keyed_messages(g: Grammar) -> Transition:
     return Transition(steps={"subscriber": lambda _: _subscribers(g), **_keyed_messages(g)}, returns="accepted")
 
 
-def held_for_event(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks of subscribers that hold this key."""
-    held, subscription = idempotency_keys.c, task_subscriptions.c
-    of_task = (matches(_topic, subscription.topic), subscription.parameter.is_not(None))
-    names = sa.select(subscription.task_name).where(*of_task).subquery("subscriber")
-    return sa.select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
-        g.among(held.scope, names.c.task_name), held.key == _idempotency_key
-    )
-
-
 def emitted(_: Grammar) -> sa.Select[Any]:
     """Select the tasks of an event by the event's id."""
     task = task_executions.c
@@ -343,13 +326,6 @@ def unrouted(_: Grammar) -> sa.Select[Any]:
         event.event_type == sql_literal(EventType.UNROUTED),
         event.pipeline_execution_id == _pipeline,
     )
-
-
-def matching_relays(_: Grammar) -> sa.Select[Any]:
-    """Select the tasks of the relays to brokers that subscribe to an event's topic."""
-    subscription = task_subscriptions.c
-    relay = (matches(_topic, subscription.topic), subscription.parameter.is_(None))
-    return sa.select(subscription.task_name).where(*relay).distinct()
 
 
 def unsent(_: Grammar) -> sa.Select[Any]:

@@ -15,7 +15,7 @@ from ...database.dialects import Begin, Row
 from ...database.grammar import Builder
 from ...database.target import Target
 from ...errors import InvalidArgument, ScheduleNotFound
-from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
+from ...model import EARLIEST, LATEST, Handle, OnDeadLetter, TaskStatus
 from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.rules import check_rule, rule_of, stands_ahead, to_come
 from ...model.schedules import (
@@ -195,20 +195,13 @@ class Schedules:
         Tasks of earlier ticks are kept. A schedule that is declared in code is stored again when a worker starts with
         that code.
         """
-        was_there = False
 
         def work(target: Target) -> None:
-            nonlocal was_there
-            if found := self._lock(target, [name]):
-                was_there = True
-                planting.cancel_planted(
-                    self._store, target, found[0], self._now(target), delayed=True, reason="removed"
-                )
-                target.run(schedules_sql.remove, {"name": name})
-            elif not was_there:  # otherwise an earlier attempt, whose COMMIT got no answer, has removed it
-                raise _not_found(target, name)
+            schedule = _found(target, self._lock(target, [name]), name)
+            planting.cancel_planted(self._store, target, schedule, self._now(target), delayed=True, reason="removed")
+            target.run(schedules_sql.remove, {"name": name})
 
-        self._run(work, using)
+        self._run(work, using, committed=lambda target, _: not self._lock(target, [name]))
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
         """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
@@ -217,22 +210,20 @@ class Schedules:
         With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
         """
         storable(by, "by")
-        made: builtins.list[NewTask] = []
 
         def work(target: Target) -> Handle:
             schedule = _found(target, self._lock(target, [name]), name)
             now = self._now(target)
-            made[:] = [planting.extra_task(schedule, by)]
+            task = planting.extra_task(schedule, by)
             with target.atomic():
-                target.run(enqueue.insert_tasks, self._store.values(target), [row(made[0])])
+                target.run(enqueue.insert_tasks, self._store.values(target), [row(task)])
                 self._plant_now(target, schedule, now)
-            return Handle(id=made[0].id)
+            return Handle(id=task.id)
 
-        def done(target: Target) -> Handle | None:
-            written = made and target.run(tasks.select_task, {"task_id": made[0].id})
-            return Handle(id=made[0].id) if written else None
+        def committed(target: Target, extra: Handle) -> bool:
+            return bool(target.run(tasks.select_task, {"task_id": extra.id}))
 
-        return self._run(work, using, done=done)
+        return self._run(work, using, committed=committed)
 
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = None
@@ -247,8 +238,6 @@ class Schedules:
         first, last = aware(start, "start"), aware(end, "end")
         if first >= last:
             raise InvalidArgument(f"a backfill must end after its start, not at {end}")
-        made: builtins.list[NewTask] = []
-        planted: builtins.list[datetime] = []
 
         def work(target: Target) -> builtins.list[datetime]:
             schedule, now = _found(target, self._lock(target, [name], lock=not dry_run), name), self._now(target)
@@ -260,18 +249,18 @@ class Schedules:
                 self._plant_now(target, schedule, now)  # the catch-up policy decides what happens to missed ticks
             values = self._store.values(target, name=name, first=first, last=last)
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
-            planted[:] = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
+            planted = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
             if not dry_run:
                 rows = [(name, tick, planting.past_task_of(schedule, tick, now)) for tick in planted]
-                made[:] = [task for _, _, task in rows[:1]]
                 with target.atomic():
                     planting.enqueue_ticks(target, values, rows)
             return planted
 
-        def done(target: Target) -> builtins.list[datetime] | None:
-            return planted if made and target.run(tasks.select_task, {"task_id": made[0].id}) else None
+        def committed(target: Target, planted: builtins.list[datetime]) -> bool:
+            values = {"name": name, "first": first, "last": last}
+            return {*planted} <= {one["tick"] for one in target.run(schedules_sql.planted, values)}
 
-        return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, done=done)
+        return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, committed)
 
     def ticks(self, name: str, limit: int = 100, *, using: object = None) -> builtins.list[Tick]:
         """Return up to `limit` ticks that became tasks, newest first, even for a removed schedule."""
@@ -470,7 +459,7 @@ class Schedules:
         work: Callable[[Target], T],
         using: object,
         begin: Begin = Begin.WRITE,
-        done: Callable[[Target], T | None] = lambda _: None,
+        committed: Callable[[Target, T], bool] = lambda *_: False,
     ) -> T:
         def whole(target: Target) -> T:
             if begin is Begin.READ:
@@ -479,7 +468,7 @@ class Schedules:
             with target.atomic(savepoint=not target.own):
                 return work(target)
 
-        return self._store.run(whole, using=using, begin=begin, done=done)
+        return self._store.run(whole, using=using, begin=begin, committed=committed)
 
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:

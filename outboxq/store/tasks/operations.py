@@ -175,7 +175,7 @@ def _move(
 ) -> TaskStatus:
     task_id, request = identifier(task_id), str(uuid7())
     work = moving(store, task_id, event_type, request, **change)
-    return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
+    return store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
 
 
 def moving(
@@ -267,7 +267,7 @@ def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority:
                 raise _refused(task_id, status, EventType.RESCHEDULED)
         raise _restless(task_id)
 
-    return store.run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
+    return store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
 
 
 def change_all(
@@ -308,10 +308,10 @@ def change_all(
         store.wake(target, freed(moved))
         return len(moved) + len(asked)
 
-    def done(target: Target) -> int | None:
-        return sum(was_done(target, row[0], request) for row in rows) or None
+    def committed(target: Target, number: int) -> bool:
+        return number > 0 and any(was_done(target, row[0], request) for row in rows)
 
-    return store.run(work, using=using, done=done, gives_up=gives_up)
+    return store.run(work, using=using, committed=committed, gives_up=gives_up)
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
@@ -334,10 +334,6 @@ def was_done(target: Target, task_id: UUID, request: str) -> bool:
     """Return whether this request was committed."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
-
-
-def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus | None:
-    return TaskStatus(row_of(target, task_id)["status"]) if was_done(target, task_id, request) else None
 
 
 def row_of(target: Target, task_id: UUID) -> Row:

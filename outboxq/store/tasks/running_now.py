@@ -107,10 +107,10 @@ def _make_due(
         store.wake(target, freed(moved))
         return len(moved)
 
-    def done(target: Target) -> int | None:
-        return sum(was_done(target, one, request) for one in task_ids) or None
+    def committed(target: Target, number: int) -> bool:
+        return number > 0 and any(was_done(target, one, request) for one in task_ids)
 
-    return store.run(work, using=using, done=done)
+    return store.run(work, using=using, committed=committed)
 
 
 def _values(wanted: TaskFilters, waiting: Waiting | str | None) -> dict[str, Any]:

@@ -116,23 +116,18 @@ class Steps:
         Ready or Failed; DuplicateTask.
         """
         task_id = identifier(task_id)
-        request, count = str(uuid7()), 0
+        request = str(uuid7())
 
         def work(target: Target) -> int:
-            nonlocal count
             with target.atomic(savepoint=True):
                 first = _from(target, task_id, from_step)[0]
                 self._make_due(target, task_id, request, reason=reason, take_key_back=take_key_back)
                 data = event_data({"step": from_step, **({"reason": reason} if reason else {})})
                 _, _, _, _, _, stored = marked((task_id, "", "", None, None, data), request)
                 given = {"task_id": task_id, "number": first.number, "data": stored}
-                count = len(target.run(rewind, self._store.values(target, **given)))
-            return count
+                return len(target.run(rewind, self._store.values(target, **given)))
 
-        def done(target: Target) -> int | None:
-            return count if was_done(target, task_id, request) else None
-
-        return self._store.run(work, using=using, done=done)
+        return self._store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
 
     def after(self, task_id: AnyId, from_step: str, *, using: object = None) -> builtins.list[Step]:
         """Return the steps that `rewind` from this step would delete now. Raises the same errors, except DuplicateTask."""

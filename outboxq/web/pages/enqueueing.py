@@ -137,17 +137,13 @@ class Wanted:
             reason=reason,
         )
 
-        made: list[Handle] = []
-
         def write(target: Target) -> Handle:
             handle = task.using(target, **options).enqueue(**task.parameters.load(self.args))
             if handle.created:
                 store.actions.adding(replace(action, target=str(handle.id)))(target, 1)
-                made[:] = [handle]
-            # An earlier attempt, whose COMMIT got no answer, may have enqueued the task that has the key.
-            return next((one for one in made if one.id == handle.id), handle)
+            return handle
 
-        return store.run(write)
+        return store.run(write, committed=lambda target, _: store.actions.get(action.id, using=target) is not None)
 
     @property
     def _options(self) -> dict[str, Any]:
