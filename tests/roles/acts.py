@@ -36,7 +36,7 @@ from outboxq.store.claims.ends import _has_ended
 from outboxq.store.claims.sleeping_workers import forget_ended
 from outboxq.store.messages.inbox import Arrival
 from outboxq.store.producing import batches_sql
-from outboxq.store.producing.fanout import _emitted
+from outboxq.store.producing.fanout import _is_written
 from outboxq.store.tasks.idempotency import enqueued
 from tests.contract.helpers import batch_with
 from tests.reuse import EMPTY
@@ -157,13 +157,13 @@ def emits(stage: Stage) -> None:
     with stage.session() as session:
         stage.store.emit(event(), using=session)
     with stage.store.transaction(Begin.WRITE) as target:
-        assert _emitted(stage.store, target, said)
+        assert _is_written(stage.store, target, said)
     stage.owner.subscriptions.replace([of_a_relay()], tasks=[subscription().task_name])
     said = event()
     for _ in range(2):
         stage.store.emit(said)
     with stage.store.transaction(Begin.WRITE) as target:
-        assert _emitted(stage.store, target, said)
+        assert _is_written(stage.store, target, said)
 
 
 def of_a_relay() -> Subscription:
@@ -238,7 +238,7 @@ def emits_with_a_key(stage: Stage) -> None:
     stage.store.emit(said)
     stage.store.emit(event(idempotency_key="k"))
     with stage.store.transaction(Begin.WRITE) as target:
-        assert _emitted(stage.store, target, said)
+        assert _is_written(stage.store, target, said)
 
 
 def replaces(stage: Stage) -> None:
