@@ -227,7 +227,7 @@ def test_a_finished_task_with_a_lease_left_behind_is_never_run_again(database, e
         f"('{claim.id.hex}', 'default', 1, '{claim.worker_id.hex}', '2029-01-01T00:00:00.000000+00:00')"
     )
     assert database.frozen.recover() == []
-    assert helpers.everything(database) == before  # except that the stale lease is deleted
+    assert helpers.everything(database) == before  # the stale lease is deleted, and nothing else changes
 
 
 @pytest.mark.parametrize("forged", ["token", "worker"])

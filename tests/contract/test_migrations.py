@@ -221,7 +221,7 @@ def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, alemb
 
 
 @pytest.mark.in_turn
-@pytest.mark.current  # older Alembic sees a domain as its base type, and no Identity on SQLite
+@pytest.mark.current  # older releases reflect a domain as its base type and omit SQLite's Identity
 def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty, alembic):
     migrations.upgrade(empty.url)
     assert "No new upgrade operations detected" in alembic("check", **{VARIABLE: empty.url})

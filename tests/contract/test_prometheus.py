@@ -114,7 +114,9 @@ def test_counters_end_in_total_and_seconds_are_seconds():
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
         known = {"queue", "task", "outcome", "state", "result", "table", "schedule", "relay", "source"}
         assert set(metric.labels) <= known, "labels are not ids, keys, arguments, errors or workers"
-        assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, "a count of rows in the database would decrease when rows are deleted"
+        assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, (
+            "a count of rows in the database would decrease when rows are deleted"
+        )
 
 
 @pytest.mark.in_turn
@@ -140,7 +142,9 @@ def test_attempts_are_told_by_queue_task_and_outcome(outbox):
     assert in_order == sorted(in_order)
     assert found["outboxq_claims_total"][labels(result="some")] >= 1
     assert sum(found["outboxq_claimed_tasks_sum"].values()) == 4
-    assert found["outboxq_leases_lost_total"] == {labels(queue="mail"): 0}, "it begins at 0, so that the first increase is visible"
+    assert found["outboxq_leases_lost_total"] == {labels(queue="mail"): 0}, (
+        "it begins at 0, so that the first increase is visible"
+    )
 
 
 def ended(port: int, number: int) -> dict[frozenset, float]:
@@ -502,7 +506,9 @@ def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
     store.run_now(handle.id)
     with serving(outbox) as (_, port):
         until(lambda: ended(port, 1))
-        assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, "a further attempt does not count as a tick"
+        assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, (
+            "a further attempt does not count as a tick"
+        )
 
 
 def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(database):

@@ -426,7 +426,9 @@ def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_wo
         assert [(one["source"], one["failing"], one["workers"]) for one in found["receivers"]] == [
             ("the queue 'shop'", 1, 1)
         ]
-        assert cli(database, "check", "--no-workers", "--max-history", "none") == "all is well\n", "the receiver has not been failing for 5 minutes"
+        assert cli(database, "check", "--no-workers", "--max-history", "none") == "all is well\n", (
+            "the receiver has not been failing for 5 minutes"
+        )
         said = cli(database, "check", "--max-receiver", "0s", code=1)
         assert "receiver_failing: the receiver of the queue 'shop' has been failing for " in said
         assert "the broker is away" in said
