@@ -193,11 +193,7 @@ def put(database, seconds_ago, **numbers):
 
 
 def test_spans_become_longer_as_they_grow_old(database):
-    quarters = (
-        9 * 3600 - 60 * 5,
-        9 * 3600 - 60 * 9,
-        9 * 3600 - 60 * 12,
-    )  # three minutes of the same quarter of an hour
+    quarters = (9 * 3600 - 60 * 5, 9 * 3600 - 60 * 9, 9 * 3600 - 60 * 12)  # minutes of one quarter-hour
     fives = (3 * 3600 - 60, 3 * 3600 - 200)
     for ago in (10, 110, 661, 665, *fives, *quarters, 2 * 86400 + 3700, 2 * 86400 + 3705):
         put(database, ago, completed=1, wait_seconds=0.5, wait=[3], run=[0, 1])

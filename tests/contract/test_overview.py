@@ -153,9 +153,7 @@ def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
     (problem,) = database.frozen.health()
     assert "due for 6 min 1 s; the queue has been paused for 1 min" in problem.sentence
     assert problem.cures[0].command == ("queue", "resume", "mail")
-    assert broken(database, HealthLimits(queue_paused=True)) == [
-        (Rule.OLDEST, "mail")
-    ]  # this problem mentions the pause
+    assert broken(database, HealthLimits(queue_paused=True)) == [(Rule.OLDEST, "mail")]  # it mentions the pause
     assert broken(database, HealthLimits(queue_paused=True, oldest=None)) == [(Rule.QUEUE_PAUSED, "mail")]
     database.frozen.workers.unregister(worker)
 

@@ -237,7 +237,7 @@ def test_a_late_task_is_told_with_the_limit_of_its_key(database):
 
 
 def test_no_limit_is_lifted_while_a_worker_is_lost(database):
-    """The lost worker's task counts towards the limit, because it may still be running."""
+    """The lost worker's task counts toward the limit, because it may still be running."""
     database.frozen.queues.limit("mail", concurrency=1, create=True)
     register(database, worker_id=database.worker)
     helpers.claimed(database, queue="mail", lease=2 * HOUR)

@@ -228,7 +228,7 @@ def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(mon
 
     class Noted(threading.Event):
         def wait(self, timeout=None):
-            if timeout is None:  # a starting thread
+            if timeout is None:  # a thread is starting
                 return super().wait()
             waits.append(timeout)
             return super().wait(0)

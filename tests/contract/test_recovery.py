@@ -96,7 +96,7 @@ def test_tasks_recovered_once_run_beside_each_other(outbox, work, die):
 
 
 def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, die):
-    """A process runs only one task at a time whose last two workers died, but other tasks run beside it."""
+    """A process runs only one suspect (a task whose last two workers died) at a time, with other tasks beside it."""
     lock, running, most, beside = threading.Lock(), Counter(), Counter(), threading.Event()
 
     def run(kind, event=None):
@@ -204,7 +204,7 @@ def test_any_end_by_a_living_worker_forgives_earlier_recoveries(database, kind):
 
 
 def test_a_release_forgives_nothing(database):
-    """A task that never began, or was stopped halfway, may still be the cause of the deaths."""
+    """The task never began or was stopped halfway, so it may still be the cause of the deaths."""
     claim = recovered(database, 2)
     database.frozen.release(claim)
     assert database.frozen.get(claim.id).recovery_attempts == 2

@@ -592,7 +592,7 @@ def test_a_server_that_comes_back_is_asked_again(postgresql, monkeypatch):
 
 
 def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_missing(sqlite):
-    """An unchanged file means that a task which the last poll did not find is missing. This task was not polled yet."""
+    """If the file is unchanged, a task that the last poll did not find is missing. No poll has asked for this task yet."""
     tasks = Tasks(sqlite)
     handle, waiter = tasks.double.using(tasks.outbox).enqueue(1), tasks.waiter
     with closing(ResultReader(tasks.outbox.store)) as reader:

@@ -30,7 +30,7 @@ def tasks(database):
 
 
 def moments(database, status=None):
-    """The ticks whose tasks have this status, in seconds after noon."""
+    """The ticks of all tasks, or of the tasks with one status, in seconds after noon."""
     return [
         (datetime.fromisoformat(tick) - NOON).total_seconds()
         for tick, one in tasks(database)

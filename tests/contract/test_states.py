@@ -96,7 +96,7 @@ def test_each_event_is_written_in_the_statuses_that_the_page_shows_and_leads_whe
 
 
 def test_a_waiting_task_that_cannot_be_claimed_fails(database):
-    """A task goes from Ready to Failed only if foreign SQL has written a value that makes it unclaimable."""
+    """A task goes from Ready to Failed only if another program's SQL has written a value that makes it unclaimable."""
     database.corrupted = True
     task_id = database.add(database.store).id
     plant(database, f"UPDATE task_executions SET lease_token = 9223372036854775807 WHERE id = '{task_id.hex}'")

@@ -1,4 +1,4 @@
-"""Pages list every task exactly once, for all filters and both directions, and if a query stops at its bound."""
+"""Pages list every task exactly once, with every filter, in both directions, even if a query stops at its bound."""
 
 from __future__ import annotations
 

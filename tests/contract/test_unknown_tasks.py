@@ -197,9 +197,7 @@ def test_explain_says_that_no_live_worker_knows_it_and_when_it_is_tried_again(da
     database.clock.advance(90)
     explained(database, handle, Reason.TASK_UNKNOWN, "import its module")
     give_back(10 * SECOND, times=2, since="2030-01-01T12:00:00.000000+00:00")
-    database.frozen.workers.register(
-        uuid4(), task_names=["tests.work"], **said
-    )  # the other worker was last seen 90 s ago
+    database.frozen.workers.register(uuid4(), task_names=["tests.work"], **said)  # the other was last seen 90 s ago
     explained(database, handle, Reason.TASK_UNKNOWN, "2 times", "since 2030-01-01 12:00:00 UTC", "in 10 s")
     database.frozen.workers.register(uuid4(), task_names=[NAME], **said)
     explained(database, handle, Reason.DELAYED, "due in 10 s")

@@ -968,9 +968,7 @@ def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(
     assert "counts" in task.last_error
     assert outbox.store.get(good.id).result == "2"
     assert worker.is_healthy
-    database.run(
-        "UPDATE task_executions SET args = '{}' WHERE priority = 5"
-    )  # so that `verify` finds no error afterwards
+    database.run("UPDATE task_executions SET args = '{}' WHERE priority = 5")  # so that `verify` finds no error
 
 
 @on_sqlite
