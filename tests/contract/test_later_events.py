@@ -1,4 +1,4 @@
-"""Events of types that only a later release knows: they are read as text, and move nothing."""
+"""Event types of later releases are read as text and change no state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATER = "task_exploded"
 
 
 def note(database, task_id, kind=LATER):
-    """Write what a later release has to tell of the task, now."""
+    """Write an event of a later release about the task."""
     identity = task_id.hex if database.name == "sqlite" else task_id
     moment = f"{database.clock.now:%Y-%m-%dT%H:%M:%S.%fZ}"
     database.run(
@@ -33,7 +33,7 @@ def note(database, task_id, kind=LATER):
 
 @pytest.fixture
 def noted(database) -> UUID:
-    """A task that was retried and completed, with such notes between all its events."""
+    """A task that was retried and completed, with an event of a later release after each of its events."""
     task_id = database.add().id
     note(database, task_id)
     (claim,) = database.claim()
@@ -81,7 +81,7 @@ def test_they_move_nothing(database, noted):
 
 
 def test_a_task_of_which_only_they_are_told_so_far_was_not_there_yet(database):
-    """A later release may tell of a task before it is created."""
+    """A later release may write an event about a task before the task is created."""
     new = NewTask(id=uuid7(), task_name="tests.work", args="{}")
     before = database.clock.now
     note(database, new.id)

@@ -1,4 +1,4 @@
-"""Leases: they last as long as they are kept up, and then somebody takes the task back."""
+"""A lease lasts as long as it is extended. After it expires, the task can be recovered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_task_is_not_taken_back_before_its_lease_has_run_out(database):
 
 
 def test_a_task_keeps_the_lease_with_which_it_was_enqueued(database):
-    """As the documentation says of the options that are stored with each task."""
+    """The lease is one of the options that are stored with each task."""
     store, leases = database.store, []
     for lease in (60, 5):
         outbox = Outbox(store.bound_engine, schema=store.schema)
@@ -112,7 +112,7 @@ def test_recovery_is_bounded_and_takes_the_leases_that_ran_out_first(database):
 
 
 def test_a_stream_of_doomed_tasks_does_not_starve_the_others(database):
-    """A full batch of leases that lead nowhere must not come back in the next batch."""
+    """A full batch of leases without tasks must not be read again in the next batch."""
     claim = helpers.claimed(database, lease=timedelta(seconds=90))
     for number in range(3):
         database.run(
@@ -145,7 +145,7 @@ def test_a_heartbeat_extends_each_lease_by_its_own_length_from_now(database):
     }
     for handle in handles:
         assert database.frozen.get(handle.id).lease_expires_at == beats[handle.id].lease_expires_at
-    assert database.counts()[1] == events  # a heartbeat is no transition
+    assert database.counts()[1] == events  # a heartbeat is not a transition
 
 
 def test_a_task_much_longer_than_its_lease_runs_once(database):
@@ -179,7 +179,7 @@ def test_no_claims_have_no_heartbeat(database):
 
 
 def test_claims_of_two_workers_do_not_beat_together(database):
-    """One of them would be told that it lost a lease which nobody took."""
+    """Otherwise, one worker would be told that it lost a lease that it still has."""
     database.add()
     database.add()
     claims = database.claim(1) + database.claim(1, worker_id=uuid4())
@@ -227,7 +227,7 @@ def test_a_finished_task_with_a_lease_left_behind_is_never_run_again(database, e
         f"('{claim.id.hex}', 'default', 1, '{claim.worker_id.hex}', '2029-01-01T00:00:00.000000+00:00')"
     )
     assert database.frozen.recover() == []
-    assert helpers.everything(database) == before  # and the lease is gone
+    assert helpers.everything(database) == before  # the stale lease is deleted, and nothing else changes
 
 
 @pytest.mark.parametrize("forged", ["token", "worker"])

@@ -1,4 +1,4 @@
-"""Paused queues, limits of how much runs at a time and starts in a time, and expiry."""
+"""Paused queues, limits on running tasks and on starts per period, and expiry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contract import helpers
 
 
 def settle(database, **settings):
-    """The settings of the queue `default`, as an operator would leave them."""
+    """Store settings for the queue `default`, as an operator would."""
     columns = {"queue": "default", "fair": True, "updated_at": "2030-01-01T12:00:00.000000+00:00", **settings}
     names, values = ", ".join(columns), ", ".join(_literal(database, value) for value in columns.values())
     database.run(f"INSERT INTO queue_settings ({names}) VALUES ({values})")
@@ -99,7 +99,7 @@ def test_no_more_start_in_a_time_than_the_queues_rate(database):
 
 @pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
 def test_a_rate_that_was_spent_in_the_far_future_holds_nothing_back(database, seconds, startable):
-    """The database's clock was set back since."""
+    """The database's clock has been set back in the meantime."""
     task = database.add()
     settle(database, rate_limit=1, rate_seconds=60.0)
     full_at = (database.clock.now + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
@@ -157,7 +157,6 @@ def test_a_retry_that_would_come_too_late_expires(database):
 )
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
 def test_a_worker_takes_the_topics_it_wants(database, key, queues, topics, expected):
-    """Item 14, at claim time."""
     for number, kind in enumerate(("order.paid", "order.sent", "user.new", None)):
         database.add(topic=kind, partition_key=key and f"{key}{number}")
     claims = database.claim(10, topics=topics, queues=queues)

@@ -1,4 +1,4 @@
-"""What follows a batch and is not enqueued yet is explained, and so is the dead letter that keeps it from following."""
+"""`explain` knows `then` tasks that are not enqueued yet, and the dead letters that block them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def members(database: Database, batch: UUID) -> list[UUID]:
 
 
 def chain_of(database: Database, *names: str) -> tuple[UUID, ...]:
-    """The ids of a chain, of its first task, and of those that follow by these names."""
+    """Create a chain. Return the ids of the chain, its first task, and the tasks with these names that follow."""
     chain_id = new_batch_id()
     links = [following(chain_id, name, number) for number, name in enumerate(names, start=1)]
     database.frozen.batches.create(
@@ -169,7 +169,7 @@ def test_a_place_that_no_task_has_is_not_found(database: Database) -> None:
     assert str(batch_id) in sentence(database, link.id)
     with pytest.raises(TaskNotFound):
         sentence(database, BatchLink(batch_id=batch_id, number=2).task_id)
-    database.corrupted = True  # the batch stays unclosed
+    database.corrupted = True  # the batch is never closed
 
 
 def test_the_commands_say_it(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""Every record that a worker logs about a task has the task's fields, whatever becomes of it, and never its arguments."""
+"""Every log record of a worker about a task has the task's fields and never its arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def outbox(database):
 
 @pytest.fixture
 def heard(caplog):
-    """The records of outboxq's loggers about one task: `heard(task_id)`."""
+    """Return the records of outboxq's loggers about one task: `heard(task_id)`."""
     caplog.set_level(logging.DEBUG, "outboxq")
 
     def about(task_id):
@@ -95,7 +95,7 @@ def test_a_hook_that_fails_after_a_handler_is_logged_with_the_fields_of_its_task
 @pytest.mark.parametrize("method", ["handling", "ended"])
 def test_what_a_hook_raises_about_a_task_is_logged_with_the_fields_of_the_task(database, caplog, method):
     class Broken(Hook):
-        """Fails in one of its methods."""
+        """A hook that fails in one of its methods."""
 
     setattr(Broken, method, lambda *_about: 1 / 0)
     outbox = Outbox(database.engine, hooks=[Broken()])

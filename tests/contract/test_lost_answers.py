@@ -1,4 +1,4 @@
-"""The connection is lost during COMMIT: what was done is not done twice, and not reported as refused."""
+"""If the connection is lost during COMMIT, a change is neither repeated nor reported as refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_cancellation_is_not_refused_for_its_own_sake(database, monkeypatch):
 
 
 def test_tasks_are_made_due_once_and_each_is_counted(database, monkeypatch):
-    """The tasks of the batch are asked for one by one, whatever has happened to them since."""
+    """After the lost answer, the store looks up each task of the batch, whatever has happened to it since."""
     later = [database.add(delay=timedelta(hours=hours)) for hours in (1, 2, 3)]
     told = []
     store = helpers.lossy(database, monkeypatch)
@@ -116,7 +116,7 @@ def test_a_redrive_is_not_refused_for_its_own_sake(database, monkeypatch):
 
 
 def _failing_once(database, plan):
-    """A statement that the server refuses the first time, before anything is committed."""
+    """Make a statement fail the first time, before anything is committed."""
     real, failures = plan.run, []
 
     def run(*args, **kwargs):
@@ -191,7 +191,7 @@ def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkey
 def test_a_batch_that_is_cancelled_is_not_said_to_have_ended_before(database, monkeypatch):
     batch = NewBatch(id=new_batch_id())
     database.frozen.batches.create(batch)
-    assert helpers.lossy(database, monkeypatch).batches.cancel(batch.id) == 0  # it has no tasks, so it ends at once
+    assert helpers.lossy(database, monkeypatch).batches.cancel(batch.id) == 0  # it has no tasks, so it ends immediately
     assert database.frozen.batches.get(batch.id).status == "Cancelled"
 
 
@@ -232,7 +232,7 @@ def test_messages_that_were_received_are_counted(database, monkeypatch):
 
 @pytest.fixture
 def abandoned(database):
-    """Three tasks of a worker that was never registered and has been silent for long."""
+    """Three tasks of a worker that was never registered and has been silent for 91 seconds."""
     ids = [helpers.claimed(database, lease=timedelta(hours=1)).id for _ in range(3)]
     database.clock.advance(91)
     return ids

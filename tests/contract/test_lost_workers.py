@@ -1,4 +1,4 @@
-"""A task of a dead worker with a long lease: a person takes it back at once, and never from a live worker."""
+"""A person can recover a dead worker's task before its long lease expires, but cannot recover a live worker's task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANN = Operator(interface=Interface.DASHBOARD, name="ann")
 
 @pytest.fixture
 def running(database):
-    """A task with a lease of an hour, under a registered worker."""
+    """A task of a registered worker, with a lease of an hour."""
     database.frozen.workers.register(database.worker, label="host:7", concurrency=1, task_names=["tests.work"])
     return helpers.claimed(database, lease=HOUR)
 
@@ -42,7 +42,7 @@ def test_a_lost_worker_s_task_is_claimable_at_once(database, running):
 
 
 def test_a_worker_that_was_only_frozen_cannot_write_the_end(database, running):
-    """The worker's session has sent nothing for two minutes, and then goes on where it was."""
+    """The worker sends nothing for two minutes and then continues."""
     database.clock.advance(120)
     with helpers.transaction(database) as colleague:
         database.frozen.recover_lost(running.id, using=colleague)
@@ -111,12 +111,12 @@ def test_a_lease_that_another_session_has_locked_is_left_alone(postgresql):
     assert postgresql.frozen.get(claim.id).status is TaskStatus.RUNNING
 
 
-# -- all tasks of a worker
+# -- All tasks of a worker
 
 
 @pytest.fixture
 def held(database):
-    """Tasks that a registered worker holds: one to run again, one that was asked to stop, and one recovered too often."""
+    """A registered worker's tasks: one that will run again, one that was asked to stop, and one recovered too often."""
     often = helpers.claimed(database, lease=HOUR).id
     for _ in range(MAX_RECOVERIES):
         database.clock.advance(2 * HOUR)

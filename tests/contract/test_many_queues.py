@@ -1,4 +1,4 @@
-"""Claims from more queues with keys or limits than a claim reads at once."""
+"""Claims when more queues have keys or limits than one claim reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY = 49
 
 
 def fill(database, each: int, kinds: str) -> list[str]:
-    """Enqueue tasks in many queues, of these kinds in turn. Returns the queues."""
+    """Enqueue tasks in many queues, which have these kinds in turn. Return the queues."""
     names = [f"queue-{place:03}" for place in range(MANY)]
     for place, queue in enumerate(names):
         kind = kinds.split()[place % len(kinds.split())]
@@ -39,7 +39,7 @@ def test_queues_take_turns_in_claims_of_one_task(database, kinds):
     served = [claim.queue for _ in range(2 * MANY) for claim in database.claim(store=database.store)]
     assert Counter(served) == dict.fromkeys(names, 2)
     if kinds != "keyed limited plain oldest":
-        assert set(served[:MANY]) == set(names), "no queue comes a second time before each has come once"
+        assert set(served[:MANY]) == set(names), "a queue was served twice before each had been served once"
 
 
 @pytest.mark.parametrize("kinds", ["limited", "keyed", "keyed limited plain oldest"])
@@ -53,7 +53,7 @@ def test_a_large_claim_takes_from_all_of_them(database, kinds):
 def test_queues_that_cannot_start_a_task_hide_no_other(database, kinds):
     names = fill(database, 1, kinds)
     assert len(database.claim(1000, database.store)) == MANY
-    for queue in names:  # each is at its limit, or its key is held
+    for queue in names:  # each queue is at its limit, or its key is taken
         database.add(database.store, queue=queue, partition_key="k0" if kinds == "keyed" else None)
     assert database.claim(store=database.store) == []
     last = database.add(database.store, queue="z", partition_key="free")

@@ -1,4 +1,4 @@
-"""What a worker counts agrees with what the database has."""
+"""A worker's counts agree with the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    """Run a worker until nothing is left to do; returns its meter."""
+    """Run a worker until nothing is left to do. Return its meter."""
 
     def run(**options):
         worker = outbox.worker(**{"poll": 0.05, "recover_every": 0.05, "drain_timeout": 10, **options})
@@ -47,15 +47,15 @@ def claims_made(database):
 
 
 def earlier(database, hours):
-    """A store whose clock is so many hours behind."""
+    """A store whose clock is this many hours behind."""
     return Store(database.engine, clock=lambda: datetime.now(UTC) - timedelta(hours=hours))
 
 
 def steal(database):
-    """Recover what runs, as a worker would for which every lease has run out.
+    """Recover the running tasks, as a worker would if all leases had expired.
 
-    The task then waits for an hour, unless the worker under test has not yet made its first look: that makes the task due again,
-    as after a clock that was ahead.
+    The store's clock is an hour ahead, so the task then waits for an hour. But if the worker under test is still starting, it
+    detects that the clock was ahead and makes the task due.
     """
     return earlier(database, -1).recover()
 
@@ -171,7 +171,7 @@ def test_tasks_that_are_given_back_count_as_released(database, outbox):
     worker.start()
     until(lambda: started and claims_made(database) == 2)
     assert not worker.stop(0)
-    until(lambda: ends(worker.meter) == {"released": 2})  # on a busy machine, the stop does not wait for their commit
+    until(lambda: ends(worker.meter) == {"released": 2})  # on a busy machine, `stop` returns before they are committed
     may_end.append(1)
 
 

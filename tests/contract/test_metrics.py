@@ -1,4 +1,4 @@
-"""What workers have counted is written once, and sums stay what they were while spans are summed up."""
+"""Workers' counts are written once, and summing up spans does not change the totals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 def metric(queue="mail", task_name="send", *, wait=(), run=(), **numbers):
-    """A metric; `wait` and `run` are buckets of one attempt each."""
+    """A metric. Each element of `wait` and `run` is the bucket of one attempt."""
     histograms = {
         name: [buckets.count(one) for one in range(BUCKETS)] for name, buckets in (("wait", wait), ("run", run))
     }
@@ -38,7 +38,7 @@ def metric(queue="mail", task_name="send", *, wait=(), run=(), **numbers):
 
 
 def sums(database):
-    """All that was ever counted, by queue and task."""
+    """All counts, by queue and task."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for queue, task, *numbers in database.rows(f"SELECT queue, task_name, {', '.join(NUMBERS)} FROM task_metrics"):
         found.setdefault((queue, task), Counter()).update(dict(zip(NUMBERS, numbers, strict=True)))
@@ -92,7 +92,7 @@ def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
     default, other = outbox.store.stats()
     assert default.by_workers
     assert (default.completed, default.failures) == (5, 0)
-    assert 5 / 60 < default.throughput <= 5 / 10, "it has counted for some seconds, not for an hour"
+    assert 5 / 60 < default.throughput <= 5 / 10, "the worker has been counting for some seconds, not for an hour"
     assert (other.completed, other.failures, other.retries, other.failure_rate, other.failed) == (0, 1, 1, 1.0, 1)
     assert default.wait.p50 <= default.wait.p95 < MINUTE
     assert timedelta(0) < default.run.p99 < MINUTE
@@ -102,7 +102,7 @@ def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
 
 @contextmanager
 def writes_blocked(database):
-    """Let no other connection write counts until the block ends."""
+    """Keep other connections from writing counts until the block ends."""
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if database.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -116,7 +116,7 @@ def writes_blocked(database):
 
 
 def test_a_worker_that_stops_waits_for_its_last_counts(database):
-    """The write is blocked for longer than the other services get to stop."""
+    """The write is blocked for longer than the other services have for stopping."""
     outbox = Outbox(database.engine)
 
     @outbox.task(name="send")
@@ -155,7 +155,7 @@ def test_each_write_has_what_was_counted_since_the_last(database, writer, meter)
 @pytest.mark.in_turn
 @pytest.mark.parametrize("written", [True, False], ids=["the answer was lost", "nothing was written"])
 def test_what_a_failed_write_had_is_written_once(database, writer, meter, monkeypatch, written):
-    """An error leaves open whether the rows are there."""
+    """After an error, it is uncertain whether the rows were written."""
     record, calls = database.frozen.metrics.record, []
 
     def unsure(metrics, **options):
@@ -187,13 +187,13 @@ def test_a_row_that_is_sent_twice_is_written_once(database):
 
 
 def put(database, seconds_ago, **numbers):
-    """Write a metric of so long ago."""
+    """Write a metric from this many seconds ago."""
     then = Store(database.engine, clock=lambda: database.clock.now - timedelta(seconds=seconds_ago - 10))
     then.metrics.record([metric(**numbers)], worker_id=uuid4())
 
 
 def test_spans_become_longer_as_they_grow_old(database):
-    quarters = (9 * 3600 - 60 * 5, 9 * 3600 - 60 * 9, 9 * 3600 - 60 * 12)  # minutes of one quarter of an hour
+    quarters = (9 * 3600 - 60 * 5, 9 * 3600 - 60 * 9, 9 * 3600 - 60 * 12)  # minutes of one quarter-hour
     fives = (3 * 3600 - 60, 3 * 3600 - 200)
     for ago in (10, 110, 661, 665, *fives, *quarters, 2 * 86400 + 3700, 2 * 86400 + 3705):
         put(database, ago, completed=1, wait_seconds=0.5, wait=[3], run=[0, 1])
@@ -211,7 +211,7 @@ def test_spans_become_longer_as_they_grow_old(database):
     database.clock.advance(timedelta(days=89))
     database.frozen.metrics.sum_up()
     assert spans(database) == {3600: 3}
-    assert sums(database)["mail", "send"]["completed"] == 9, "what is older than 90 days is deleted"
+    assert sums(database)["mail", "send"]["completed"] == 9, "counts older than 90 days are deleted"
     database.clock.advance(timedelta(days=2))
     database.frozen.metrics.sum_up()
     assert spans(database) == {}
@@ -266,12 +266,12 @@ def test_what_was_summed_up_by_one_who_died_is_summed_up_again(database):
     begin = (database.clock.now - timedelta(seconds=703)).replace(second=0, microsecond=0)
     with helpers.transaction(database) as connection:
         assert metrics._sum_up_one(begin, MINUTE, using=connection)
-        if database.name == "postgresql":  # SQLite has one writer
+        if database.name == "postgresql":  # SQLite allows only one writer
             assert metrics.sum_up() == 0, "another session has the job"
         connection.invalidate()
     assert sums(database) == before
     assert set(spans(database)) == {10}
-    until(metrics.sum_up)  # a server takes a moment to notice
+    until(metrics.sum_up)  # the server takes a moment to notice the lost connection
     assert sums(database) == before
     assert set(spans(database)) == {60}
 
@@ -371,5 +371,5 @@ def test_the_counts_of_a_worker_are_those_of_the_last_two_minutes(database):
     [found] = database.store.metrics.of_worker(mine)
     assert (found.queue, found.task_name, found.completed, found.window) == ("mail", "send", 5, 2 * MINUTE)
     database.store.metrics.sum_up()
-    assert database.store.metrics.of_worker(mine) == [found], "younger counts are not summed up over workers"
+    assert database.store.metrics.of_worker(mine) == [found], "recent counts of different workers are not added up"
     assert later_by(database, 3 * MINUTE).metrics.of_worker(str(mine)) == []

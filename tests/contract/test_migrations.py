@@ -1,4 +1,4 @@
-"""Creating, upgrading and removing our tables: from the shell, from code, inside a host's migrations (item 73)."""
+"""Create, upgrade and remove outboxq's tables: from the shell, from code, and inside a host's migrations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Empty:
     def __post_init__(self) -> None:
         self.engine = make_engine(self.url)
         self.host = create_engine(self.url)
-        """As an application makes it, and no more."""
+        """An engine as an application creates it, without outboxq's configuration."""
 
     def tables(self, schema: str | None = None) -> set[str]:
         return set(inspect(self.engine).get_table_names(schema=schema))
@@ -105,7 +105,7 @@ def postgresql_migrated(cluster, migrated_postgresql) -> Iterator[Empty]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def migrated(request: pytest.FixtureRequest) -> Empty:
-    """A database with our tables: a copy, which takes less time than an upgrade."""
+    """A database with outboxq's tables. It is a copy, which is faster than an upgrade."""
     return request.getfixturevalue(f"{request.param}_migrated")  # type: ignore[no-any-return]
 
 
@@ -128,7 +128,7 @@ def python(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
 
 @pytest.fixture
 def background(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., Forked]]:
-    """A script in a process of its own, which does not outlive the test."""
+    """Run a script in a separate process, which does not outlive the test."""
     started: list[Forked] = []
 
     def start(script: str, *arguments: str) -> Forked:
@@ -143,7 +143,7 @@ def background(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., Forke
 
 @pytest.fixture
 def alembic(nursery: Nursery, tmp_path: Path) -> Callable[..., str]:
-    """The alembic command in a process that has imported everything already; what it said."""
+    """Run the alembic command in a process that has already imported everything. Return the output."""
     numbers = itertools.count()
 
     def run(*arguments: str, cwd: Path = ROOT, fails: bool = False, **environment: str) -> str:
@@ -161,7 +161,7 @@ def alembic(nursery: Nursery, tmp_path: Path) -> Callable[..., str]:
 
 
 def shape(database: Empty, schema: str = "public") -> set[tuple[str, ...]]:
-    """Everything the database knows of our schema, in its own words."""
+    """The database's own description of outboxq's schema."""
     if database.name == "sqlite":
         with database.engine.connect() as connection:
             rows = connection.exec_driver_sql(
@@ -221,7 +221,7 @@ def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, alemb
 
 
 @pytest.mark.in_turn
-@pytest.mark.current  # older releases take a domain for its base type, and SQLite's numbering for no Identity
+@pytest.mark.current  # older releases reflect a domain as its base type and omit SQLite's Identity
 def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty, alembic):
     migrations.upgrade(empty.url)
     assert "No new upgrade operations detected" in alembic("check", **{VARIABLE: empty.url})
@@ -369,7 +369,7 @@ def test_a_host_keeps_its_own_version_table(empty):
         assert connection.exec_driver_sql("SELECT * FROM alembic_version").all() == [("host",)]
 
 
-# In a schema of its own
+# In a separate schema
 
 
 def test_everything_lies_inside_the_schema(postgresql_empty):
@@ -472,7 +472,7 @@ def test_sqlite_refuses_a_schema(sqlite_empty):
     assert sqlite_empty.tables() == set()
 
 
-# At once, half-way, and in the way
+# Concurrent upgrades, interrupted upgrades and conflicting tables
 
 
 def test_four_processes_upgrade_an_empty_database_at_once(empty, background, tmp_path):
@@ -545,7 +545,7 @@ def test_a_failing_migration_leaves_nothing_behind(empty, alembic, by):
     assert empty.tables() == OURS
 
 
-# Inside a host's own migrations
+# Inside a host's migrations
 
 HOST_ENV = """
     from alembic import context
@@ -588,7 +588,7 @@ HOST_VERSION = """
 
 @pytest.fixture
 def host(tmp_path: Path, empty: Empty) -> Path:
-    """A project with migrations of its own, one of which calls ours."""
+    """A project with its own migrations, one of which calls outboxq's."""
     project = tmp_path / "host"
     (project / "migrations" / "versions").mkdir(parents=True)
     (project / "migrations" / "env.py").write_text(textwrap.dedent(HOST_ENV))
@@ -613,12 +613,12 @@ def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, al
     version = host / "migrations" / "versions" / "host1.py"
     version.write_text(version.read_text().replace("VALUES (1)", "VALUES (nonsense)"))
     assert "nonsense" in alembic("upgrade", "head", cwd=host, fails=True)
-    # On SQLite, Alembic itself writes what comes before ours without a transaction.
+    # On SQLite, Alembic runs the steps before outboxq's outside a transaction.
     assert empty.tables() <= {"alembic_version", "orders"}
 
 
 def test_the_migration_on_the_page_about_installing(host, empty, alembic):
-    """Here followed by one for an update of outboxq, as the page has it."""
+    """A second migration, for an update of outboxq, follows it, as on the page."""
     page = (ROOT / "docs" / "install.md").read_text()
     [written] = re.findall(r"^  ```py\n(.*?)^  ```$", page, re.DOTALL | re.MULTILINE)
     code, schema = textwrap.dedent(written), "outboxq"
@@ -701,13 +701,13 @@ def execute(url: str, script: str) -> None:
         connection.execute(script)
 
 
-# Too old, too new, not there
+# A schema that is too old, too new or missing
 
 
 def versions(database: Empty, version: str | None) -> str:
-    """Bring the database to the version; what is then said of it."""
+    """Bring the database to the version. Return the message that is then expected."""
     if version is None:
-        database.run("SELECT 1")  # the file is there
+        database.run("SELECT 1")  # creates the file
         return f"{called(database.url)} has no outboxq tables; this release needs {REVISION}; {UPGRADE}"
     migrations.upgrade(database.url)
     pretend(database, version, oldest_code=version)
@@ -740,7 +740,7 @@ def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(
     empty.run("CREATE TABLE orders (id integer)")
     before = empty.tables()
     by_the_connection = sentence
-    if empty.name == "postgresql":  # which knows the database's name, and no address
+    if empty.name == "postgresql":  # the connection shows the database's name, but no address
         by_the_connection = sentence.replace(called(empty.url), f"the database {make_url(empty.url).database}")
     with empty.host.begin() as connection:
         connection.exec_driver_sql("INSERT INTO orders VALUES (1)")
@@ -780,7 +780,7 @@ FORMER = {
         "DELETE FROM outboxq_alembic_version",
     ),
 }
-"""What the version tables of unreleased versions have: of earlier texts of 0001, and of those that had ten revisions."""
+"""Contents of the version tables of unreleased versions: with an earlier text of 0001, or with ten revisions."""
 
 
 @pytest.mark.in_turn
@@ -803,7 +803,7 @@ def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(migrated, m
         with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
             attempt()
         assert not refused.value.code_is_older
-        assert refused.value.mended_by("outboxq upgrade app:outbox") is refused.value, "no upgrade helps"
+        assert refused.value.mended_by("outboxq upgrade app:outbox") is refused.value, "an upgrade does not help"
     if migrated.name == "sqlite":
         configure_sqlite(migrated.host)
     with migrated.host.begin() as connection:
@@ -823,7 +823,7 @@ def test_an_emptied_schema_counts_as_none(empty):
 
 @pytest.mark.in_turn
 def test_a_schema_says_the_oldest_code_that_it_admits(empty):
-    for _ in range(2):  # taken back to nothing, the version table stays
+    for _ in range(2):  # a downgrade to base leaves the version table
         migrations.upgrade(empty.url)
         with empty.engine.connect() as connection:
             found = connection.exec_driver_sql(
@@ -900,7 +900,7 @@ def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables
 
 @pytest.mark.in_turn
 def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
-    """Alembic leaves its table there, without our column."""
+    """Alembic leaves its version table behind, without outboxq's column."""
     migrations.downgrade(empty.url, "base")
     assert migrations.current(empty.url) is None
     with pytest.raises(SchemaOutOfDate, match="has no outboxq tables"):
@@ -910,7 +910,7 @@ def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
 
 
 def test_threads_may_upgrade_at_once(tmp_path):
-    """Alembic keeps what it is doing in globals of its modules."""
+    """Alembic keeps its state in global variables."""
     urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrations.upgrade, urls))

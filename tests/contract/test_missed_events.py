@@ -1,4 +1,4 @@
-"""An event that a declared task or relay misses, because its subscription is not stored yet, does not pass unnoticed."""
+"""A warning is logged if a declared task or relay misses an event because its subscription is not stored yet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_emit_warns_once_of_each_subscriber_that_is_not_stored(
 
 def test_stored_subscribers_get_the_event_without_a_warning(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     outbox.sync_subscriptions()
-    for _ in range(2):  # the relay gets the second one only if the key is new
+    for _ in range(2):  # the second event has the same key, so the relay does not get it
         outbox.emit("order.paid", 1, using=outbox, idempotency_key="7")
     assert warned(caplog) == []
 

@@ -1,4 +1,4 @@
-"""A database without our tables: every call says so in one sentence, and a caller's transaction goes on."""
+"""If outboxq's tables are missing, every call says so in one sentence, and a caller's transaction remains usable."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ READS_NO_TABLE = {
     "end_session", "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
     "actions.adding", "actions.adding_to", "batches.forbid_commit",
 }  # fmt: skip
-"""What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
+"""Methods and attributes that do not fail without tables, mostly internal ones.
+
+`unit` is the user's own transaction, `time_partitions` has no partitions to create, and `table_sizes` has no tables to measure.
+"""
 TASK, WORKER, BATCH = uuid7(), uuid4(), NewBatch(id=new_batch_id())
 SHARD = ShardLease(relay="orders", shard=0, token=1, worker_id=WORKER)
 ACTION = NewAction(operator=Operator(interface=Interface.PROGRAM), action="work")
@@ -255,7 +258,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "workers.taken_back": ((WORKER,), {}),
     "workers.unregister": ((WORKER,), {}),
 }
-"""Every call of the store that reads or writes our tables, with what it takes."""
+"""Every method of the store that reads or writes outboxq's tables, with arguments for it."""
 
 
 @pytest.fixture(scope="module")
@@ -267,10 +270,10 @@ def bare_postgresql(first_server) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest, tmp_path) -> Iterator[Engine]:
-    """A database without any table."""
+    """A database without tables."""
     url = f"sqlite:///{tmp_path}/bare.db" if request.param == "sqlite" else request.getfixturevalue("bare_postgresql")
     engine = make_engine(url)
-    engine.connect().close()  # the file is there
+    engine.connect().close()  # creates the file
     yield engine
     engine.dispose()
 
@@ -282,7 +285,7 @@ def public(kind: type) -> list[str]:
 def says_so(error: BaseException) -> None:
     assert isinstance(error, SchemaOutOfDate), error
     assert NONE in str(error)
-    assert "task_outbox" not in "".join(traceback.format_exception(error)), "the statement is not to be read"
+    assert "task_outbox" not in "".join(traceback.format_exception(error)), "the traceback must not show the statement"
 
 
 def test_every_call_of_the_store_is_tried():
@@ -297,7 +300,7 @@ def test_every_call_of_the_store_is_tried():
 def test_every_call_in_a_transaction_of_its_own_says_that_there_are_no_tables(engine):
     wrong = {}
     for name, (args, options) in CALLS.items():
-        own = {"using": None} if name == "inbox.accept" else {}  # its callers must name a transaction
+        own = {"using": None} if name == "inbox.accept" else {}  # `using` is required
         try:
             attrgetter(name)(Store(engine))(*args, **options, **own)
         except Exception as error:  # noqa: BLE001 - shown below

@@ -1,4 +1,4 @@
-"""What people and programs do by hand: cancel, redrive, run now, set a priority; and any two things at once."""
+"""Changes by people and programs (cancel, redrive, run now, set a priority), and pairs of concurrent operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ALL = tuple(status for status in TaskStatus if status not in (TaskStatus.READY, TaskStatus.RUNNING))
 
 
-# --- cancel
+# --- Cancel
 
 
 def test_a_waiting_task_is_cancelled_at_once(database):
@@ -92,7 +92,7 @@ def test_any_reason_can_be_stored(database, state):
         assert "reason" in database.frozen.history(handle.id)[-1].event_data
 
 
-# --- redrive
+# --- Redrive
 
 
 def test_a_dead_letter_runs_again_from_its_first_attempt(database):
@@ -180,7 +180,7 @@ def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
     assert helpers.everything(database) == before
 
 
-# --- run now, another priority
+# --- Run now, set the priority
 
 
 def rescheduled(database, task_id):
@@ -294,7 +294,7 @@ def test_who_freed_a_key_or_a_place_tells_the_sleepers(database, monkeypatch):
         told.clear()
 
 
-# --- two at once
+# --- Two at once
 
 OPERATIONS = {
     "claim": lambda store, task_id, claim, **using: store.claim_ready_task(9, worker_id=uuid4(), **using),
@@ -325,12 +325,12 @@ STATES = {
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize(("state", "first"), [(state, name) for state, names in STATES.items() for name in names])
 def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state, first, end):
-    """The second waits or passes over, and then does its work or says why not; never an error of the database."""
+    """The second operation waits or skips the task. It never raises an error of the database."""
     for second in STATES[state]:
         handle, claim = database.add(delay=HOUR if state == "Delayed" else timedelta(0)), None
         if state not in ("Ready", "Delayed"):
             (claim,) = database.claim()
-            database.clock.advance(3600)  # so that a recovery finds it
+            database.clock.advance(3600)  # the lease expires, so a recovery finds the task
         if state == "Failed":
             database.frozen.fail(claim, "broken")
         with helpers.transaction(database) as connection:
@@ -381,7 +381,7 @@ def test_senseless_arguments_are_refused(database, operation, arguments, options
         getattr(database.frozen, operation)(*arguments, **options)
 
 
-# --- reasons
+# --- Reasons
 
 
 @pytest.mark.parametrize("operation", ["redrive", "run_now", "set_priority"])

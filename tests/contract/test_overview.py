@@ -1,4 +1,4 @@
-"""What people look at first: the numbers of all queues, and what needs attention."""
+"""The overview: the numbers of all queues, and the problems that need attention."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def broken(database, limits=None):
 
 @pytest.fixture
 def several(database):
-    """Four queues: one with tasks of each state, one that is paused, one with settings alone, one with a worker alone."""
+    """A paused queue with waiting tasks, queues with other tasks, one with only settings, and one with only a worker."""
     failed(database, queue="bad")
     helpers.claimed(database, queue="run")
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_numbers_are_counted_up_to_a_bound_and_then_sampled(database, monkeypatc
 
 
 def statements_of(database, call):
-    """The number of statements that a call sends, besides those of its transaction."""
+    """The number of statements that a call sends, not counting those that begin and end its transaction."""
     sent = []
 
     def see(_connection, _cursor, statement, *_):
@@ -123,7 +123,7 @@ def test_few_statements_are_sent(several):
         assert statements_of(several, call) == most
 
 
-# What needs attention
+# Problems
 
 
 def test_nothing_needs_attention_while_all_is_well(database):
@@ -153,7 +153,7 @@ def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
     (problem,) = database.frozen.health()
     assert "due for 6 min 1 s; the queue has been paused for 1 min" in problem.sentence
     assert problem.cures[0].command == ("queue", "resume", "mail")
-    assert broken(database, HealthLimits(queue_paused=True)) == [(Rule.OLDEST, "mail")]  # which names the pause
+    assert broken(database, HealthLimits(queue_paused=True)) == [(Rule.OLDEST, "mail")]  # it mentions the pause
     assert broken(database, HealthLimits(queue_paused=True, oldest=None)) == [(Rule.QUEUE_PAUSED, "mail")]
     database.frozen.workers.unregister(worker)
 
@@ -240,7 +240,7 @@ def test_limits_below_nothing_are_refused():
             HealthLimits(**wrong)
 
 
-# The mark of change
+# The change mark
 
 
 def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(database):
@@ -259,7 +259,7 @@ def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(data
         ),
         lambda: store.schedules.remove("n"),
         lambda: store.samples.record([QueueSample(queue="mail", due=1)]),
-        lambda: database.clock.advance(timedelta(minutes=3)),  # the worker is gone
+        lambda: database.clock.advance(timedelta(minutes=3)),  # the worker is no longer live
     ]
     for number, change in enumerate(changes):
         before = store.change_mark()
@@ -284,7 +284,7 @@ def test_an_event_that_is_committed_after_a_later_one_changes_the_mark(postgresq
     database.corrupted = True
 
 
-# Older schemas, and roles that were granted their privileges before
+# Bounds
 
 
 def test_the_number_of_held_keys_is_bounded():

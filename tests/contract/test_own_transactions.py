@@ -1,4 +1,4 @@
-"""Transactions besides the task's: what a transactional handler may write by itself, and that it ends its own in no other way."""
+"""A transactional handler's writes outside the task's transaction, and its attempts to end that transaction itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outbox(database):
 
 @pytest.fixture
 def child(outbox):
-    """A plain task, for handlers to enqueue."""
+    """A plain task that handlers enqueue."""
 
     @outbox.task(name="child", queue="never worked on")
     def child() -> None: ...
@@ -41,7 +41,7 @@ def child(outbox):
 
 
 def run(outbox, function, **options):
-    """What became of a task of this function."""
+    """Run a task with this function. Return the task as stored afterwards."""
     task = outbox.task(name="parent", queue="parents", retry=ONCE, **{"transactional": True, **options})(function)
     handle = task.using(outbox).enqueue()
     worker = outbox.worker(notifications=False, recover_every=60, queues=["parents"])
@@ -55,7 +55,7 @@ def children(database):
     return database.rows("SELECT id FROM task_executions WHERE task_name = 'child'")
 
 
-# Who has the writer's lock waits for itself.
+# On SQLite, a second transaction would wait for the handler's own lock.
 
 
 def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_would_wait_for_it(
@@ -77,7 +77,7 @@ def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_
 
 
 def writes(database, outbox):
-    """Every call of the store that writes, each with what it needs to find."""
+    """Every call of the store that writes, with the rows that it needs."""
     store, worker = database.frozen, database.worker
     running = [helpers.claimed(database, queue=f"running {n}") for n in range(5)]
     letters = [helpers.claimed(database, queue="letters") for _ in range(5)]
@@ -217,12 +217,12 @@ def test_the_session_of_a_program_is_no_way_around_it(database):
     assert children(database) == []
 
 
-# The transaction is ended by the worker, and by nobody else.
+# Only the worker ends the transaction.
 
 
 @pytest.fixture(params=["ours", "a host's", "nobody's", "a session's"])
 def application(request, database):
-    """An outbox, by whose engine it is that the task's transaction is on; with a table of the application's own."""
+    """An outbox for each origin of the engine on which the task's transaction runs, with a table of the application."""
     database.run("CREATE TABLE effects (note TEXT UNIQUE)")
     engines = {"ours": lambda: database.engine, "nobody's": lambda: database.own(create_engine(database.url))}
     engine = engines.get(request.param, database.host_engine)()
@@ -310,7 +310,7 @@ def test_a_transaction_that_is_chained_to_another_is_noticed(database):
 
 
 def test_no_transaction_after_it_is_read_only(database, application):
-    """The mark by which PostgreSQL tells one transaction from the next is of the one that begins with it."""
+    """The marker that identifies the task's transaction on PostgreSQL ends with that transaction."""
 
     def parent(ctx: TaskContext) -> None:
         write(ctx, "a")

@@ -1,4 +1,4 @@
-"""Schedules as an application writes them: declared on tasks, or put at run time."""
+"""Schedules in an application: declared on tasks, or stored at run time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_declared_schedule_has_the_options_of_its_task(database):
     @outbox.task(name="report", queue="reports", priority=7, timeout=30)
     def declared(region: str) -> None: ...
 
-    assert declared.name == "report"  # still a task
+    assert declared.name == "report"  # the decorators return the task
     outbox.sync_schedules()
     hourly, nightly = outbox.schedules.list()
     assert (hourly.name, hourly.rule, hourly.args, hourly.overlap) == (
@@ -103,7 +103,7 @@ def test_a_worker_declares_and_the_handler_knows_its_tick(database):
     worker = outbox.worker(poll=0.1)
     worker.start()
     made = outbox.store.get(handle.id)
-    # A tick that fell due before the pause may come too.
+    # A tick that was due before the pause may run too.
     until(lambda: {(None, None), ("each-second", made.created_at)} <= set(seen))
     worker.stop()
 
@@ -121,7 +121,7 @@ def test_a_schedule_that_the_code_gave_up_is_paused(database):
 
 
 def test_a_schedule_whose_task_went_with_it_goes_on_and_is_told(database, caplog):
-    """It may be another program's."""
+    """The task may belong to another program."""
     old, new = Outbox(database.engine, version="2"), Outbox(database.engine, version="3")
     old.periodic("@daily", args=("eu",))(old.task(name="report")(report))
     old.sync_schedules()
@@ -136,7 +136,7 @@ def test_a_schedule_whose_task_went_with_it_goes_on_and_is_told(database, caplog
         caplog.clear()
         new.tasks.version = "1"
         new.sync_schedules()
-        assert caplog.text == "", "a newer release has it"
+        assert caplog.text == "", "the newer release is responsible for the schedule"
         new.tasks.version = "3"
         new.schedules.pause("report", using=new)
         new.sync_schedules()

@@ -1,4 +1,4 @@
-"""Workers plant schedules: at once, for all, and in step with a schema or a role that does not know them yet."""
+"""Workers plant the ticks of all schedules, each tick once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new(name="seconds", **fields):
 
 @pytest.fixture
 def often(monkeypatch):
-    """Workers plant every 50 ms, so that a test waits for no clock of ours."""
+    """Let workers plant every 50 ms."""
     for name in ("_PLANT_EVERY", "_PLANT_SOON"):
         monkeypatch.setattr(upkeep, name, (0.05, 0.05))
 
@@ -44,7 +44,7 @@ def outbox_of(database, seen):
 
 @pytest.mark.in_turn
 def test_a_worker_plants_the_schedules_of_all_and_runs_them_when_they_are_due(database):
-    """The schedule was stored long ago, and by nobody whose task this worker knows besides."""
+    """One of the stored schedules belongs to a task that this worker does not know."""
     seen = []
     outbox = outbox_of(database, seen)
     database.store.schedules.put(new())
@@ -93,7 +93,7 @@ def test_a_worker_declares_at_its_start(database):
 
 @pytest.mark.in_turn
 def test_a_declaration_that_cannot_be_stored_stops_no_worker(database, often, caplog):
-    """Anybody may have stored a schedule of that name; the worker tries again, and says so once."""
+    """A schedule with that name was stored at run time. The worker tries again, but logs the refusal only once."""
     database.store.schedules.put(new(rule="30 2 * * *"))
     outbox = outbox_of(database, seen := [])
     outbox.periodic(every=1, name="seconds")(outbox.tasks.get("tests.tick"))
@@ -115,14 +115,14 @@ def test_where_nothing_is_to_be_planted_nothing_is_locked(database):
     database.store.schedules.put(new(rule="0 0 1 1 *"))
     before = database.rows("SELECT * FROM task_schedules")
     with database.host.connect() as connection, connection.begin():
-        connection.exec_driver_sql("UPDATE task_schedules SET priority = 1")  # on SQLite, nobody else can write
+        connection.exec_driver_sql("UPDATE task_schedules SET priority = 1")  # on SQLite, no other connection can write
         assert database.own_store().schedules.plant() == 0
         connection.rollback()
     assert database.rows("SELECT * FROM task_schedules") == before
 
 
 def test_two_planters_at_once_make_one_task_of_a_tick(postgresql):
-    """One of them holds the schedule; the other passes it over and waits for nothing."""
+    """One of them has locked the schedule. The other one skips it without waiting."""
     postgresql.store.schedules.put(new(rule="every 1", overlap=Overlap.QUEUE))
     with postgresql.host.connect() as connection, connection.begin():
         assert postgresql.store.schedules.get("seconds", using=connection)
@@ -132,7 +132,7 @@ def test_two_planters_at_once_make_one_task_of_a_tick(postgresql):
 
 
 def test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed(database):
-    """Threads of one process, each with its own connections: ticks are planted, cancelled and planted again, each once."""
+    """Threads with separate connections plant, cancel and replant ticks."""
     database.store.schedules.put(new())
     stores = [database.own_store() for _ in range(3)]
     errors = []
@@ -158,14 +158,14 @@ def test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed(data
     )
     assert found == []
     ticks = [one.tick for one in database.store.schedules.ticks("seconds", 1000)]
-    assert {a - b for a, b in pairwise(ticks)} == {SECOND}, "none is missing"
+    assert {a - b for a, b in pairwise(ticks)} == {SECOND}, "a tick is missing"
 
 
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
-    """It then cancels what that one has planted."""
+    """It then cancels the ticks that were planted."""
     store = postgresql.frozen
     store.schedules.put(new(rule="every 30"))
     postgresql.clock.advance(30)
@@ -180,7 +180,7 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
 
 
 def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(postgresql):
-    """The older one has seen no schedule, and waits for the newer one's row."""
+    """The older release has seen no schedule and waits for the newer one's row."""
     schedules = postgresql.frozen.schedules
     with postgresql.host.connect() as connection, connection.begin():
         schedules.declare([new(rule="every 30")], declared_by="1.10", using=connection)
@@ -201,7 +201,7 @@ def test_it_is_asked_at_random_moments_so_that_workers_spread():
 
 @pytest.mark.campaign
 def test_a_tick_starts_within_20_ms_of_its_time(database):
-    """An idle worker: 20 schedules that tick every second, each 50 ms after the one before, for 20 seconds."""
+    """An idle worker runs 20 schedules for 20 seconds. Each ticks every second, 50 ms after the previous one."""
     outbox, late = Outbox(database.url), []
 
     @outbox.task(name="tests.tick")
@@ -218,7 +218,7 @@ def test_a_tick_starts_within_20_ms_of_its_time(database):
     finally:
         worker.stop()
         outbox.store.bound_engine.dispose()
-    measured = sorted(late[20:])  # the first second is the worker's start
+    measured = sorted(late[20:])  # skips the first second, in which the worker starts
     p50, p99 = (1000 * measured[int(len(measured) * share)] for share in (0.5, 0.99))
     print(
         f"{database.name}: {len(measured)} ticks, p50 {p50:.1f} ms, p99 {p99:.1f} ms, latest {1000 * measured[-1]:.1f} ms"

@@ -1,4 +1,4 @@
-"""The rules of `health`: one problem for one cause, the heaviest first, and each with what to do."""
+"""The rules of `health`: one problem per cause, the most severe first, each with its cures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def commands(problem):
     return [one.command for one in problem.cures]
 
 
-# One line for one cause, the heaviest first
+# One problem per cause, the most severe first
 
 
 def test_queues_with_one_cause_share_a_problem_and_the_heaviest_comes_first(database):
@@ -57,7 +57,7 @@ def test_queues_with_one_cause_share_a_problem_and_the_heaviest_comes_first(data
         == "no live worker serves 5 queues, which have 8 tasks due: 'b' (3), 'c' (2), 'a' (1) and 2 more"
     )
     assert (problem.subjects, problem.tasks) == (("b", "c", "a", "d", "e"), 8)
-    assert commands(problem) == [("worker",)]  # -q for each would be too long
+    assert commands(problem) == [("worker",)]  # a -q for each queue would be too long
     (problem,) = database.frozen.health(queues=["a", "c"])
     assert problem.subjects == ("c", "a")
     assert commands(problem) == [("worker", "-q", "c", "-q", "a")]
@@ -139,7 +139,7 @@ def test_the_number_of_recent_failures_is_a_lower_bound_if_not_all_are_read(data
         failed(database, queue="mail")
     (problem,) = database.frozen.health()
     assert problem.sentence == "at least 3 tasks in the queue 'mail' failed permanently in the last hour"
-    # A limit above the bound is compared with the number all the same.
+    # A limit above the bound is also compared with the number of failures.
     assert found(database, HealthLimits(failed=5)) == [(Rule.FAILED, "mail")]
     for limit in (6, 10**30):
         assert found(database, HealthLimits(failed=limit)) == []
@@ -237,7 +237,7 @@ def test_a_late_task_is_told_with_the_limit_of_its_key(database):
 
 
 def test_no_limit_is_lifted_while_a_worker_is_lost(database):
-    """The lost worker's task is what the limit counts. It may still be running."""
+    """The lost worker's task counts toward the limit, because it may still be running."""
     database.frozen.queues.limit("mail", concurrency=1, create=True)
     register(database, worker_id=database.worker)
     helpers.claimed(database, queue="mail", lease=2 * HOUR)
@@ -247,7 +247,7 @@ def test_no_limit_is_lifted_while_a_worker_is_lost(database):
     (oldest,) = [one for one in database.frozen.health() if one.rule is Rule.OLDEST]
     assert oldest.sentence.endswith("its queue may run at most 1 task at a time; running now: 1")
     assert commands(oldest) == [("task", "list", "--status", "due", "-q", "mail")]
-    for limits in (HealthLimits(), HealthLimits(worker_lost=False)):  # which do not tell that the worker is lost
+    for limits in (HealthLimits(), HealthLimits(worker_lost=False)):  # neither reports the lost worker
         (alone,) = database.frozen.health(limits, queues=["mail"])
         assert commands(alone) == commands(oldest)
 
@@ -332,7 +332,7 @@ def test_a_paused_queue_without_a_worker_has_both_causes_in_one_problem(database
     assert problem.cures[-1].purpose == "resume 'mail'"
 
 
-# Failures, with the largest groups
+# Failures and their largest groups
 
 
 def test_the_largest_groups_of_failures_stand_below_their_problem(database):
@@ -356,7 +356,7 @@ def test_the_largest_groups_of_failures_stand_below_their_problem(database):
         failed(database, error=f"ValueError: order {number} has no address", queue="shop")
     (problem,) = database.frozen.health(queues=["mail", "shop", "unused"])
     assert [one.sentence for one in problem.parts] == [
-        # not the three of 'billing' in the same group
+        # without the group's three dead letters in 'billing'
         "2 × tests.work: ValueError: order … has no address; the first of them 0.0 s ago, the last 0.0 s ago",
         "1 × tests.work: ValueError: no mailbox; 1 min ago",
     ]
@@ -379,7 +379,7 @@ def test_held_keys_of_several_queues_are_one_problem_about_the_oldest(database):
     )
 
 
-# A storm of retries
+# Many retries
 
 
 def counted(database, *, task_name="send", **numbers):
@@ -413,7 +413,7 @@ def test_a_storm_of_retries_is_told_with_its_exception(database):
     )
     assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail"), ("queue", "pause", "mail")]
     assert found(database, WITHOUT_WORKERS, queues=["other"]) == []
-    assert found(database, HealthLimits(no_worker=False, retried=25)) == []  # 25 %: not more than the limit
+    assert found(database, HealthLimits(no_worker=False, retried=25)) == []  # 25 %, which does not exceed the limit
     assert found(database, HealthLimits(no_worker=False, retried=None)) == []
     database.frozen.queues.pause("mail")
     (problem, _) = database.frozen.health(HealthLimits(no_worker=False, queue_paused=True))
@@ -575,7 +575,7 @@ def test_a_history_that_nothing_deletes_is_a_problem_after_a_week(database):
     assert found(database, HealthLimits(history=8 * DAY)) == []
     database.frozen.prune(90 * DAY, dry_run=True)
     assert found(database) == [(Rule.NO_RETENTION, "outboxq.prune")]
-    database.frozen.prune(90 * DAY)  # as a cron job does
+    database.frozen.prune(90 * DAY)  # as in a cron job
     assert found(database) == []
     database.clock.advance(31 * DAY)
     assert found(database) == []

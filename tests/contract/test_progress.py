@@ -1,4 +1,4 @@
-"""The progress that a handler reports: written with the heartbeats, read by people, and never at the cost of a lease."""
+"""A handler's progress is written with the heartbeats, is shown to people, and never costs a lease."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_worker_that_has_lost_the_lease_writes_no_progress(database):
     database.frozen.heartbeat([claim], progress={claim.id: SOME})
     recovered(database, claim)
     (newer,) = database.claim()
-    assert database.frozen.progress([claim.id]) == {}, "the next attempt begins without"
+    assert database.frozen.progress([claim.id]) == {}, "the next attempt begins without progress"
     assert database.frozen.heartbeat([claim], progress={claim.id: OTHER}) == {}
     assert database.frozen.progress([claim.id]) == {}
     assert newer.id == claim.id
@@ -181,7 +181,7 @@ def test_percent_are_rounded_down_so_that_the_end_is_the_end():
 
 
 class Beating:
-    """A store that records its heartbeats."""
+    """A store that records the heartbeats."""
 
     def __init__(self, store):
         self.store, self.sent, self.error = store, [], None
@@ -216,7 +216,7 @@ def test_a_progress_that_the_database_refuses_is_given_up(database, caplog):
     store.error = ValueError("never")
     one.context.progress(0.1)
     leases.run_once()
-    assert len(store.sent) == 2, "the lease was extended at once"
+    assert len(store.sent) == 2, "the lease is extended immediately"
     leases.run_once()
     assert store.sent[2:] == [{}]
     [record] = caplog.records
@@ -254,7 +254,7 @@ UPDATES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE r
 
 @pytest.mark.parametrize("note", ["", "x" * 20, "x" * 200], ids=["without", "short", "long"])
 def test_heartbeats_with_progress_stay_heap_only(postgresql, note):
-    """The first two may move rows that grow to another page; the next ones do not."""
+    """The first two heartbeats may move growing rows to another page; later ones do not."""
     for _ in range(100):
         postgresql.add()
     claims, hot = postgresql.claim(100), []
@@ -295,7 +295,7 @@ def test_data_that_outboxq_did_not_write_is_no_progress(database):
 
 
 def held(store, claim):
-    """Leases that hold one claim, and what they know of it."""
+    """`Leases` with one claim, and their entry for it."""
     leases = Leases(store, None, lambda _: None)
     task = Outbox().task(name="tests.work")(lambda: None)
     [one] = leases.hold([context_of(claim, task, threading.Event())], sent=time.monotonic())

@@ -1,4 +1,4 @@
-"""What a worker tells Prometheus: names and labels, counts of the process, gauges of the database, and how the port is opened."""
+"""A worker's metrics for Prometheus: names, labels, counts of the process, gauges of the database, and the port."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def outbox(database) -> Outbox:
 
 @contextmanager
 def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
-    """A worker, and the port of its metrics."""
+    """A running worker and the port of its metrics."""
     worker = outbox.worker(metrics_port=0, poll=0.05, **options)
     worker.start()
     try:
@@ -106,15 +106,17 @@ def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(out
             assert told == set()
         else:
             assert told == {frozenset(metric.labels)}, metric.name
-    assert ours == {}, "nothing else is told under our name"
+    assert ours == {}, "no other metric has outboxq's prefix"
 
 
 def test_counters_end_in_total_and_seconds_are_seconds():
     for metric in METRICS:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
         known = {"queue", "task", "outcome", "state", "result", "table", "schedule", "relay", "source"}
-        assert set(metric.labels) <= known, "no id, no key, no argument, no error, no worker"
-        assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, "a count of what is deleted would fall"
+        assert set(metric.labels) <= known, "labels are not ids, keys, arguments, errors or workers"
+        assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, (
+            "a count of rows in the database would decrease when rows are deleted"
+        )
 
 
 @pytest.mark.in_turn
@@ -140,7 +142,9 @@ def test_attempts_are_told_by_queue_task_and_outcome(outbox):
     assert in_order == sorted(in_order)
     assert found["outboxq_claims_total"][labels(result="some")] >= 1
     assert sum(found["outboxq_claimed_tasks_sum"].values()) == 4
-    assert found["outboxq_leases_lost_total"] == {labels(queue="mail"): 0}, "it begins at 0, so that it can increase"
+    assert found["outboxq_leases_lost_total"] == {labels(queue="mail"): 0}, (
+        "it begins at 0, so that the first increase is visible"
+    )
 
 
 def ended(port: int, number: int) -> dict[frozenset, float]:
@@ -163,7 +167,7 @@ def test_the_gauges_of_the_database_are_of_all_queues(outbox):
     }
     assert found["outboxq_oldest_due_age_seconds"][labels(queue="other")] == 0
     assert found["outboxq_oldest_due_age_seconds"][labels(queue="mail")] > 0
-    assert found["outboxq_live_workers"][labels(queue="mail")] == 0, "the only worker is on another queue"
+    assert found["outboxq_live_workers"][labels(queue="mail")] == 0, "the only worker serves another queue"
     assert sum(found["outboxq_worker_threads"].values()) == 8
 
 
@@ -224,7 +228,7 @@ def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(mon
 
     class Noted(threading.Event):
         def wait(self, timeout=None):
-            if timeout is None:  # a thread that starts
+            if timeout is None:  # a thread is starting
                 return super().wait()
             waits.append(timeout)
             return super().wait(0)
@@ -237,7 +241,7 @@ def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(mon
         now[0] += 1.5
     monkeypatch.undo()
     assert waits == [2.0, 0.5, 0.0]
-    assert len(reads) == 1, "all of them wait for the same answer"
+    assert len(reads) == 1, "all reads wait for the same answer"
     answers.set()
     assert until(cache.read) == "found"
 
@@ -256,7 +260,7 @@ def test_an_unreachable_database_leaves_its_gauges_out_and_no_more(outbox, monke
     assert not names & {one.name for one in METRICS if one.source is Source.DATABASE}
     assert names >= {"outboxq_task_attempts_total", "outboxq_worker_threads", "outboxq_worker_listening"}
     said = [record.message for record in caplog.records if "/metrics leaves them out" in record.message]
-    assert len(said) == 1, "not at each scrape"
+    assert len(said) == 1, "it is logged once, not at each scrape"
 
 
 def test_while_the_network_is_cut_the_process_answers_and_afterwards_the_gauges_are_back(postgresql, monkeypatch):
@@ -281,7 +285,7 @@ def test_a_registry_of_ones_own_takes_the_collector(outbox):
     registry = CollectorRegistry()
     registry.register(WorkerCollector(worker, outbox.store))
     assert registry.get_sample_value("outboxq_worker_threads", {"state": "idle"}) == 8
-    assert registry.get_sample_value("outboxq_worker_last_beat_timestamp_seconds") is None, "it has not begun"
+    assert registry.get_sample_value("outboxq_worker_last_beat_timestamp_seconds") is None, "the worker has not started"
 
 
 @pytest.mark.in_turn
@@ -294,7 +298,7 @@ def test_two_workers_in_a_process_count_apart(outbox):
         assert scrape(second).get("outboxq_task_attempts_total", {}) == {}
 
 
-# -- the port ---------------------------------------------------------------------------------------------------------
+# -- The port ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.in_turn
@@ -340,7 +344,7 @@ def test_what_is_no_port_is_refused(outbox, port):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("host", ["", None, 7])
 def test_what_is_no_host_is_refused(outbox, host):
-    """An empty one would mean every address of the machine."""
+    """An empty host would mean every address of the machine."""
     with pytest.raises(InvalidArgument, match="metrics_host must be a host name or an address"):
         outbox.worker(metrics_port=0, metrics_host=host)
 
@@ -388,7 +392,7 @@ def test_without_the_extra(sqlite, program, said):
     assert (done.stdout.strip(), done.returncode) == (said, 0), done.stderr
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# -- The command ------------------------------------------------------------------------------------------------------
 
 
 def test_processes_have_ports_counted_up():
@@ -457,7 +461,7 @@ def answers(port: int) -> dict:
         return {}
 
 
-# -- schedules --------------------------------------------------------------------------------------------------------
+# -- Schedules --------------------------------------------------------------------------------------------------------
 
 
 def schedule(**fields: object) -> NewSchedule:
@@ -502,7 +506,9 @@ def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
     store.run_now(handle.id)
     with serving(outbox) as (_, port):
         until(lambda: ended(port, 1))
-        assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, "another attempt is no tick"
+        assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, (
+            "a further attempt does not count as a tick"
+        )
 
 
 def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(database):
@@ -557,7 +563,7 @@ def test_held_keys_and_stuck_batches_are_gauges(database):
         database.add(queue=queue, partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
         (claim,) = database.claim(queues=[queue])
         database.frozen.fail(claim, "no")
-    database.add(queue="mail", partition_key="k")  # no task waits behind the other dead letter
+    database.add(queue="mail", partition_key="k")  # no task waits for the key of the other dead letter
     then = NewTask(id=uuid7(), task_name="tests.then", args="{}")
     for ends in (database.frozen.fail, None):
         batch = helpers.batch_with(then if ends else replace(then, id=uuid7()), on_failed=OnFailed.WAIT)

@@ -1,4 +1,4 @@
-"""What is said of a queue: paused, limited, ordered; each said alone, and forgotten once nothing special is left."""
+"""A queue's settings (paused, limited, ordered) are stored separately and deleted once all are the default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a task, its history, and the next moment at which something is due."""
+"""Read a task, its history, and the time at which the next task is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers: each message from a broker becomes one task, whatever fails between the broker and the database."""
+"""Receivers create exactly one task for each message, even if the broker or the database fails."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tests.waiting import until
 
 @dataclass
 class Queue:
-    """A broker with one queue in memory. What is not acknowledged is delivered again to the next connection."""
+    """A broker with one queue in memory. It redelivers unacknowledged messages to the next connection."""
 
     waiting: list[Message] = field(default_factory=list)
     acknowledged: list[Message] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """The method that fails next, each once."""
+    """The methods that fail next, each of them once."""
     connections: int = 0
     is_away: Callable[[], bool] = lambda: False
     on_acknowledge: Any = None
@@ -207,7 +207,7 @@ def test_a_batch_of_messages_is_accepted_in_few_statements(outbox: Outbox, datab
     seen: list[str] = []
     event.listen(outbox.store.bound_engine, "before_cursor_execute", lambda _c, _k, sql, *_: seen.append(sql))
     queue.put(0, id="first")
-    receiver(outbox, queue).run_once()  # has looked the schema up
+    receiver(outbox, queue).run_once()  # reads the schema
     most = 3 if database.name == "postgresql" else 7
     for arrival in range(2):
         for number in range(200):
@@ -239,7 +239,7 @@ def test_a_batch_of_new_and_known_messages_keeps_its_order(outbox: Outbox, datab
 
 
 def test_messages_are_accepted_in_the_order_of_their_keys(outbox: Outbox, database: Database, queue: Queue) -> None:
-    """Otherwise two receivers with the same messages in different orders wait for each other."""
+    """Otherwise, two receivers with the same messages in different orders would deadlock."""
 
     @outbox.receive("*", source=queue, name="book")
     def book(payload: object) -> None: ...
@@ -259,7 +259,7 @@ def test_each_receiver_of_a_source_gets_its_own_task(outbox: Outbox, queue: Queu
         def take(payload: object) -> None: ...
 
     queue.put(1)
-    queue.put(2)  # a repetition
+    queue.put(2)  # the same message again
     run(outbox)
 
     assert sorted(task.task_name for task in outbox.store.tasks()) == ["book", "mail"]
@@ -299,7 +299,7 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter(outbox: Outbox, que
 
 
 def test_unreadable_messages_with_ids_of_their_own_are_all_kept(outbox: Outbox, queue: Queue) -> None:
-    """Their attributes are in headers, the broker knows no id, and their payloads are equal."""
+    """Their attributes are in headers, the broker has no ids for them, and their payloads are equal."""
 
     @outbox.receive("billing.*", source=queue, name="book")
     def book(payload: object) -> None: ...
@@ -426,7 +426,9 @@ def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_wo
         assert [(one["source"], one["failing"], one["workers"]) for one in found["receivers"]] == [
             ("the queue 'shop'", 1, 1)
         ]
-        assert cli(database, "check", "--no-workers", "--max-history", "none") == "all is well\n", "not for 5 minutes"
+        assert cli(database, "check", "--no-workers", "--max-history", "none") == "all is well\n", (
+            "the receiver has not been failing for 5 minutes"
+        )
         said = cli(database, "check", "--max-receiver", "0s", code=1)
         assert "receiver_failing: the receiver of the queue 'shop' has been failing for " in said
         assert "the broker is away" in said

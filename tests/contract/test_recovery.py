@@ -1,4 +1,4 @@
-"""After a crash, an outage or a set clock: the dead lose their tasks, the living keep theirs, and nobody waits for anybody."""
+"""After a crash, an outage or a clock change, dead workers lose their tasks, and live workers keep theirs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def work(outbox):
 
 @pytest.fixture
 def die(database, outbox):
-    """Have so many tasks claimed by a worker that is never heard of again, so often; their leases have run out."""
+    """Let a worker claim this many tasks and die, this many times. The leases have expired afterwards."""
 
     def claim(tasks, *, times=1):
         for number in range(times):
@@ -59,7 +59,7 @@ def completed(database):
 
 
 def test_recovered_tasks_and_new_ones_run_while_a_handler_takes_hours(database, outbox, work, die):
-    """One thread of eight is busy for ever; what a dead worker had is worked off by the others, and nobody waits for that."""
+    """One of eight threads stays busy. The others run the dead worker's tasks, and new tasks do not wait for these."""
     over = threading.Event()
 
     @outbox.task(name="long")
@@ -96,7 +96,7 @@ def test_tasks_recovered_once_run_beside_each_other(outbox, work, die):
 
 
 def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, die):
-    """A task that was running at two deaths in a row never shares a process with another such, whatever else runs there."""
+    """A process runs only one suspect (a task whose last two workers died) at a time, with other tasks beside it."""
     lock, running, most, beside = threading.Lock(), Counter(), Counter(), threading.Event()
 
     def run(kind, event=None):
@@ -125,14 +125,14 @@ def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, d
     others = [other.using(outbox).enqueue() for _ in range(40)]
     until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in suspects + others))
     assert most["suspect"] == 1
-    assert beside.is_set(), "nothing ran beside a suspect: the test proved nothing"
+    assert beside.is_set(), "nothing ran beside a suspect, so the test proved nothing"
     for one in suspects:
-        assert kinds(outbox, one).count(EventType.RESET) == SUSPECT, "waiting for its turn is no recovery"
+        assert kinds(outbox, one).count(EventType.RESET) == SUSPECT, "waiting for its turn is not a recovery"
 
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_suspect_that_had_not_begun_is_not_counted(database, begins):
-    """It lay ahead, or was about to be released: its worker's death says nothing of it."""
+    """A task that was only prefetched or about to be released cannot have caused its worker's death."""
     helpers.claimed(database)
     for number in range(1, SUSPECT + 1):
         database.clock.advance(100)
@@ -173,7 +173,7 @@ def test_a_burst_runs_all_suspects_before_it_ends(outbox, die):
     assert {outbox.store.get(one.id).status for one in handles} == {TaskStatus.COMPLETED}
 
 
-# Forgiveness
+# Resetting the count of recoveries
 
 ENDS = {
     EventType.COMPLETED: {},
@@ -204,7 +204,7 @@ def test_any_end_by_a_living_worker_forgives_earlier_recoveries(database, kind):
 
 
 def test_a_release_forgives_nothing(database):
-    """What never began, or was stopped in the middle, has proved nothing."""
+    """The task never began or was stopped halfway, so it may still be the cause of the deaths."""
     claim = recovered(database, 2)
     database.frozen.release(claim)
     assert database.frozen.get(claim.id).recovery_attempts == 2
@@ -233,7 +233,7 @@ def test_a_task_of_a_long_life_is_not_abandoned_for_many_single_deaths(database)
 
 @contextmanager
 def holding_the_lock(database):
-    """Keep SQLite's one lock."""
+    """Hold SQLite's only write lock."""
     engine = database.own(make_engine(database.url))
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -251,7 +251,7 @@ def away(proxy):
 
 @pytest.fixture
 def outage(database):
-    """A URL to the database, and what keeps everybody there from it, or from writing (SQLite)."""
+    """A URL of the database, and a context manager that cuts off its connections (PostgreSQL) or blocks writes (SQLite)."""
     if database.name == "sqlite":
         yield database.url, lambda: holding_the_lock(database)
     else:
@@ -262,7 +262,7 @@ def outage(database):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nothing_is_run_again_after_an_outage_longer_than_the_leases(database, outage, work, workers):
-    """Handlers end in the middle of it, and their outcomes wait; others run on. All of them count, once."""
+    """Some handlers end during the outage, and their outcomes wait. Others end later. Each outcome is written once."""
     url, begin = outage
     outbox, ended = Outbox(database.own(make_engine(url))), threading.Event()
     later, runs = threading.Event(), Counter()
@@ -280,12 +280,12 @@ def test_nothing_is_run_again_after_an_outage_longer_than_the_leases(database, o
     near = Outbox(database.engine)
     handles = [near.store.enqueue(_new(name, n)) for n, name in enumerate(["during", "beyond"] * 3)]
     for _ in range(workers):
-        work(outbox, concurrency=6, heartbeat=0.2)  # so that a busy machine may stand still for a moment
+        work(outbox, concurrency=6, heartbeat=0.2)  # short, so that a busy machine may stall for a moment
     until(lambda: len(runs) == 6)
     over = threading.Event()
     with begin():
         ended.set()
-        over.wait(3.5)  # the length of an outage is what this is about
+        over.wait(3.5)  # the outage must be longer than the leases
     later.set()
     until(lambda: all(near.store.get(one.id).status is TaskStatus.COMPLETED for one in handles))
     assert set(runs.values()) == {1}
@@ -298,7 +298,7 @@ def _new(name, n):
 
 @pytest.fixture
 def step(database, monkeypatch):
-    """Set the clock that leases go by: SQLite's is the machine's, as this process sees it."""
+    """Change the clock that leases use. On SQLite, that is the machine's clock as this process sees it."""
     if database.name == "sqlite":
         by = timedelta(0)
 
@@ -331,7 +331,7 @@ def step(database, monkeypatch):
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Count the looks at leases: whoever has looked once knows the clock."""
+    """Count the checks for expired leases. A store knows the clock after its first check."""
     seen, look = Counter(), Store.expired_leases
 
     def counted(store, *args, **kwargs):
@@ -357,7 +357,7 @@ def test_nothing_is_run_again_when_the_clock_is_set(database, outbox, work, step
     until(lambda: len(runs) == 3 and looks.total() >= 4)
     before = database.rows("SELECT max(lease_expires_at) FROM task_leases")
     step(seconds)
-    # Each worker has noticed, and has extended what it holds.
+    # Each worker has noticed the change and has extended its leases.
     until(lambda: database.rows("SELECT count(*) FROM task_leases")[0][0] == 3 and _beaten(database, before, seconds))
     outbox.store.recover()
     over.set()
@@ -404,7 +404,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def written_ahead(database, outbox, step):
-    """Return a function that does something while the clock is 30 days ahead, before any worker begins."""
+    """Return a function that calls another function while the clock is 30 days ahead, before any worker starts."""
 
     def write(do):
         step(MONTH)
@@ -453,7 +453,7 @@ def test_a_claim_of_a_longer_lease_than_its_task_asks_for_is_not_taken_for_one_o
 
 
 def test_what_a_clock_ahead_put_into_the_outbox_runs_by_the_present_one(outbox, work, written_ahead):
-    """All but what a user wanted to begin at a date. No worker was there when the clock was set right."""
+    """Tasks that a user delayed keep their time. No worker is running when the clock is corrected."""
 
     @outbox.task(name="waits")
     def waits(n: int) -> None: ...

@@ -1,4 +1,4 @@
-"""A dead letter whose idempotency key was free meanwhile: it runs again with its key, or it is said who has that."""
+"""A dead letter whose idempotency key became free runs again with its key, or the error names the task that has it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add(database, key="k", **fields) -> Handle:
 
 
 def fail(database, count=1) -> list[UUID]:
-    """The next tasks fail for good."""
+    """Fail the next tasks permanently. Return their ids."""
     claims = database.claim(count, queues=["default"])
     assert len(claims) == count
     for claim in claims:
@@ -101,7 +101,7 @@ def test_a_key_that_another_has_for_ever_is_refused_even_when_that_one_has_compl
     database.frozen.redrive(old, take_key_back=True)
 
 
-# --- Nobody has it
+# --- No other task has the key
 
 
 @both_ways
@@ -118,7 +118,7 @@ def test_a_key_that_is_free_again_is_the_tasks_own_again(database, again, other)
     assert add(database) == Handle(id=old, created=False)
     assert complete(database) == old
     assert add(database).created
-    if other == "failed":  # which has lost the key in its turn
+    if other == "failed":  # the other task has now lost the key
         with pytest.raises(DuplicateTask):
             again(database, new)
 
@@ -151,7 +151,7 @@ def test_what_is_discarded_asks_for_no_key(database):
     assert add(database) == Handle(id=new, created=False)
 
 
-# --- Many
+# --- Redriving many
 
 
 def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, monkeypatch):
@@ -174,13 +174,13 @@ def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, mo
 @pytest.mark.parametrize("other", ["failed", "pruned"])
 def test_of_two_dead_letters_with_one_key_one_runs(database, other):
     first, second = letter(database), letter(database)
-    if other == "pruned":  # who had it after both of them
+    if other == "pruned":  # the pruned task had the key after both of them
         third = add(database).id
         assert complete(database) == third
         database.clock.advance(2 * DAY)
         assert database.frozen.prune(DAY) == 1
     assert database.frozen.dead_letters.redrive_all() == 1
-    runs = second if other == "failed" else first  # the one that has it, else the older one
+    runs = second if other == "failed" else first  # the one that has the key, otherwise the older one
     assert add(database) == Handle(id=runs, created=False)
     assert sorted(statuses(database, first, second)) == [TaskStatus.FAILED, TaskStatus.READY]
     assert database.frozen.dead_letters.redrive_all() == 0
@@ -197,11 +197,11 @@ def test_the_commands_say_so(database, capsys, caplog):
     owner = add(database).id
     database.run(
         "UPDATE dead_letters SET failed_at = '2020-01-01T00:00:00.000000+00:00'"
-    )  # by the clock of the command
+    )  # in the past also by the real clock, which the command uses
     assert f"now belongs to task {owner}" in said("task", "redrive", lost, code=1)
     assert f"now belongs to task {owner}" in said("failed", "redrive", lost, code=1)
     assert "1 of 2 redriven" in said("failed", "redrive", "--all", "--yes")
-    assert "skipped 1 of the dead letters" in caplog.text  # which goes to stderr where nobody has set up logging
+    assert "skipped 1 of the dead letters" in caplog.text  # the record goes to stderr if logging is not configured
     assert statuses(database, other, lost) == [TaskStatus.READY, TaskStatus.FAILED]
     assert "--take-key-back works only with task ids" in said(
         "failed", "redrive", "--all", "--yes", "--take-key-back", code=2
@@ -210,7 +210,7 @@ def test_the_commands_say_so(database, capsys, caplog):
     assert statuses(database, lost) == [TaskStatus.READY]
 
 
-# --- At once
+# --- Concurrently
 
 
 @both_ways

@@ -1,4 +1,4 @@
-"""Who works: told by the workers, read by people, relied on by nobody."""
+"""The registry of workers: workers write it, people read it, and no decision about tasks depends on it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(database, wro
     assert ids(database) == []
 
 
-# The process of a worker, which a schema before revision 0005 has no place for
+# The process of a worker
 
 PROCESS = {"host": "ant", "pid": 7, "version": "1.2", "release": "9.9", "busy": 3, "isolation": "process"}
 NOTHING = dict.fromkeys(PROCESS)
@@ -175,7 +175,7 @@ def test_what_the_process_of_a_worker_is_stands_beside_it(database):
     assert database.frozen.workers.describe(mine, **PROCESS)
     found = {worker.id: process_of(worker) for worker in database.frozen.workers.list()}
     assert found == {mine: PROCESS, older: NOTHING}
-    register(database, mine)  # as a worker of the release before does after a pause
+    register(database, mine)  # as a worker of an older release does after a pause
     database.frozen.workers.describe(mine, **{**PROCESS, "busy": 0})
     assert {worker.busy for worker in database.frozen.workers.list()} == {0, None}
     assert not database.frozen.workers.describe(uuid4(), **PROCESS)

@@ -1,4 +1,4 @@
-"""Why an event is not published: each reason, and which comes first."""
+"""The reasons why an event is not published, and their precedence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def emit(outbox: Outbox, database: Database, payload: object = 1, key: str | Non
 
 
 def explained(database: Database, event_id: UUID, reason: Reason, *words: str) -> Explanation:
-    """The explanation of the event, which says these words."""
+    """Return the explanation of the event, after checking its reason and that it contains these words."""
     found = database.frozen.explain(event_id)
     assert found.reason is reason, found.sentence
     for word in words:

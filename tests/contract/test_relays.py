@@ -1,4 +1,4 @@
-"""Relays to HTTP endpoints: what arrives there, in which order, how often, and what a failure does to the others."""
+"""Relays to HTTP endpoints: content, order and repetition of events, and the effect of a failure on other events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AT_ONCE = RetryPolicy(max_attempts=3, wait=0)
 
 @dataclass
 class Receiver:
-    """An endpoint of one's own: it fails as often as the test says for a payload, and notes what it has accepted."""
+    """A custom endpoint. It fails as often as the test specifies for a payload, and records the events."""
 
     failures: dict[str, int] = field(default_factory=dict)
     sent: list[CloudEvent] = field(default_factory=list)
@@ -95,7 +95,7 @@ def test_an_event_leaves_with_the_commit_and_never_without(database: Database, o
 
 @pytest.mark.parametrize("key", [None, "once"])
 def test_a_payload_arrives_as_it_was_written(database: Database, outbox: Outbox, key: str | None) -> None:
-    """Numbers are not read and printed again, also where the task is written because the key is free again."""
+    """Numbers are not parsed and formatted again, even if the emit has an idempotency key."""
     receiver = Receiver()
     outbox.relay("*", to=receiver, name="crm")
     given = {"sum": 12345678901234567890123, "rate": 1e3, "text": 'é}:"{', "none": None}
@@ -115,8 +115,8 @@ def test_order_is_kept_after_a_failure_and_other_keys_go_on(database: Database, 
             outbox.emit("order.paid", number, using=session, partition_key=key)
     run(outbox, concurrency=4)
     assert [one.data for one in receiver.accepted if one.partition_key == "ada"] == ["1", "2", "4"]
-    assert receiver.payloads.index("3") < receiver.payloads.index("1"), "bob does not wait for ada"
-    assert [one.data for one in receiver.sent].count("2") == 1, "it is first sent when 1 has arrived"
+    assert receiver.payloads.index("3") < receiver.payloads.index("1"), "bob's event does not wait for ada's events"
+    assert [one.data for one in receiver.sent].count("2") == 1, "2 is sent only after 1 has arrived"
 
 
 @pytest.mark.parametrize("policy", ["release", "hold"])
@@ -142,7 +142,7 @@ def test_events_without_a_key_are_sent_side_by_side(database: Database, outbox: 
 
     class Slow:
         def send(self, _event: CloudEvent) -> None:
-            together.wait()  # breaks if four events are never on their way at once
+            together.wait()  # breaks unless four events are sent at the same time
 
     outbox.relay("*", to=Slow(), name="crm", retry=RetryPolicy.never())
     with emitting(outbox, database) as session:
@@ -155,7 +155,7 @@ def test_events_without_a_key_are_sent_side_by_side(database: Database, outbox: 
 def test_a_duplicate_has_the_same_id_so_that_its_effect_happens_once(
     database: Database, outbox: Outbox, tmp_path: Any
 ) -> None:
-    """The receiver is a service with its own database: the first answer is lost after its commit."""
+    """The receiver is a service with its own database. Its first answer is lost after its commit."""
     engine = database.own(configure_sqlite(create_engine(f"sqlite:///{tmp_path}/theirs.db")))
     theirs = Outbox(engine)
     theirs.upgrade()
@@ -184,7 +184,7 @@ def test_a_duplicate_has_the_same_id_so_that_its_effect_happens_once(
 
 
 def test_a_dead_endpoint_is_tried_again_later_and_later(database: Database, outbox: Outbox) -> None:
-    """The default policy waits between attempts, longer after each, for about a day."""
+    """The default policy keeps trying for about a day and waits longer after each attempt."""
     receiver = Receiver(failures={"1": 99})
     task = outbox.relay("*", to=receiver, name="crm")
     with emitting(outbox, database) as session:

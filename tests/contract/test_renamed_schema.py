@@ -1,4 +1,4 @@
-"""A schema that was renamed on PostgreSQL: `verify` says what is wrong, and the statement of the docs mends it."""
+"""After a schema was renamed on PostgreSQL, `verify` reports the problem, and the documented statement repairs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["postgresql_empty"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
 FUNCTIONS = ["outboxq_advance_batch", "outboxq_backlog", "outboxq_count_ends", "outboxq_enqueue", "outboxq_note_end"]
-"""The first five, which `verify` names, of six."""
+"""The first five of six functions. `verify` gives five examples."""
 SOURCE = "SELECT prosrc FROM pg_proc WHERE proname = 'outboxq_notify'"
 
 
@@ -55,7 +55,7 @@ def test_a_renamed_schema_is_found_and_mended(postgresql_empty, old, new):
     with pytest.raises(ProgrammingError, match="does not exist"):
         store.complete(claim)
     assert misplaced(store) == {"function_of_other_schema": FUNCTIONS}
-    assert [one.count for one in store.verify()] == [6], "the trigger of relays too"
+    assert [one.count for one in store.verify()] == [6], "the count also includes the trigger function of relays"
     assert store.verify(repair=True)[0].repaired == 0
 
     [statement] = re.findall(

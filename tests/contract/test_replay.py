@@ -1,4 +1,4 @@
-"""A task as it was at any moment, told by its events."""
+"""A task's state at any moment, derived from its events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 
 
 def lived(database):
-    """A life of a second a step; each step's moment and the row as it stood then."""
+    """A task's life in steps. Return its id and, for each step, the time and the rows at that time."""
     store, clock, told = database.frozen, database.clock, []
     handle = database.add(delay=timedelta(seconds=5))
 

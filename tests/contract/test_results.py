@@ -1,4 +1,4 @@
-"""Waiting for what a task returns: the value, how a task ends otherwise, and how a wait ends without an end."""
+"""Waiting for a task's result: the value, other ends of the task, and waits that end first."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Report:
 
 
 class Tasks:
-    """An application, and a worker for it."""
+    """An application and its worker."""
 
     def __init__(self, database):
         self.database = database
@@ -89,7 +89,7 @@ class Tasks:
         return self.outbox._waiters.of(self.outbox.store)
 
     def end(self, handle, *, error=None):
-        """End a task as a worker does."""
+        """End a task as a worker would."""
         store = self.outbox.store
         [claim] = store.claim_ready_task(1, worker_id=self.database.worker)
         assert claim.id == handle.id
@@ -98,7 +98,7 @@ class Tasks:
 
 @pytest.fixture(autouse=True)
 def _threads_end_soon(monkeypatch):
-    """The thread that waits for results ends 50 ms after the last wait: the next test would count it otherwise."""
+    """End the thread that waits for results 50 ms after the last wait. Otherwise, the next test would count it."""
     monkeypatch.setattr(waiting.ResultWaiter.__init__, "__kwdefaults__", {"idle": 0.05})
 
 
@@ -113,7 +113,7 @@ def tasks(database):
 
 @contextmanager
 def in_threads(number=1):
-    """A pool whose threads have ended after the block."""
+    """A thread pool whose threads have ended after the block."""
     with ThreadPoolExecutor(number) as pool:
         yield pool
 
@@ -199,7 +199,7 @@ def test_a_dead_letter_that_was_redriven_before_anyone_waited_is_waited_for(task
 
 
 def test_how_it_failed_is_found_though_it_is_redriven_meanwhile(tasks, monkeypatch):
-    """Between the look at the task and the look at its events."""
+    """The redrive comes between the query for the task and the query for its events."""
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     tasks.end(handle, error="E")
     standing = tasks.outbox.store.standings([handle.id])[handle.id]
@@ -243,11 +243,11 @@ def test_a_cancelled_task_raises_its_reason(tasks, how, reason, words):
     assert (raised.value.reason, raised.value.task_id) == (reason, handle.id)
 
 
-# A wait without an end
+# A wait that ends before the task
 
 
 def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
-    monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)  # however slow the machine is
+    monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)  # even on a slow machine
     wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     began = time.monotonic()
@@ -260,7 +260,7 @@ def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
 
 @pytest.mark.in_turn
 def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
-    """The timeout is exact: what explains it may be as slow as the database."""
+    """The timeout is exact, although its explanation may take as long as the database does."""
     wait_until_found(monkeypatch)
     handle, goes_on = tasks.double.using(tasks.outbox).enqueue(1), threading.Event()
     monkeypatch.setattr(type(tasks.outbox.store), "explain", lambda *_: goes_on.wait(PATIENCE))
@@ -311,7 +311,7 @@ def test_there_is_no_such_task(tasks, timeout):
 
 
 def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkeypatch):
-    """The looks see neither its end nor, for a while, that it is gone."""
+    """The polls never see its end, and notice its deletion only at the next recheck."""
     monkeypatch.setattr(waiting, "RECHECK", 0.05)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     with in_threads() as pool:
@@ -365,12 +365,12 @@ def test_an_error_that_stays_ends_each_wait_and_the_next_one_begins_afresh(tasks
     assert handle.result(timeout=PATIENCE) == 42
 
 
-# A task that is not committed
+# Uncommitted tasks
 
 
 @contextmanager
 def target_of(database, kind):
-    """A way to write in a transaction, which commit() and rollback() end."""
+    """A target for a transaction, with commit() and rollback()."""
     if kind == "driver" and database.name == "sqlite":
         with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as connection:
             yield connection
@@ -488,7 +488,7 @@ def test_a_handler_does_not_wait_but_may_ask(tasks):
 
 @pytest.mark.in_turn
 def test_fifty_callers_have_one_thread_and_it_ends_with_them(tasks):
-    earlier = set(threading.enumerate())  # of another test, one may be idle yet
+    earlier = set(threading.enumerate())  # a thread of another test may still be idle
 
     def asking():
         return [one for one in threading.enumerate() if one.name == "outboxq-results" and one not in earlier]
@@ -592,7 +592,7 @@ def test_a_server_that_comes_back_is_asked_again(postgresql, monkeypatch):
 
 
 def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_missing(sqlite):
-    """The file has not changed, so that tasks which a look has missed still are not there. This one was not looked for yet."""
+    """If the file is unchanged, a task that the last poll did not find is missing. No poll has asked for this task yet."""
     tasks = Tasks(sqlite)
     handle, waiter = tasks.double.using(tasks.outbox).enqueue(1), tasks.waiter
     with closing(ResultReader(tasks.outbox.store)) as reader:
@@ -609,7 +609,7 @@ def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_mi
 
 
 def test_an_end_between_the_first_look_of_a_caller_and_the_look_for_the_others_is_noticed(sqlite, monkeypatch):
-    """That end is the last commit, so the look for the others is the only one that the file calls for."""
+    """That end is the last commit, so the changed file causes only the poll for the other callers."""
     monkeypatch.setattr(waiting, "RECHECK", 0.0)
     monkeypatch.setattr(waiting, "FIRST_PAUSE", 0.0)
     tasks, ended = Tasks(sqlite), list[Claim]()
@@ -632,7 +632,7 @@ def test_an_end_between_the_first_look_of_a_caller_and_the_look_for_the_others_i
 
 
 class FakeReader:
-    """A file that changes, and a task that is there, when the test says so."""
+    """A reader for which the test decides whether the file has changed and whether the task exists."""
 
     def __init__(self, task_id):
         self.has_changed_now = self.is_there = True
@@ -650,7 +650,7 @@ class FakeReader:
 
 
 def test_a_deletion_is_noticed_though_the_file_changes_no_more():
-    """The one change is looked at at once, when tasks that are gone are not asked for."""
+    """The change is polled immediately, before deleted tasks are checked for again."""
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
     poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
@@ -669,7 +669,7 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
 
 
 def test_a_deletion_is_noticed_though_the_look_for_it_failed():
-    """The file does not change again, so nothing but the failure calls for another look."""
+    """The file does not change again, so only the failure causes another poll."""
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
     poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: True, clock=lambda: now[0])
@@ -778,7 +778,7 @@ def test_a_running_event_loop_does_not_wait(database):
 
     found = asyncio.run(endpoint())
     assert (found[0], found[2]) == (7, 7)
-    assert waited[0].result(timeout=PATIENCE) == 7, "after the loop has ended"
+    assert waited[0].result(timeout=PATIENCE) == 7, "waiting is allowed after the loop has ended"
 
 
 @pytest.mark.in_turn

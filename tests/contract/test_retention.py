@@ -1,4 +1,4 @@
-"""Prune what ended long ago: whole tasks with their events, and events of no task; how it finds them, and what the commands say."""
+"""Prune tasks that ended long ago with their events, and events that belong to no task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = tuple(TERMINAL)
 
 
 def unrouted(database, *ages: timedelta) -> None:
-    """Events of no task, this old."""
+    """Insert events of these ages that belong to no task."""
     for age in ages:
         at = (database.clock.now - age).isoformat(timespec="microseconds")
         database.run(
@@ -178,13 +178,13 @@ def test_a_redrive_that_is_being_committed_is_passed_over(database):
 
 
 def test_any_age_is_an_age(database):
-    """Older than mankind: nothing is."""
+    """Any number of days is accepted, even if no task can be that old."""
     ended(database, TaskStatus.COMPLETED)
     assert database.frozen.prune(timedelta(days=365 * 5000)) == 0
 
 
 def test_a_tasks_age_begins_with_its_end(database):
-    """Not with its enqueueing, or one that was delayed for long would be gone with its history the moment it ends."""
+    """Otherwise, a task with a long delay would be pruned as soon as it ends."""
     early, late = completed(database), database.add()
     database.clock.advance(2 * DAY)
     [claim] = database.claim()
@@ -203,7 +203,7 @@ def test_events_of_no_task_go_when_they_are_as_old(database, batch):
     unrouted(database, DAY, DAY + timedelta(microseconds=1), 2 * DAY, 3 * DAY, HOUR)
     assert database.frozen.prune(DAY, dry_run=True) == 0
     assert database.counts() == (1, 8, 0)
-    assert database.frozen.prune(DAY, batch=batch) == 0  # it counts tasks
+    assert database.frozen.prune(DAY, batch=batch) == 0  # it counts only tasks
     assert database.counts() == (1, 5, 0)
     assert len(database.frozen.history(kept)) == 3
 
@@ -230,7 +230,7 @@ def test_a_callers_rollback_takes_a_prune_back(database):
 
 
 def test_a_tasks_events_are_found_by_index(database):
-    """Those of other tasks are not read: their table is by far the largest."""
+    """The events of other tasks are not read. The table of events is by far the largest."""
     completed(database)
     database.clock.advance(DAY)
     plans: list[str] = []

@@ -1,4 +1,4 @@
-"""schedule_retry: from Ready, Running and Failed, by plain synchronous code, in one transaction."""
+"""`schedule_retry` on tasks that are Ready, Running or Failed, in one transaction."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_retry_and_claim_at_once_leave_one_of_the_two(database):
         )
         assert retried is None
         assert [claim.id for claim in claims] in ([], [task_id])
-        assert database.frozen.get(task_id).status is TaskStatus.READY  # claimed before: fenced; after: not due
+        assert database.frozen.get(task_id).status is TaskStatus.READY  # a claim is fenced or finds nothing due
         for claim in claims:
             with pytest.raises(LeaseLost):
                 database.frozen.complete(claim)
@@ -216,7 +216,7 @@ def test_the_callers_rollback_takes_it_back_and_its_commit_makes_it_so(database,
     with helpers.transaction(database) as connection:
         database.frozen.schedule_retry(task_id, retry_at, 2, using=connection)
         assert database.frozen.get(task_id, using=connection).attempt == 2
-        assert helpers.everything(database) == before  # the library committed nothing
+        assert helpers.everything(database) == before  # outboxq committed nothing
         connection.rollback()
         assert helpers.everything(database) == before
         connection.begin()
@@ -303,7 +303,7 @@ def test_a_moment_whose_year_in_utc_the_tables_take_is_stored(database, task_id,
     "at", [datetime(1969, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=WEST), datetime(9500, 1, 1, tzinfo=UTC)]
 )
 def test_a_handler_may_ask_for_a_retry_at_any_moment(database, at):
-    """The tables take those of 1970 to 9000: another becomes the nearest of them."""
+    """The tables accept the years 1970 to 9000. Other times become the nearest one in this range."""
     outbox, runs = Outbox(database.engine), []
 
     @outbox.task(name="work", retry=RetryPolicy(max_attempts=5))

@@ -1,4 +1,4 @@
-"""`run()` outside the main thread, which alone receives signals: only a burst runs there."""
+"""Outside the main thread, `run()` works only in a burst, because only the main thread receives signals."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_burst_of_a_paused_relay_succeeds_and_says_what_is_left(outbox: Outbox
 def test_the_command_in_a_thread(
     outbox: Outbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, said: str
 ) -> None:
-    """As `call_command` of Django runs it in a test."""
+    """Django's `call_command` runs the command like this in a test."""
     monkeypatch.syspath_prepend(tmp_path)
     url = outbox.store.bound_engine.url.render_as_string(hide_password=False)
     (tmp_path / "thread_app.py").write_text(

@@ -1,4 +1,4 @@
-"""Counts up to a bound, and samples of what is above it."""
+"""Counts up to a bound, and samples of counts above it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def bounds(monkeypatch):
-    """Count up to 5 entries, up to 2 by task, and look 3 delayed ones up."""
+    """Count up to 5 entries, or 2 by task, and look up 3 delayed ones."""
     for name, number in {"BOUND": 5, "BOUND_BY_TASK": 2, "LOOKED_UP": 3}.items():
         monkeypatch.setattr(f"outboxq.store.numbers.live.{name}", number)
 
 
 def counted(database):
-    """Let workers have counted something: the numbers of the window are theirs then."""
+    """Record counts of a worker, so that the numbers of the window come from workers."""
     one = TaskMetric(id=uuid7(), queue="mail", task_name="send", counts=AttemptCounts(completed=1))
     database.frozen.metrics.record([one], worker_id=uuid4())
 
@@ -39,7 +39,7 @@ def claim_of(database, **fields):
 
 
 def wait_again(database, times, **fields):
-    """Tasks that wait for another attempt."""
+    """Add tasks that wait for another attempt."""
     for _ in range(times):
         claim = claim_of(database, **fields)
         outcome = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="x", delay=2 * HOUR)
@@ -126,7 +126,7 @@ def test_a_queue_whose_dead_letters_were_not_reached_says_so(database, bounds):
     assert (none.failed, none.failed_at_least) == (0, True)
     database.frozen.samples.record(database.frozen.samples.count())
     found = {one.queue: one for one in database.frozen.stats()}
-    assert (found["sms"].failed_at_least, found["sms"].sample.failed) == (True, 1), "known by the sample"
+    assert (found["sms"].failed_at_least, found["sms"].sample.failed) == (True, 1), "the number comes from the sample"
     [sms] = database.frozen.stats(queues=["sms"])
     assert (sms.failed_at_least, sms.sample.failed) == (True, 1)
 
@@ -223,11 +223,11 @@ def test_samples_of_before_an_outage_of_days_are_thinned_out_too(database):
         mine.thin_out()
         database.clock.advance(timedelta(days=5))
     assert len(database.rows("SELECT at FROM queue_samples")) == 4
-    Store(database.engine, clock=database.clock).samples.thin_out()  # another process
+    Store(database.engine, clock=database.clock).samples.thin_out()  # as another process would
     assert len(database.rows("SELECT at FROM queue_samples")) == 2
 
 
-# One worker of all
+# Only one worker takes samples
 
 
 def upkeep(store, clock=None):
@@ -242,11 +242,11 @@ def test_one_worker_of_all_takes_a_sample_and_a_dead_one_is_replaced(database):
     for store in (mine, other):
         store.clock = database.clock
     for store in (mine, other, mine):
-        upkeep(store, clock=lambda: 0.0).run_once()  # a slow sample would put off the next one
+        upkeep(store, clock=lambda: 0.0).run_once()  # a slow sample would delay the next one
     assert len(database.rows("SELECT at FROM queue_samples")) == 1
     database.clock.advance(16)
     assert other.maintenance_jobs.take("sample", for_at_most=timedelta(minutes=5)).is_mine
-    upkeep(mine).run_once()  # the other one has it, and dies
+    upkeep(mine).run_once()  # the other worker has the job and dies
     assert len(database.rows("SELECT at FROM queue_samples")) == 1
     database.clock.advance(301)
     upkeep(mine).run_once()
@@ -264,7 +264,7 @@ def test_only_one_of_those_that_ask_at_once_gets_a_job(database):
 
 
 def test_a_worker_that_has_stopped_meanwhile_writes_no_sample_and_sums_up_nothing(database, monkeypatch):
-    """Its connections are closed, and its thread may be the last one of the process."""
+    """Its connections are closed, and its thread may be the last one in the process."""
     database.add(queue="mail")
     counted(database)
     database.clock.advance(HOUR)
@@ -288,8 +288,10 @@ def test_samples_take_one_percent_of_the_time_at_most(database, bounds, monkeypa
     taken.run_once()
     [(due,)] = database.rows("SELECT due_at FROM maintenance_jobs WHERE name = 'sample'")
     moment = due if not isinstance(due, str) else type(database.clock.now).fromisoformat(due)
-    assert moment - database.clock.now == timedelta(seconds=300), "the look took 3 s"
-    assert [one.exact for one in store.samples.latest().values()] == [True], "all were counted"
+    assert moment - database.clock.now == timedelta(seconds=300), (
+        "the count took 3 s, so the next one comes after 300 s"
+    )
+    assert [one.exact for one in store.samples.latest().values()] == [True], "all tasks were counted"
 
 
 def test_a_clock_that_was_set_back_stops_no_job(database):

@@ -1,4 +1,4 @@
-"""Schedules in the tables: stored, changed, paused, and their ticks turned into tasks, each exactly once."""
+"""Schedules are stored, changed and paused, and each tick becomes a task exactly once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def new(name="nightly", **fields):
 
 
 def tasks(database):
-    """Each task's due time, status and headers, in the order of the due times."""
+    """Each task with its tick, in the order of the ticks."""
     rows = database.frozen.tasks(limit=1000)
     found = [(json.loads(one.headers or "{}").get("outboxq-tick"), one) for one in rows]
     return sorted(found, key=lambda one: (one[0] or "", one[1].id))
 
 
 def moments(database, status=None):
-    """The ticks that became tasks, as seconds after noon; of one status."""
+    """The ticks of all tasks, or of the tasks with one status, in seconds after noon."""
     return [
         (datetime.fromisoformat(tick) - NOON).total_seconds()
         for tick, one in tasks(database)
@@ -75,7 +75,7 @@ def test_planting_goes_on_where_it_stopped(database):
 
 @pytest.mark.parametrize("change", ["resume", "trigger"])
 def test_a_change_that_cannot_be_planted_leaves_nothing_in_the_callers_transaction(database, change):
-    database.corrupted = True  # its rule or time zone stays unreadable
+    database.corrupted = True  # its time zone remains unreadable
     schedules = database.frozen.schedules
     schedules.put(new())
     if change == "resume":
@@ -115,8 +115,8 @@ def test_many_schedules_are_planted_in_pages_and_many_ticks_in_parts(database):
 
 
 def test_a_schedule_that_cannot_be_planted_cuts_no_other_short(database, monkeypatch):
-    """It is alone in the last page, so nothing is planted there."""
-    database.corrupted = True  # its rule or time zone stays unreadable
+    """It is the only one in the last page, so nothing is planted from that page."""
+    database.corrupted = True  # its time zone remains unreadable
     monkeypatch.setattr(planting, "PAGE", 1)
     schedules = database.frozen.schedules
     schedules.put(new("seconds", rule="every 1"))
@@ -141,7 +141,7 @@ def test_a_change_cancels_what_is_planted_and_plants_it_anew(database):
     changed = schedules.put(new(args='{"n":2}'))
     assert changed.updated_at == database.clock()
     assert [(tick[17:19], one.args) for tick, one in tasks(database) if one.status is TaskStatus.READY] == [
-        ("20", '{"n":1}'),  # due before the change
+        ("20", '{"n":1}'),  # was due before the change
         ("40", '{"n":2}'),
         ("00", '{"n":2}'),
         ("20", '{"n":2}'),
@@ -175,7 +175,7 @@ def test_a_pause_cancels_what_is_not_due_and_keeps_what_is(database, waits):
     assert schedules.plant() == 0
     assert schedules.pause("nightly", reason="again") == paused
     assert "too much mail" in database.frozen.explain(tasks(database)[-1][1].id).sentence
-    schedules.resume("nightly")  # nothing of it is lost: the catch-up policy decides
+    schedules.resume("nightly")  # no tick is lost, because the catch-up policy is ALL
     assert moments(database, TaskStatus.READY)[:100] == [20 * (one + 1) for one in range(100)]
 
 
@@ -212,7 +212,7 @@ def test_a_task_of_a_tick_explains_itself(database):
     for by, said in (("ada", "'nightly' by ada"), ("", "'nightly'")):
         sentence = database.frozen.explain(schedules.trigger("nightly", by=by).id).sentence
         assert sentence.endswith(f"; it was triggered from the schedule {said}")
-    database.corrupted = True  # no schedule has written these
+    database.corrupted = True  # a schedule never writes these headers
     for headers in (
         "{",
         "[]",
@@ -237,13 +237,13 @@ def test_a_pruned_task_takes_its_tick_with_it(database):
     assert len(skipped(database)) == 1
     assert len(schedules.ticks("nightly")) == 7
     assert database.frozen.prune(HOUR, dry_run=True) == 4 + 3
-    assert database.frozen.prune(HOUR) == 4 + 3  # and three that the pause cancelled
+    assert database.frozen.prune(HOUR) == 4 + 3  # four that completed, and three that the pause cancelled
     assert len(schedules.ticks("nightly")) == 3
     assert skipped(database) == []
 
 
 def test_what_has_started_is_not_cancelled_and_not_planted_again(database):
-    """It was run before its time by hand, and waits for a retry."""
+    """A person ran the task early, and it was released."""
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 30"))
     early = tasks(database)[1][1]
@@ -268,7 +268,7 @@ def test_a_removed_schedule_leaves_what_is_due(database):
             act("nightly")
     with pytest.raises(ScheduleNotFound):
         schedules.backfill("nightly", NOON, NOON + MINUTE)
-    # The ticks that it has had are not run again by another one of its name.
+    # A new schedule with the same name does not repeat the ticks of the removed one.
     database.clock.advance(-20)
     schedules.put(new())
     assert moments(database, TaskStatus.READY) == [20, 40, 60]
@@ -326,7 +326,7 @@ def test_a_backfill_of_an_interval_keeps_its_beat_before_its_start(database):
 
 
 OUTCOMES = {
-    # Ready when three ticks were missed and one is to come; and what runs of them while the first one does.
+    # The ticks that are planted after three missed ticks and before one upcoming tick, and the number of skipped ticks.
     CatchUp.NONE: ([80], 3),
     CatchUp.LATEST: ([60, 80], 2),
     CatchUp.ALL: ([20, 40, 60, 80], 0),
@@ -350,10 +350,10 @@ def test_every_overlap_with_every_catch_up(database, overlap, catch_up):
     due = [one for one in expected if one <= 70]
     running += database.claim(10)
     assert len(running) == (len(due) if overlap is Overlap.ALLOW else min(1, len(due)))
-    # The next tick comes while the earlier ones still run, and then the one after it.
+    # The next two ticks become due while the earlier ones are still running.
     database.clock.advance(10)
     more = database.claim(10)
-    # Nothing is lost, and with `allow` nothing waits.
+    # With `allow`, no tick waits.
     assert len(more) == (1 if overlap is Overlap.ALLOW or not due else 0)
     running += more
     database.clock.advance(20)
@@ -366,7 +366,7 @@ def test_every_overlap_with_every_catch_up(database, overlap, catch_up):
         running = []
     times = [f"0{one // 60}:{one % 60:02}" for one in [*due, 80, 100]]
     if overlap is Overlap.SKIP and due:
-        # The tick of 01:20 still waited when the next one came, so it is given up: Cancelled, and visible.
+        # The tick of 01:20 was still waiting when the next one became due, so it was cancelled.
         times.remove("01:20")
         assert moments(database, TaskStatus.CANCELLED)[-1] == 80
     assert sorted(handled) == times
@@ -407,7 +407,7 @@ def test_the_clock_set_back_an_hour_plants_no_tick_twice(database):
     database.clock.advance(2 * HOUR)
     schedules.plant()
     ready = [one for one in moments(database, TaskStatus.READY) if one > 0]
-    assert len(ready) == len(set(ready)), "no tick twice"
+    assert len(ready) == len(set(ready)), "a tick was planted twice"
     assert set(before) <= set(ready)
     assert max(ready) == 151 * 60
 
@@ -419,7 +419,7 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 60", catch_up=catch_up, catch_up_limit=50))
     database.clock.advance(away)
-    missed = int(away / MINUTE) - 2  # the first is planted, and the one of this very moment is not missed
+    missed = int(away / MINUTE) - 2  # the first is planted already, and the current one is not missed
     expected = {CatchUp.NONE: 0, CatchUp.LATEST: 1, CatchUp.ALL: min(50, missed)}[catch_up]
     assert schedules.plant() == expected + 2
     assert sum(one["count"] for one in skipped(database)) == missed - expected
@@ -538,7 +538,7 @@ def test_all_happens_in_the_callers_transaction(database):
 
 
 def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, caplog):
-    database.corrupted = True  # its rule or time zone stays unreadable
+    database.corrupted = True  # its time zone remains unreadable
     schedules = database.frozen.schedules
     schedules.put(new("broken"))
     schedules.put(new("sound"))
@@ -551,7 +551,7 @@ def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, capl
 
 
 def test_what_was_prepared_from_an_older_row_plants_nothing_twice_and_goes_not_back(database):
-    """No planter does so, since it locks the row first. If one did, the primary key of the ticks would refuse it."""
+    """A planter locks the row first, so this cannot happen. If it did, the primary key of the ticks would refuse it."""
     schedules = database.frozen.schedules
     stale = schedules.put(new())
     planting = prepare(stale, NOON, timedelta(minutes=2))

@@ -1,4 +1,4 @@
-"""The tables as they stand in the database: columns, constraints, ids, and the trigger that wakes workers (items 1-8)."""
+"""The tables in the database: columns, constraints, ids, and the trigger that wakes workers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ ODD_QUEUES = ['"; drop table x; --', "é" * 200, "a'b\\c", "tab\tand\nnewline", 
 
 @contextmanager
 def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
-    """Sleeps and listens; calling it returns the queues of everything committed so far. A sentinel marks the end: nobody waits."""
+    """Listen as a sleeping worker does. Yield a function that returns the queues notified so far.
+
+    A sentinel marks the end of the notifications, so the function need not wait for more.
+    """
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as listener, psycopg.connect(address, autocommit=True) as speaker:
         listener.execute(f"LISTEN {channel}")
@@ -88,7 +91,7 @@ def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
                 if notify.payload == sentinel:
                     return payloads
                 payloads.append(notify.payload.partition(" ")[2])
-            raise AssertionError("the sentinel was not heard")
+            raise AssertionError("the sentinel was not received")
 
         yield heard
 
@@ -117,7 +120,7 @@ def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database)
                 "task_outbox",
                 "execution_events",
                 "relay_messages",
-            }  # AUTOINCREMENT takes no name
+            }  # AUTOINCREMENT does not allow a name
             assert found.get_pk_constraint(table)["name"] == (None if counted else f"pk_{table}")
             declared = metadata.tables[table]
             names = {c["name"] for c in found.get_check_constraints(table)}
@@ -260,7 +263,7 @@ def test_sqlite_refuses_text_that_is_no_instant_or_id_of_ours(sqlite, table, col
     ["priority = 100", "priority = -100", "max_attempts = 1", "max_attempts = NULL", "on_dead_letter = 'hold'"],
 )
 def test_the_database_takes_what_lies_on_the_border(database, change):
-    database.corrupted = True  # its outbox entry does not follow
+    database.corrupted = True  # its outbox entry does not change with it
     database.add()
     database.run(f"UPDATE task_executions SET {change}")
 
@@ -289,7 +292,7 @@ def test_the_audit_log_itself_refuses_a_second_claim_or_end_of_one_token(databas
 def test_an_id_is_never_used_again_after_its_row_is_deleted(database):
     database.add()
     [[first]] = database.rows("SELECT id FROM task_outbox")
-    database.claim()  # deletes the only, that is the greatest, row
+    database.claim()  # deletes the only row, which has the greatest id
     database.add()
     [[second]] = database.rows("SELECT id FROM task_outbox")
     assert second > first
@@ -480,7 +483,7 @@ def test_a_silenced_transaction_notifies_nobody_and_can_be_prepared(postgresql, 
         connection.execute("COMMIT PREPARED 'outboxq'")
         assert heard() == []
         connection.autocommit = False
-        postgresql.frozen.enqueue(new(queue="loud"), using=connection)  # it was silenced for that transaction only
+        postgresql.frozen.enqueue(new(queue="loud"), using=connection)  # it was silent only for that transaction
         connection.commit()
         assert heard() == ["loud"]
     assert len(postgresql.claim(5)) == 2
@@ -497,7 +500,7 @@ def test_a_transaction_that_notified_cannot_be_prepared(postgresql, postgresql_u
 
 
 def test_the_trigger_speaks_for_a_role_that_may_only_enqueue(postgresql, postgresql_url):
-    """The function is granted to nobody: a trigger needs no EXECUTE."""
+    """No role has EXECUTE on the function, because a trigger does not need it."""
     role = f"outboxq_{uuid4().hex[:12]}"
     postgresql.run(f"CREATE ROLE {role}")
     Store(postgresql.engine).rights.grant(Role.PRODUCER, role)

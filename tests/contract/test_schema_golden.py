@@ -1,10 +1,10 @@
-"""The whole schema beside one description, which holds on every release of SQLAlchemy and Alembic that is admitted.
+"""The schema equals a stored description, with every supported release of SQLAlchemy and Alembic.
 
-To take a new schema over::
+To store a new description::
 
     OUTBOXQ_WRITE_GOLDEN=1 python -m pytest -n 0 tests/contract/test_schema_golden.py
 
-and read `git diff tests/golden/schema`.
+and review `git diff tests/golden/schema`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OF_POSTGRESQL = """
 
 
 def described(database):
-    """A line for each thing; of a function's body, which has its own history, only a digest."""
+    """One line per object. A function is described by a digest of its body, which has its own history."""
     lines = []
     with database.engine.connect() as connection:
         for kind, name, definition in connection.execute(
@@ -73,7 +73,7 @@ def test_the_schema_is_the_one_that_was_reviewed(database):
 
 
 def test_the_migrations_set_the_storage_that_the_tables_declare(postgresql):
-    """Partitions are made with what is declared."""
+    """Partitions are created with the declared storage."""
     for table in sorted(metadata.tables):
         (found,) = postgresql.rows(f"SELECT reloptions FROM pg_class WHERE oid = '{table}'::regclass")
         declared = [f"{name}={value}" for name, value in storage_of(metadata.tables[table]).items()]

@@ -1,4 +1,4 @@
-"""Headers travel with their task: from each way to enqueue to the handler, and through whatever happens to the task between."""
+"""Headers reach the handler, however the task is enqueued and whatever happens to it in the meantime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outbox(database):
 
 @pytest.fixture
 def seen(outbox):
-    """The headers of each attempt, in turn; the task `t` subscribes to orders and the task `u` too."""
+    """The headers of each attempt, in order. The tasks `t` and `u` both subscribe to orders."""
     seen = []
 
     @outbox.task(name="t", subscribe="order.*")

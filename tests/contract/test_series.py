@@ -1,4 +1,4 @@
-"""Series for charts: a point for each step, with what was counted and sampled in it."""
+"""Series for charts have one point per step, with its counts and samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 def counted(database, queue="mail", task_name="send", bucket=5, **numbers):
-    """Have a worker write what it counted in the ten seconds up to now."""
+    """Record a worker's counts of the last ten seconds."""
     histogram = [sum(numbers.values()) if place == bucket else 0 for place in range(BUCKETS)]
     one = TaskMetric(
         id=uuid7(), queue=queue, task_name=task_name, counts=AttemptCounts(wait=histogram, run=histogram, **numbers)
@@ -27,7 +27,7 @@ def counted(database, queue="mail", task_name="send", bucket=5, **numbers):
 
 def test_each_step_has_what_was_counted_in_it(database):
     since = database.clock.now
-    counted(database, completed=1)  # began before
+    counted(database, completed=1)  # its ten seconds began before `since`
     for seconds, numbers in ((10, {"completed": 2}), (9.9, {"failed": 1}), (50, {"timed_out": 3, "timed_out_last": 1})):
         database.clock.advance(seconds)
         counted(database, **numbers)
@@ -45,7 +45,7 @@ def test_each_step_has_what_was_counted_in_it(database):
     assert [one.completed for one in series(since=since, until=until, step=10, task="check")][4:8] == [0, 7, 0, 0]
     assert series(since=since, until=until, step=MINUTE, queue="none")[0] == MetricPoint(at=since, step=MINUTE)
     database.clock.advance(MINUTE)
-    assert len(series(since=since, step=MINUTE)) == 3, "up to now"
+    assert len(series(since=since, step=MINUTE)) == 3, "the series ends now"
 
 
 def test_sums_of_minutes_stay_in_their_steps(database):
@@ -72,7 +72,7 @@ def test_each_step_has_its_last_sample(database):
         database.frozen.samples.record(samples)
     until = since + 3 * MINUTE
     series = database.frozen.samples.series
-    # A queue that has nothing left gets a row of zeros once.
+    # A queue that has become empty gets one row of zeros.
     assert series(since=since, until=until, step=MINUTE) == [
         DepthPoint(at=since, due=2, delayed=0, running=3, failed=0),
         DepthPoint(at=since + MINUTE),

@@ -18,12 +18,12 @@ STARTING = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
 
 @contextmanager
 def starting(url: str, *, refusals: int) -> Iterator[str]:
-    """A front of the server at the URL that answers this many connections as a starting server does."""
+    """A proxy for the server at the URL. It answers the first `refusals` connections as a starting server does."""
     real, front = make_url(url), socket.create_server(("127.0.0.1", 0))
 
     def refuse(connection: socket.socket) -> None:
-        with connection, suppress(OSError):  # the client may be gone
-            if connection.recv(8)[4:] == (80877103).to_bytes(4, "big"):  # it asks for TLS first
+        with connection, suppress(OSError):  # the client may have disconnected
+            if connection.recv(8)[4:] == (80877103).to_bytes(4, "big"):  # the client requests TLS first
                 connection.sendall(b"N")
                 connection.recv(4096)
             connection.sendall(b"E" + (len(STARTING) + 4).to_bytes(4, "big") + STARTING)
@@ -42,7 +42,7 @@ def starting(url: str, *, refusals: int) -> Iterator[str]:
             back.join()
 
     def serve() -> None:
-        with suppress(OSError):  # the end
+        with suppress(OSError):  # the socket was shut down
             for number in count():
                 client, _ = front.accept()
                 threading.Thread(target=refuse if number < refusals else pass_both_ways, args=(client,)).start()
@@ -52,7 +52,7 @@ def starting(url: str, *, refusals: int) -> Iterator[str]:
     try:
         yield real.set(host="127.0.0.1", port=front.getsockname()[1]).render_as_string(hide_password=False)
     finally:
-        front.shutdown(socket.SHUT_RDWR)  # it wakes the thread
+        front.shutdown(socket.SHUT_RDWR)  # wakes the thread
         front.close()
         thread.join()
 

@@ -1,4 +1,4 @@
-"""Which server of PostgreSQL a case of the contract runs on."""
+"""The PostgreSQL servers that run the contract tests."""
 
 from __future__ import annotations
 

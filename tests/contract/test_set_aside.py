@@ -1,4 +1,4 @@
-"""Claims that fail: a task is failed only where its own row is at fault, and the healthy ones run all the same."""
+"""If claims fail, only tasks whose own rows are at fault become Failed, and healthy tasks still run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_TOKEN = "lease_token = 9223372036854775807"
 
 
 def refuse(database, table, sqlstate="23514", when=""):
-    """Have a trigger of an administrator's refuse new rows of this table."""
+    """Create a trigger that refuses new rows of this table, as an administrator might."""
     database.corrupted = True
     if database.name == "sqlite":
         database.run(f"CREATE TRIGGER refuse BEFORE INSERT ON {table} {when} BEGIN SELECT RAISE(ABORT, 'not now'); END")
@@ -43,7 +43,7 @@ def statuses(database, tasks):
 
 
 def test_a_listener_that_raises_fails_no_task(database):
-    """The error is of the same type as that of a value which Python cannot read."""
+    """The error has the same type as the error for a value that Python cannot read."""
     tasks = [database.add(database.store) for _ in range(3)]
 
     def refuse_leases(_connection, _cursor, statement, *_):
@@ -81,7 +81,7 @@ def test_an_entry_that_expires_proves_nothing_against_another(database):
 
 @on_postgresql
 def test_no_entry_is_deleted_because_the_disk_is_full(database):
-    """A dead letter cannot be written just then."""
+    """A full disk also keeps the dead letter from being written."""
     broken, healthy = database.add(database.store), database.add(database.store)
     spoil(database, broken, LAST_TOKEN)
     refuse(database, "dead_letters", sqlstate="53100")
@@ -125,7 +125,7 @@ def test_a_search_ends_after_a_batch_in_which_all_fail_alike_and_is_not_repeated
     monkeypatch.setattr(database.store, "transaction", counted)
     with pytest.raises(Exception, match="not now"):
         database.claim(1, database.store)
-    assert len(begun) <= 31 + 4  # each half of one batch, and what a claim takes
+    assert len(begun) <= 31 + 4  # the halves of one batch, and a claim's own transactions
     begun.clear()
     with pytest.raises(Exception, match="not now"):
         database.claim(1, database.store)

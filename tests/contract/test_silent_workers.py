@@ -1,4 +1,4 @@
-"""Workers that are not there any more: one that stopped is gone, and one that was killed shows what it ran."""
+"""Workers that have ended: a stopped worker is no longer listed, and a killed worker shows the tasks that it ran."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_worker_that_stops_is_kept_as_one_that_has_ended(database, met):
 
 
 def test_a_killed_worker_shows_what_it_holds_and_what_was_taken_back(database):
-    """It was killed at once, so the number of busy threads that it wrote last is 0."""
+    """It was killed immediately, so the number of busy threads that it last wrote is 0."""
     registered(database.frozen, database.worker)
     taken, abandoned, held = (helpers.claimed(database) for _ in range(3))
     other = database.frozen.claim_ready_task(1, worker_id=uuid4())

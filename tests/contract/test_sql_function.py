@@ -1,4 +1,4 @@
-"""The SQL function takes headers as Python does."""
+"""The SQL function accepts the same headers as Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conftest import Database
 
 @pytest.fixture
 def own(cluster, migrated_postgresql):
-    """A database with the tables, which no other test uses."""
+    """A database with outboxq's tables that no other test uses."""
     url = cluster.create_database(template=migrated_postgresql)
     own = Database("postgresql", url)
     yield own

@@ -1,4 +1,4 @@
-"""Every event in every status: which of them there are is what the page on the architecture shows."""
+"""The architecture page shows all statuses in which each event can be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_RECOVERY = {EventType.RESET, EventType.ABANDONED}
 
 
 def brought_to(database: Database, status: TaskStatus, queue: str) -> Claim:
-    """A task in this status, alone in its queue, and the claim that it had last."""
+    """Bring a task to this status, alone in its queue. Return its last claim."""
     store = database.frozen
     database.add(queue=queue, idempotency_key=queue, lease=LEASE, expires_in=EXPIRY)
     (claim,) = database.claim(queues=[queue])
@@ -77,7 +77,7 @@ ACTIONS: Mapping[str, Callable[[Database, Claim], object]] = {
     "complete a step": lambda database, claim: database.frozen.steps.complete(claim, NewStep(name="second", number=2)),
     "rewind": lambda database, claim: database.frozen.steps.rewind(claim.id, "first"),
 }
-"""Whatever can be done to a task by its worker, by another one, and by hand."""
+"""Everything that the task's worker, another worker or a person can do to a task."""
 
 
 def test_each_event_is_written_in_the_statuses_that_the_page_shows_and_leads_where_it_says(database):
@@ -96,7 +96,7 @@ def test_each_event_is_written_in_the_statuses_that_the_page_shows_and_leads_whe
 
 
 def test_a_waiting_task_that_cannot_be_claimed_fails(database):
-    """The one way from Ready to Failed: somebody else's SQL has written what no claim can take."""
+    """A task goes from Ready to Failed only if another program's SQL has written a value that makes it unclaimable."""
     database.corrupted = True
     task_id = database.add(database.store).id
     plant(database, f"UPDATE task_executions SET lease_token = 9223372036854775807 WHERE id = '{task_id.hex}'")

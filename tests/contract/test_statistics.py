@@ -1,4 +1,4 @@
-"""How the queues fare, against counts by hand. What workers have counted in a window is in test_metrics.py."""
+"""The statistics of queues, compared with counts by hand. test_metrics.py tests the counts of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICK = timedelta(microseconds=1)
 
 
 def end(database, event_type=EventType.COMPLETED, *, waits=0.0, takes=0.0, **fields):
-    """A task that is started after `waits` seconds and ended after `takes` more."""
+    """Run a task that starts after `waits` seconds and ends `takes` seconds later."""
     handle = database.add(**fields)
     database.clock.advance(waits)
     (claim,) = database.claim(queues=[fields.get("queue", "default")])

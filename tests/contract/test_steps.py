@@ -1,4 +1,4 @@
-"""Durable steps: a result once stored is returned, and its function is not called again."""
+"""Durable steps: a stored result is returned without calling the step's function again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AT_ONCE = RetryPolicy(max_attempts=5, wait=0)
 
 @pytest.fixture
 def outbox(database):
-    """The application's; it has a table of its own."""
+    """The application's outbox, with a table of the application."""
     database.run("CREATE TABLE notes (note TEXT NOT NULL)")
     yield Outbox(database.host_engine())
     database.run("DROP TABLE notes")
@@ -53,7 +53,7 @@ def outbox(database):
 
 @pytest.fixture
 def run(outbox):
-    """Work in this process until nothing is claimable."""
+    """Run a worker in this process until nothing is claimable."""
 
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, "concurrency": 1, **options})
@@ -278,7 +278,7 @@ def test_a_transactional_step_that_fails_leaves_nothing(database, outbox, run):
 
 
 def refused(outbox, run, handler, **options):
-    """The error with which a task of this handler is Failed at its first attempt."""
+    """Return the error with which a task of this handler fails permanently in its first attempt."""
     task = outbox.task(name="work", retry=AT_ONCE, **options)(handler)
     handle = task.using(outbox).enqueue()
     run()
@@ -456,7 +456,7 @@ def test_an_annotation_that_results_cannot_be_read_by_is_refused_before_the_call
 
 
 def test_a_result_that_new_code_does_not_read_fails_the_attempt_alone(outbox, run, calls):
-    """The release before may still read it."""
+    """The previous release may still be able to read the result."""
 
     def old() -> str:
         return "old"
@@ -525,7 +525,7 @@ def days_ago(database, days):
 def test_the_time_that_a_task_sleeps_does_not_count_for_stop_after_delay(
     outbox, run, database, begun, status, fails, calls
 ):
-    """It began eight days ago, and may be tried again for two; its last day is that of a late worker."""
+    """The task began eight days ago, and its retries stop after two. It was due a day ago, but no worker ran it."""
     lasting = RetryPolicy(max_attempts=5, wait=3600, stop=stop_after_delay(timedelta(days=2)))
 
     @outbox.task(name="work", retry=lasting)
@@ -625,7 +625,7 @@ def test_a_step_and_a_sleep_do_not_share_a_name(outbox, run, calls):
     assert status(outbox, handle) is TaskStatus.COMPLETED, error(outbox, handle)
 
 
-# The fence
+# Fencing
 
 
 def test_only_the_claim_that_holds_writes_a_step(database):
@@ -682,7 +682,7 @@ def test_a_task_that_is_being_rewound_is_not_claimed_before_that_is_committed(da
 
 
 def test_a_handler_whose_lease_is_lost_stores_nothing(database, outbox, run, calls):
-    """Another worker takes the task while the function runs."""
+    """Another worker takes the task while the step's function runs."""
 
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
@@ -734,7 +734,7 @@ def test_an_unanswered_commit_of_a_step_is_found_out_by_its_row(database, monkey
 
 
 def test_a_row_that_a_late_commit_of_the_same_claim_wrote_is_the_result(outbox, run):
-    """Its answer did not come, and the handler tried the step again."""
+    """The answer to the commit was lost, and the handler tried the step again."""
 
     def late(ctx: TaskContext) -> str:
         outbox.store.steps.complete(ctx.claim, NewStep(name="one", number=1, result='"first"'))
@@ -842,7 +842,7 @@ def test_a_result_waits_for_a_database_that_is_away(database, outbox, run, monke
 
 @pytest.fixture
 def stepped(outbox, run, calls):
-    """A task of five steps, and what has it end as wanted."""
+    """Return a function that runs a task with five steps, which ends as requested."""
 
     def number(n: int) -> int:
         calls.append(n)
@@ -955,7 +955,7 @@ def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, 
 
 
 def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite(sqlite, caplog, monkeypatch):
-    """It holds SQLite's only lock, which the step waits for."""
+    """The handler holds SQLite's only lock, and the step waits for that lock."""
     monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 3.0)
     engine = sqlite.host_engine()
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout = 100"))

@@ -1,4 +1,4 @@
-"""Durable steps in what prunes tasks, and in the commands."""
+"""Durable steps in pruning and in the commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_prune_takes_the_steps_of_its_tasks_and_no_others(database):
     assert steps_left(database) == 1
 
 
-# The commands
+# Commands
 
 
 def outboxq(database, *words, exit_code=0):

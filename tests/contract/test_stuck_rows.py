@@ -1,4 +1,4 @@
-"""One row that somebody keeps locked, one broken row, a database that takes no writes: nobody else suffers for it."""
+"""A locked row, a broken row or a database that refuses writes does not affect other tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.contract import helpers
 from tests.waiting import until
 
 LEASE = 1.5
-"""Seconds, for nearly as many of which the machine may stand still: hearts beat ten times as often."""
+"""In seconds. The machine may stall for nearly as long, because heartbeats are ten times as frequent."""
 on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 on_postgresql = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 
@@ -53,7 +53,7 @@ CALLS = {
 @pytest.mark.parametrize("ends", ["during", "after"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_callers_open_transaction_over_one_task_changes_no_other(database, outbox, work, call, ends):
-    """It stays open for three lease lengths, then is rolled back. The others' leases are extended, their ends written."""
+    """It stays open for three lease lengths. Meanwhile, the other tasks' leases are extended and their ends written."""
     go, runs = threading.Event(), Counter()
 
     @outbox.task(name="run", lease=LEASE)
@@ -78,7 +78,7 @@ def test_a_callers_open_transaction_over_one_task_changes_no_other(database, out
     go.set()
     until(lambda: statuses(outbox, handles) == [TaskStatus.COMPLETED] * 4)
     assert [runs[n] for n in (1, 2, 3)] == [1, 1, 1]
-    assert runs[0] <= 2  # its own lease has run out: after the rollback its end comes first, or a recovery
+    assert runs[0] <= 2  # its own lease has expired, so its end or a recovery comes first
     expected = {EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED}
     assert {kind for one in handles[1:] for kind in kinds(outbox, one)} == expected
     assert expected <= set(kinds(outbox, handles[0])) <= expected | {EventType.RESET}
@@ -121,7 +121,7 @@ def test_a_slow_commit_of_one_transactional_task_costs_its_neighbours_nothing(da
 
 @on_sqlite
 def test_a_long_transactional_handler_costs_nobody_in_the_file_the_lease(database, outbox, work):
-    """It has the only lock for three lease lengths; its own lease cannot be lost meanwhile, whatever the clock says."""
+    """It holds the only lock for three lease lengths. Its own lease cannot be lost during that time."""
     go, runs, lost, over = threading.Event(), Counter(), [], threading.Event()
 
     @outbox.task(name="run", lease=LEASE)
@@ -150,7 +150,7 @@ def test_a_long_transactional_handler_costs_nobody_in_the_file_the_lease(databas
 
 @on_postgresql
 def test_a_heartbeat_knows_three_answers(database):
-    """Extended, gone, and locked by somebody, which is neither."""
+    """A lease is extended, is gone, or is locked by another transaction."""
     database.add()
     database.add()
     database.add()
@@ -183,7 +183,7 @@ def test_one_locked_row_stops_no_recovery_of_others(database, table):
 
 
 def test_one_broken_row_stops_no_recovery_of_others(database, outbox, work):
-    """A stale outbox entry, and an end that is in the log already: the first is put right, the second stays for `verify`."""
+    """A stale outbox entry is repaired. An end that is already in the log is left for `verify`."""
     database.corrupted = True
 
     @outbox.task(name="run")
@@ -212,7 +212,7 @@ def test_one_broken_row_stops_no_recovery_of_others(database, outbox, work):
 
 @pytest.fixture
 def no_room(database, monkeypatch):
-    """Have ends refused for want of room, as the database says it, until the event is cleared."""
+    """Refuse ends with the database's error for a full disk until the event is cleared."""
     full = threading.Event()
 
     def refusing(real):
@@ -267,7 +267,7 @@ def test_outcomes_wait_for_room_on_the_disk_and_no_handler_runs_again(outbox, wo
     over = threading.Event()
     over.wait(2 * LEASE)
     assert set(statuses(outbox, handles)) == {TaskStatus.RUNNING}
-    assert set(statuses(outbox, more)) == {TaskStatus.READY}, "nothing is claimed whose end could only wait"
+    assert set(statuses(outbox, more)) == {TaskStatus.READY}, "no task is claimed while ends cannot be written"
     no_room.clear()
     until(lambda: statuses(outbox, handles + more) == [TaskStatus.COMPLETED] * 8)
     assert set(runs.values()) == {1}
@@ -275,7 +275,7 @@ def test_outcomes_wait_for_room_on_the_disk_and_no_handler_runs_again(outbox, wo
 
 
 def test_a_worker_whose_ends_are_refused_for_good_stops_and_says_why(database, outbox, caplog):
-    """It runs no handler again: it is started with ten tasks, and each runs once at most."""
+    """The worker starts with ten tasks, and each of them runs at most once."""
     database.corrupted = True
     runs = Counter()
 

@@ -1,4 +1,4 @@
-"""The log is followed whole: each committed event once, a task's own in their order, however late its transaction commits."""
+"""The tail contains each committed event once, and each task's events in order, however late a transaction commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def new(**fields):
 
 
 class Reader:
-    """Follows the log and keeps its cursor as text, as an application would."""
+    """A reader that follows the log and stores its cursor as text, as an application would."""
 
     def __init__(self, database, limit=1000):
         self.store, self.limit, self.stored, self.seen = database.store, limit, None, []
@@ -57,7 +57,7 @@ def committed(database):
 
 @contextmanager
 def writing(database):
-    """A transaction of an application's own, which has its id: on SQLite it is the only one that writes."""
+    """A write transaction of an application. On SQLite, it is the only one."""
     with helpers.transaction(database) as connection:
         yield connection
 
@@ -109,7 +109,7 @@ def test_what_is_not_committed_is_not_read(database):
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_number_drawn_early_and_committed_late_is_not_passed_over(postgresql, ends):
-    """The first transaction draws its numbers, the second commits higher ones, the reader reads in between."""
+    """The first transaction draws numbers, the second commits higher ones, and the reader reads before the first ends."""
     reader = Reader(postgresql)
     with writing(postgresql) as first:
         late = postgresql.frozen.enqueue(new(), using=first)
@@ -150,7 +150,7 @@ def test_the_gap_of_a_rollback_is_passed_once_those_open_beside_it_have_ended(po
             postgresql.frozen.enqueue(new(), using=gone)
             gone.rollback()
         postgresql.add()
-        assert reader.read() == reader.read() == []  # for all the reader knows, `beside` drew the number
+        assert reader.read() == reader.read() == []  # the reader cannot exclude that `beside` drew the number
         later = stack.enter_context(writing(postgresql))
         later.exec_driver_sql("SELECT pg_current_xact_id()")
         assert reader.read() == []
@@ -159,7 +159,7 @@ def test_the_gap_of_a_rollback_is_passed_once_those_open_beside_it_have_ended(po
 
 
 def test_a_mark_is_kept_until_it_has_passed(postgresql):
-    """Were it made anew with every read, overlapping transactions would hold the reader up for ever."""
+    """If each read set a new mark, overlapping transactions would block the reader forever."""
     reader, rounds = Reader(postgresql), 0
     with ExitStack() as stack:
         open_now = stack.enter_context(writing(postgresql))
@@ -177,7 +177,7 @@ def test_a_mark_is_kept_until_it_has_passed(postgresql):
 
 
 def test_a_mark_knows_of_transactions_that_no_snapshot_can_name(postgresql):
-    """A snapshot ends behind the last transaction that has ended; one that began after that may have drawn a number."""
+    """A snapshot covers ids up to the last ended transaction. A later transaction may have drawn a number."""
     reader = Reader(postgresql)
     with ExitStack() as stack:
         oldest, middle, newest = (stack.enter_context(writing(postgresql)) for _ in range(3))
@@ -207,7 +207,7 @@ def test_a_gap_larger_than_a_page_does_not_stop_the_reading(postgresql):
 
 
 def test_a_tasks_events_keep_their_order_although_an_older_transaction_wrote_the_later_one(postgresql):
-    """By ids of transactions the task would be cancelled before it was created."""
+    """In the order of transaction ids, the task would be cancelled before it was created."""
     reader = Reader(postgresql)
     with writing(postgresql) as old:
         old.exec_driver_sql("SELECT pg_current_xact_id()")

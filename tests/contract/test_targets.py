@@ -1,4 +1,4 @@
-"""The connection a task is written on: whatever library it comes from, the task ends as that transaction ends."""
+"""A task that is written on a caller's connection, from any library, is committed or rolled back with its transaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.contract.helpers import batch_with
 
 
 class Undo(Exception):
-    """Rolls a savepoint, or a whole block, back."""
+    """An error that rolls back a savepoint or a whole block."""
 
 
 class Base(DeclarativeBase):
@@ -45,14 +45,14 @@ class Order(Base):
 
 @dataclass
 class Caller:
-    """A transaction of an application, open, in the manner of one library."""
+    """An open transaction of an application that uses one of the libraries."""
 
     using: object
     execute: Callable[[str], object]
     commit: Callable[[], object]
     rollback: Callable[[], object]
     savepoint: Callable[[], AbstractContextManager[object]]
-    """A block that an exception rolls back; the exception comes out."""
+    """A block that an exception rolls back. The exception is not suppressed."""
     raw: Callable[[], Any]
     """The driver's connection."""
     order: Callable[[int], object] = field(init=False)
@@ -101,7 +101,7 @@ def scoped(database: Database) -> Iterator[Caller]:
 
 @contextmanager
 def bound_by_table(database: Database) -> Iterator[Caller]:
-    """A Session with an engine per table, and none besides."""
+    """A Session that has an engine for each table but no default engine."""
     engine = database.host_engine()
     with Session(binds={Base: engine, **dict.fromkeys(metadata.sorted_tables, engine)}) as it:
         caller = _of_sqlalchemy(it, it, lambda sql: it.execute(text(sql), bind_arguments={"mapper": Order}))
@@ -261,7 +261,7 @@ def _settings(database: Database, path: str | None = None) -> dict[str, Any]:
 
 @contextmanager
 def django_alias(database: Database, path: str | None = None, alias: str = "shop") -> Iterator[str]:
-    """A Django whose database `alias` is this one."""
+    """Configure Django so that the database `alias` is this one."""
     import django
     from django.conf import settings
     from django.db import connections
@@ -360,11 +360,11 @@ EVERY = [
 
 @pytest.fixture
 def shop(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The database asked for, with a table of the application's own."""
+    """The requested database, with a table of the application."""
     database: Database = request.getfixturevalue(request.param)
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     yield database
-    database.run("DROP TABLE orders")  # otherwise the statements of all connections are prepared anew
+    database.run("DROP TABLE orders")  # otherwise, all connections would prepare their statements again
 
 
 def orders(database: Database) -> list[object]:
@@ -372,7 +372,7 @@ def orders(database: Database) -> list[object]:
 
 
 def tasks(database: Database) -> list[object]:
-    """The queues of the tasks that exist."""
+    """The queues of all tasks."""
     return [row[0] for row in database.rows("SELECT queue FROM task_executions ORDER BY queue")]
 
 
@@ -521,7 +521,7 @@ ASYNCIO = "sqlalchemy.ext.asyncio.engine"
 @pytest.mark.parametrize("kind", ["AsyncSession", "AsyncConnection"])
 @pytest.mark.parametrize("is_subclass", [False, True], ids=["SQLAlchemy's", "subclass"])
 def test_what_is_asynchronous_is_refused_with_the_way_to_do_it(kind: str, is_subclass: bool) -> None:
-    using = type(kind, (), {"__module__": ASYNCIO})  # the real ones need greenlet
+    using = type(kind, (), {"__module__": ASYNCIO})  # the real classes need greenlet
     if is_subclass:
         using = type("Own", (using,), {"__module__": "sqlmodel.ext.asyncio.session"})
     way = f"await {kind.removeprefix('Async').lower()}.run_sync"
@@ -568,7 +568,7 @@ def test_a_scoped_asynchronous_session_creates_no_session_to_be_refused() -> Non
 
 def test_an_asynchronous_psycopg_connection_is_refused() -> None:
     using = object.__new__(psycopg.AsyncConnection)
-    using.pgconn = types.SimpleNamespace(status=1)  # closed: nothing to warn about when it goes
+    using.pgconn = types.SimpleNamespace(status=1)  # closed, so its destructor does not warn
     with pytest.raises(InvalidTarget, match=r"synchronous.*psycopg\.Connection"):
         Store(None).enqueue(task(), using=using)
 
@@ -614,7 +614,7 @@ def test_an_autocommit_connection_of_sqlalchemy_is_refused(shop: Database, kind:
         refused(shop, it, "SQLAlchemy" if shop.name == "postgresql" else "SQLite", "AUTOCOMMIT", "rolled back")
         it.execute(text("INSERT INTO orders (id) VALUES (2)"))
     assert (shop.counts(), orders(shop)) == ((0, 0, 0), [1, 2])
-    with engine.begin() as it:  # the same pooled connection, transactional again
+    with engine.begin() as it:  # the same pooled connection, now transactional again
         shop.store.enqueue(task(), using=it)
         with it.begin_nested():
             shop.store.enqueue(task(), using=it)
@@ -696,7 +696,7 @@ def test_on_commit_of_django_still_runs_once(shop: Database) -> None:
 
 
 def of_another_database(database: Database, url: str) -> dict[str, Callable[[ExitStack], object]]:
-    """The same kinds of target, each in an open transaction of the database `url`."""
+    """The kinds of targets, each in an open transaction of the database `url`."""
 
     def django(stack: ExitStack) -> object:
         from django.db import connections, transaction
@@ -772,7 +772,7 @@ def test_the_same_file_by_another_name_is_the_same_database(sqlite: Database, tm
 def test_a_file_named_from_where_the_process_is_now(
     migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same name is another file elsewhere."""
+    """The same relative name means another file in another directory."""
     for place in ("here", "there"):
         (tmp_path / place).mkdir()
         shutil.copy(migrated_sqlite, tmp_path / place / "shop.db")
@@ -827,7 +827,7 @@ def _refused_without_tables(engine: Engine, store: Store) -> None:
         assert it.scalars(text("SELECT id FROM orders")).all() == [1]
 
 
-# --- PostgreSQL's particulars
+# --- PostgreSQL only
 
 
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
@@ -869,9 +869,9 @@ def test_callers_of_every_isolation_level_are_served(shop: Database, level: str)
     engine = shop.own(create_engine(shop.url, isolation_level=level))  # type: ignore[arg-type]
     with engine.begin() as first, Session(engine) as second:
         for it in (first, second):
-            it.execute(text("SELECT count(*) FROM orders"))  # the snapshot is taken
+            it.execute(text("SELECT count(*) FROM orders"))  # takes the snapshot
             shop.store.enqueue_many([task(), task(idempotency_key=str(id(it)))], using=it)
-            shop.claim(1, shop.store)  # finds nothing, stands in nobody's way
+            shop.claim(1, shop.store)  # finds nothing and locks nothing
             assert it.scalar(text("SHOW transaction_isolation")) == level.lower()
         with suppress(Undo), second.begin_nested():
             shop.store.enqueue(task(), using=second)

@@ -1,4 +1,4 @@
-"""The ids of tasks: found by their beginnings, and shown so that they can be copied."""
+"""Task ids can be abbreviated in commands, and are shown so that they can be copied."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def failed(database, **fields):
     return handle.id
 
 
-# -- as a UUID or as text ---------------------------------------------------------------------------------------------
+# -- As a UUID or as text ---------------------------------------------------------------------------------------------
 
 
 BY_ID = {
@@ -90,7 +90,7 @@ def test_the_text_of_dead_letters_and_batches_is_taken_too(database):
     assert store.batches.cancel(text) == 1
 
 
-# -- finding ----------------------------------------------------------------------------------------------------------
+# -- Finding ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("written", ["01a2f3", "01A2F3B4", "01a2f3b4-5", "01a2f3b4-5c6d-7abc-8def-0123456789a"])
@@ -181,7 +181,7 @@ def test_of_several_ids_nothing_is_done_unless_all_are_found(sqlite, name):
     assert {str(sqlite.store.get(task).status) for task in (one, two)} <= {"Ready", "Cancelled"}
 
 
-# -- showing ----------------------------------------------------------------------------------------------------------
+# -- Showing ----------------------------------------------------------------------------------------------------------
 
 
 LISTS = """

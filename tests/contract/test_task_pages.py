@@ -1,4 +1,4 @@
-"""From page to page every task is listed once, whatever the filter, the direction and the bound of a look."""
+"""Pages list every task exactly once, with every filter, in both directions, even if a query stops at its bound."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BATCH = new_batch_id()
 
 
 def id_at(seconds: float) -> UUID:
-    """An id as it is made so long after noon."""
+    """An id that is created this many seconds after noon."""
     milliseconds = int((NOON + timedelta(seconds=seconds)).timestamp() * 1000)
     return UUID(int=milliseconds << 80 | uuid7().int & (1 << 80) - 1)
 
 
 @pytest.fixture
 def filled(database):
-    """Tasks of each status, of two queues, names and keys, enqueued in another order than that of their ids."""
+    """Tasks with each status, and with different queues, names and keys, whose ids are not in the order of enqueueing."""
     seconds = list(range(60))
     random.Random(7).shuffle(seconds)
     database.frozen.batches.create(NewBatch(id=BATCH))
@@ -51,7 +51,7 @@ def filled(database):
 
 
 def stored(database):
-    """All tasks, newest first, and which workers have claimed them."""
+    """All tasks, newest first, and the workers that have claimed each task."""
     claimed = database.rows(
         "SELECT task_execution_id, worker_id FROM execution_events WHERE event_type = 'task_claimed'"
     )
@@ -61,7 +61,7 @@ def stored(database):
 
 
 def every(tasks, **wanted):
-    """The tasks that match, by comparing in Python."""
+    """The matching tasks, as found by comparing in Python."""
     found, runs = tasks
     tests = {
         "status": lambda task, value: task.status is value,

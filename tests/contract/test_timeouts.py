@@ -1,4 +1,4 @@
-"""A timeout that is enforced: what becomes of the task, of its transaction, and of the tasks beside it."""
+"""The effects of an enforced timeout on the task, its transaction and other tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    """Start a worker that polls fast; it is stopped after the test."""
+    """Start a worker that polls often. It is stopped after the test."""
     started = []
 
     def start(**options):
@@ -159,7 +159,7 @@ def test_a_task_that_only_asks_is_left_alone(outbox, work, caplog):
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
 def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work, caplog, transactional):
-    """The worker is no longer healthy and claims nothing more, in a host's process, which lives on."""
+    """The worker is no longer healthy and stops claiming. The host's process continues."""
     database.run("CREATE TABLE ledger (number INTEGER)")
     gate, ends, late = threading.Event(), [], []
 
@@ -169,14 +169,14 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
 
     outbox = Outbox(database.engine, hooks=[Watching()])
 
-    timeout = 1 if transactional else 0.5  # an exception in the midst of a statement would cost the connection
+    timeout = 1 if transactional else 0.5  # an exception during a statement would break the connection
 
     @outbox.task(name="deaf", timeout=timeout, timeout_action="kill", transactional=transactional, retry=NEVER)
     def deaf(ctx: TaskContext) -> str:
         if ctx.is_transactional:
             ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
         try:
-            gate.wait(60)  # in C: what is sent meanwhile is raised when it ends
+            gate.wait(60)  # waits in C, so an exception is raised only when it returns
         except TaskTimeout:
             if ctx.is_transactional:
                 late.append("written")
@@ -213,7 +213,7 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
     assert ends == [(EventType.FAILED, TaskTimeout), (EventType.COMPLETED, type(None))]
     assert late == ["written"] * transactional
     assert database.rows("SELECT number FROM ledger") == []
-    with ExitStack() as stack:  # none that is left in the pool refuses writes
+    with ExitStack() as stack:  # no connection left in the pool refuses writes
         for connection in [
             stack.enter_context(database.engine.connect()) for _ in range(database.engine.pool.checkedin())
         ]:
@@ -230,7 +230,7 @@ def test_an_action_without_a_timeout_is_refused(outbox):
 
 
 def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, database):
-    """On SQLite its transaction has been ended by then, and a write would be a transaction of its own."""
+    """On SQLite, its transaction has ended by then, and a write would start a separate transaction."""
     database.run("CREATE TABLE ledger (number INTEGER)")
     gate, seen = threading.Event(), []
 
@@ -261,7 +261,7 @@ def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, dat
 
 
 def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
-    """The function has returned and is not called again, and no connection of the worker's is torn."""
+    """The function has returned and is not called again. None of the worker's connections is broken."""
     calls = []
 
     def while_it_is_stored(point):
@@ -280,7 +280,7 @@ def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
     handle = late.using(outbox).enqueue()
     assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 2 s"
     assert [(step.name, step.result) for step in outbox.store.steps.list(handle.id)] == [("call", "7")]
-    assert calls == []  # it was raised at the end of the step
+    assert calls == []  # the exception was raised at the end of the step
 
 
 def test_an_exception_that_is_due_before_a_function_is_called_keeps_it_from_being_called(outbox, work):

@@ -1,4 +1,4 @@
-"""Transactional tasks: what the handler wrote, what it enqueued and its completion are one transaction."""
+"""Transactional tasks: the handler's writes, the tasks that it enqueues and its completion are one transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONCE = RetryPolicy.never()
 
 
 class Base(DeclarativeBase):
-    """The application's own tables."""
+    """The application's tables."""
 
 
 class Effect(Base):
@@ -53,7 +53,7 @@ class Child(Base):
 
 @pytest.fixture
 def engine(database):
-    """The application's, which is the outbox's too; SQLite minds foreign keys here."""
+    """The application's engine, which the outbox also uses. SQLite enforces foreign keys on it."""
     engine = database.host_engine()
     if database.name == "sqlite":
         event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys = ON"))
@@ -69,7 +69,7 @@ def outbox(engine):
 
 @pytest.fixture
 def work(outbox):
-    """Start a worker; it is stopped after the test."""
+    """Start a worker. It is stopped after the test."""
     started = []
 
     def start(**options):
@@ -85,7 +85,7 @@ def work(outbox):
 
 @pytest.fixture
 def run(outbox):
-    """Work in this process until nothing is claimable."""
+    """Run a worker in this process until nothing is claimable."""
 
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
@@ -115,7 +115,7 @@ def write(ctx, note):
 
 @pytest.fixture
 def follow(outbox):
-    """A plain task, for handlers to enqueue."""
+    """A plain task that handlers enqueue."""
 
     @outbox.task(name="follow", queue="never worked on")
     def follow(n: int) -> None: ...
@@ -123,7 +123,7 @@ def follow(outbox):
     return follow
 
 
-# What is committed together.
+# Commits
 
 
 def test_writes_on_the_connection_and_what_was_enqueued_are_committed_with_the_completion(
@@ -187,7 +187,7 @@ def test_nothing_of_it_is_visible_before_the_completion(outbox, work, follow, da
 def test_the_orm_session_is_flushed_and_committed_with_the_completion(outbox, run, database):
     @outbox.task(name="orm", transactional=True)
     def orm(ctx: TaskContext) -> None:
-        ctx.session.add(Effect(note="pending"))  # never flushed by the handler
+        ctx.session.add(Effect(note="pending"))  # the handler never flushes it
         assert ctx.session is ctx.session
 
     orm.using(outbox).enqueue()
@@ -253,7 +253,7 @@ def test_what_was_enqueued_inside_is_run_after_it(outbox, run):
 
 
 def error_of(outbox, run, function, **options):
-    """What a task that can only fail fails with."""
+    """Run a task that must fail. Return its error."""
     task = outbox.task(name="refused", retry=ONCE, **options)(function)
     handle = task.using(outbox).enqueue()
     run(queues=["default"])
@@ -286,7 +286,7 @@ def test_a_bare_enqueue_outside_is_refused_even_after_a_transactional_task_ran(o
 
 
 def test_a_bare_enqueue_in_a_thread_of_the_handlers_is_refused(outbox, run, follow, database):
-    """Its transaction is the handler's thread's alone."""
+    """Only the handler's own thread can use its transaction."""
 
     def spawns():
         errors = []
@@ -324,7 +324,7 @@ def test_a_plain_task_has_no_session_either_and_cannot_be_enqueued_on(outbox, ru
     assert tasks_called(database, "follow") == []
 
 
-# What is rolled back together.
+# Rollbacks
 
 AT = datetime(2099, 1, 1, tzinfo=UTC)
 
@@ -407,7 +407,7 @@ def test_a_result_that_cannot_be_stored_fails_the_task_and_rolls_back(outbox, ru
     assert (len(runs), notes(database)) == (1, [])
 
 
-# A lease that is lost.
+# Lost leases
 
 
 def lose_by_force(outbox, handle):
@@ -415,7 +415,7 @@ def lose_by_force(outbox, handle):
 
 
 def lose_to_another(outbox, handle):
-    """Taken back, as if the lease had run out, and claimed by another worker."""
+    """Let the lease expire, and let another worker claim the task."""
     with outbox.store.bound_engine.begin() as connection:
         long_ago = datetime(2020, 1, 1, tzinfo=UTC)
         moment = long_ago if connection.dialect.name == "postgresql" else "2020-01-01T00:00:00.000000+00:00"
@@ -426,7 +426,7 @@ def lose_to_another(outbox, handle):
 
 @pytest.mark.parametrize("lose", [lose_by_force, lose_to_another])
 def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox, work, follow, database, caplog, lose):
-    """On SQLite nobody else can write once it has begun."""
+    """On SQLite, no other connection can write once the transaction has begun."""
     taken, gate = threading.Event(), threading.Event()
 
     def on_failpoint(point):
@@ -491,7 +491,7 @@ def test_a_stop_that_gives_up_fences_the_transaction(database, work, outbox):
     worker = work()
     assert written.wait(60)
     assert worker.stop(timeout=0.05) is False
-    # On a busy machine, the stop does not wait for its commit.
+    # On a busy machine, `stop` returns before the release is committed.
     until(lambda: outbox.store.get(handle.id).status is TaskStatus.READY)
     gate.set()
     until(lambda: worker.handled == 1)
@@ -499,7 +499,7 @@ def test_a_stop_that_gives_up_fences_the_transaction(database, work, outbox):
     assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
-# The transaction is the task's.
+# Handlers that commit or roll back
 
 
 def test_committing_the_connection_is_refused_and_fails_the_task(outbox, run, database):
@@ -515,7 +515,7 @@ def test_committing_the_connection_is_refused_and_fails_the_task(outbox, run, da
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_engine_with_options_of_its_own_is_watched_as_well(engine, database, times):
-    """Test the units of transactions: a commit is refused, and a savepoint that was rolled back is noticed."""
+    """A commit is refused, and a rolled-back savepoint is noticed."""
     for _ in range(times):
         engine = engine.execution_options(mark="theirs")
     outbox = Outbox(engine)
@@ -622,7 +622,7 @@ def test_savepoints_nest_and_a_violation_in_one_takes_back_only_that(outbox, run
 
 @pytest.mark.parametrize("option", [{}, {"isolation_level": "SERIALIZABLE"}], ids=["default", "serializable"])
 def test_an_engine_that_nobody_prepared_will_do(database, engine, option):
-    """The application's own, on which SQLite's driver begins transactions by itself."""
+    """The application's engine is not configured, so on SQLite the driver begins transactions."""
     bare = database.own(create_engine(database.url, **option))
     outbox = Outbox(bare)
 
@@ -651,14 +651,14 @@ def test_an_engine_that_nobody_prepared_will_do(database, engine, option):
     assert len(tasks_called(database, "child")) == 1
 
 
-# Constraints.
+# Constraints
 
 
 def test_a_violation_at_the_last_flush_ends_the_attempt_by_the_policy(outbox, run, database):
     @outbox.task(name="twice", transactional=True, retry=LATER)
     def twice(ctx: TaskContext) -> None:
         write(ctx, "never")
-        ctx.session.add_all([Parent(name="same"), Parent(name="same")])  # flushed after the handler returned
+        ctx.session.add_all([Parent(name="same"), Parent(name="same")])  # flushed after the handler has returned
 
     handle = twice.using(outbox).enqueue()
     run()
@@ -673,7 +673,7 @@ def test_a_violation_at_commit_ends_the_attempt_by_the_policy(outbox, run, datab
     @outbox.task(name="orphan", transactional=True, retry=RetryPolicy(max_attempts=2, wait=0))
     def orphan(ctx: TaskContext) -> None:
         write(ctx, "never")
-        ctx.connection.execute(insert(Child).values(parent=404))  # checked when it is committed
+        ctx.connection.execute(insert(Child).values(parent=404))  # checked at commit
 
     handle = orphan.using(outbox).enqueue()
     run()
@@ -697,7 +697,7 @@ def test_a_constraint_that_is_met_by_the_end_is_met(outbox, run, database):
 
 
 def test_an_error_of_the_database_that_the_handler_swallowed_commits_nothing_by_halves(outbox, run, database):
-    """PostgreSQL has aborted the transaction by then; SQLite has taken back the statement alone."""
+    """PostgreSQL has aborted the whole transaction by then. SQLite has rolled back only the statement."""
 
     @outbox.task(name="swallows", transactional=True, retry=ONCE)
     def swallows(ctx: TaskContext) -> None:
@@ -714,7 +714,7 @@ def test_an_error_of_the_database_that_the_handler_swallowed_commits_nothing_by_
     assert notes(database) == (["before"] if completed else [])
 
 
-# What the handler's transaction is like.
+# Properties of the handler's transaction
 
 SETTINGS = (
     "SELECT name, setting FROM pg_settings WHERE name IN ('transaction_isolation', 'enable_seqscan', 'enable_bitmapscan',"
@@ -728,7 +728,7 @@ def settings(connection):
 
 @on_postgresql
 def test_the_handler_sees_none_of_our_settings_and_read_committed(database):
-    """Whatever the engine's default is; and the pooled connection is afterwards as it was."""
+    """This does not depend on the engine's default, and the pooled connection has its old settings afterwards."""
     options = (
         "-c statement_timeout=77s -c default_transaction_read_only=on -c default_transaction_isolation=serializable"
     )
@@ -817,11 +817,11 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
     assert notes(database) == ["0", "1", "2", "3"]
 
 
-# Once.
+# Exactly once
 
 
 def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, monkeypatch, caplog):
-    """The transaction is in the tables, but its worker is told that the connection broke."""
+    """The transaction is committed, but its worker is told that the connection broke."""
     real, lost = Transactions.transaction, []
 
     @contextmanager
@@ -907,7 +907,7 @@ def test_effects_are_exactly_once_among_random_failures(outbox, run, database, m
     def effect(ctx: TaskContext, n: int) -> object:
         ctx.session.add(Effect(note=str(ctx.task_id)))
         mood = moods[n]
-        if ctx.attempt == 2 and n % 2:  # half of them recover
+        if ctx.attempt == 2 and n % 2:  # every second task succeeds in its second attempt
             mood = "good"
         if mood == "raise":
             raise ValueError(n)
@@ -965,7 +965,7 @@ def test_no_connection_is_left_checked_out_and_none_in_a_transaction(outbox, eng
 
 @on_sqlite
 def test_a_late_answer_to_a_heartbeat_does_not_end_the_lease_of_a_held_lock(outbox):
-    """The heartbeat commits, the handler gets SQLite's only lock, and only then does the worker read the answer."""
+    """The heartbeat commits, and the handler gets SQLite's only lock before the worker reads the answer."""
     beaten, holds, beats_again = threading.Event(), threading.Event(), threading.Event()
 
     @outbox.task(name="long", transactional=True, retry=ONCE)

@@ -1,4 +1,4 @@
-"""A batch whose block an error has left: its transaction is not committed where it can be told so, and elsewhere the fault is shown."""
+"""A batch whose block raised an error: its commit is prevented if possible. Otherwise, the batch is shown as Unclosed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def outbox(database: Database) -> Outbox:
 
 
 def unclosed(outbox: Outbox, database: Database, **options: Any) -> OpenBatch[Any]:
-    """A batch that was committed though an error has left its block: a driver's own connection cannot be told so."""
+    """A batch that was committed although its block raised an error. A driver's own connection allows that commit."""
     raw: Any = database.host.raw_connection()
     if database.name == "sqlite":
         raw.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""A mistyped name is no queue: settings are refused for a name that nothing knows."""
+"""Settings are refused for a queue that nothing uses, such as a mistyped name."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_settings_of_a_queue_with_tasks_are_not_forgotten(database, state):
     assert database.frozen.queues.settings() == [paused]
 
 
-# -- commands
+# -- Commands
 
 
 def outboxq(database, *words: str, code: int = 0):

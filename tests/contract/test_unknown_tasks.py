@@ -1,4 +1,4 @@
-"""Tasks that no worker knows: released later and later, told of once, seen in `explain` and `status`, and met again at once."""
+"""Unknown tasks are released for longer each time, reported once, and due again once a worker knows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "from.the.future"
 
 @pytest.fixture
 def work(database):
-    """Start a worker of an application that knows these tasks only; it is stopped after the test."""
+    """Start a worker of an application that knows only these tasks. It is stopped after the test."""
     started = []
 
     def start(*names, **options):
@@ -50,7 +50,7 @@ def stranger(database, store=None, **fields):
 
 
 def unknown_tasks(store, **options):
-    """What a worker asks, going by the store's clock."""
+    """The object that a worker uses for unknown tasks, with the clock of this store."""
     from outboxq.worker.upkeep.unknown_tasks import UnknownTasks
 
     spans = {"first_delay": 15 * SECOND, "longest_delay": 900 * SECOND, "limit": timedelta(days=1), **options}
@@ -58,7 +58,7 @@ def unknown_tasks(store, **options):
 
 
 def turned_away(database, unknown, **options):
-    """Claim everything that is due and end it as a worker does that does not know it; what was decided."""
+    """Claim all due tasks and release them as a worker that does not know them. Return the outcomes."""
     outcomes = unknown.outcomes(database.claim(100, **options))
     assert database.frozen.finish(outcomes) == frozenset()
     return outcomes
@@ -88,7 +88,7 @@ def test_no_release_waits_longer_than_the_worker_was_told(database, work):
 
 
 def test_two_thousand_of_them_cost_less_than_five_events_a_second(database):
-    """Once they are released for the longest time; there are two of them here, and eight hours."""
+    """This is the rate once each release has its maximum length, projected from two tasks in eight hours."""
     unknown = unknown_tasks(database.frozen)
     handles = [stranger(database, database.frozen) for _ in range(2)]
     began = database.clock.now
@@ -125,7 +125,7 @@ def test_anything_but_a_claim_begins_a_new_run(database):
     assert times()[0] == 2
     database.frozen.finish(
         [Outcome(claim=claim, event_type=EventType.SNOOZED) for claim in database.claim()]
-    )  # a worker that knew it
+    )  # as a worker that knows it
     assert times()[0] == 1
     database.clock.advance(HOUR)
     (claim,) = database.claim(lease=SECOND)
@@ -220,7 +220,7 @@ def test_status_names_what_no_live_worker_knows(database, work):
     def by_task():
         return {line["task"]: line["notes"] for line in status(database, "--by", "task")}
 
-    # It is reported before it is released, so it is still running.
+    # The unknown task is reported before it is released, so it may still be running.
     until(lambda: by_task() == {NAME: f"unknown task {NAME}", "later": ""}, seconds=PROMPTLY)
     (mail,) = database.store.stats()
     assert [(one.task_name, one.met_by) for one in mail.unknown] == [(NAME, (worker.label,))]
@@ -281,10 +281,10 @@ def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, mon
         return {claim.id for claim in database.claim(100)}
 
     assert start(NAME) == set()
-    assert pages == [None], "nobody had met it, and the outbox was read"
+    assert pages == [None], "no worker has met the name, so the outbox is not read"
     met = [("mail", NAME), ("other", NAME), ("mail", "other.name")]
     database.frozen.workers.register(uuid4(), label="x", concurrency=1, task_names=[], unknown_tasks=met)
-    database.clock.advance(HOUR - SECOND)  # it is gone, and told of it all the same
+    database.clock.advance(HOUR - SECOND)  # the worker that met them is gone, but its report remains
     assert start("tests.work") == set()
     assert pages == [None]
     assert start(NAME, queues=["other"]) == {waiting[3].id}

@@ -1,4 +1,4 @@
-"""verify: every check has a corruption that only it names; repairs go both ways; no false alarm beside writers."""
+"""`verify`: each check finds its own corruption, repairs work in both directions, and writers cause no false alarms."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_lost_entry_comes_back_due_when_the_last_event_says(database, made):
 
 
 def test_a_cancel_request_after_the_last_transition_does_not_hide_the_due_time(database):
-    """The last event that moved the task says when it is due, whatever else was recorded since."""
+    """The last event that changed the status says when the task is due, even if other events follow it."""
     handle = database.add(delay=timedelta(hours=1))
     database.run(insert_event("task_cancel_requested").format(id=handle.id.hex))
     database.run("DELETE FROM task_outbox")
@@ -265,7 +265,7 @@ def test_examples_are_a_few_and_the_count_is_all(database):
 
 
 def test_a_row_that_the_database_cannot_read_hides_no_other_violation(database):
-    """Every check runs, whether or not the one before it could."""
+    """Every check runs, even if the previous one fails."""
     change = "UPDATE execution_events SET event_data = 'gar{{bage'"
     corrupt(database, ready, [change])
     lost, letter = (database.add().id for _ in range(2))

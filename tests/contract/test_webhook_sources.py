@@ -1,4 +1,4 @@
-"""Webhooks as a source: each signed webhook becomes exactly one task, committed before the answer."""
+"""Webhooks as a source: each signed webhook becomes exactly one task, which is committed before the answer."""
 
 from __future__ import annotations
 

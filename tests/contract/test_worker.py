@@ -1,4 +1,4 @@
-"""A worker in this process: it claims, runs, ends, releases what it has, and lives on."""
+"""A worker in this process: it claims, runs, ends and releases tasks, and survives errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    """Start a worker that polls fast; it is stopped after the test."""
+    """Start a worker that polls often. It is stopped after the test."""
     started = []
 
     def start(**options):
@@ -198,7 +198,7 @@ def test_the_lease_of_a_dead_worker_is_taken_back_and_its_task_run(outbox, work)
     def orphan() -> None: ...
 
     handle = orphan.using(outbox).enqueue()
-    # A worker that will never be heard of again.
+    # This worker dies after its claim.
     outbox.store.claim_ready_task(1, worker_id=uuid7(), lease=timedelta(seconds=0.2))
     work()
     task = ended(outbox, handle)
@@ -243,7 +243,7 @@ def test_stop_lets_running_tasks_finish(outbox, work):
     handle = finishing.using(outbox).enqueue()
     later = finishing.using(outbox, delay=3600).enqueue()
     worker = work()
-    assert began.wait(60)  # a claim that no thread has begun would be released
+    assert began.wait(60)  # a claim that has not begun would be released
     threading.Timer(0.2, gate.set).start()
     assert worker.stop() is True
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
@@ -261,11 +261,11 @@ def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
 
     handle = stubborn.using(outbox).enqueue()
     worker = work()
-    assert began.wait(60)  # a claim that no thread has begun would be released cleanly
+    assert began.wait(60)  # otherwise, `stop` would release the claim and return True
     assert worker.stop(timeout=0.05) is False
     until(
         lambda: types(outbox, handle)[-1] is EventType.RELEASED
-    )  # on a busy machine, the stop does not wait for its commit
+    )  # on a busy machine, `stop` returns before the release is committed
     task = outbox.store.get(handle.id)
     assert (task.status, task.attempt) == (TaskStatus.READY, 1)
     gate.set()
@@ -312,7 +312,7 @@ def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(out
 
 
 def test_a_worker_stops_whose_failure_cannot_be_logged(outbox, work, monkeypatch):
-    """As after a handler that has closed stderr."""
+    """Logging fails, for example, after a handler has closed stderr."""
 
     def closed(*_, **__):
         raise ValueError("I/O operation on closed file")
@@ -448,7 +448,7 @@ def test_log_lines_name_the_task_and_never_its_arguments(outbox, work, caplog):
     assert "canary" not in repr(outbox.store.get(handle.id))
 
 
-# Timeouts.
+# Timeouts
 
 
 def test_a_timeout_is_stored_with_the_task(outbox):
@@ -577,7 +577,7 @@ def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(
 
 @pytest.mark.in_turn
 def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
-    """Which comes after a third of the lease: here, long after the handler has ended."""
+    """A heartbeat comes only after a third of the lease, long after the handler has ended."""
 
     @outbox.task(name="deaf", timeout=0.05, lease=60)
     def deaf(ctx: TaskContext) -> None:
@@ -589,11 +589,11 @@ def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
     assert "past its timeout of 0.05 s" in caplog.text
 
 
-# What a second reader found.
+# Further cases
 
 
 class Failing(Integration):
-    """A framework whose work after a handler fails."""
+    """An integration that fails after each handler."""
 
     @contextmanager
     def around_handler(self, context):
@@ -659,7 +659,7 @@ def test_a_claim_whose_lease_was_lost_before_it_began_is_not_begun(outbox, work,
 
 
 def test_claims_are_in_hand_before_anything_else_is_said_of_them(outbox, work, monkeypatch):
-    """Withdrawing from the sleepers writes to the database, and may fail or wait."""
+    """Removing the worker from the sleeping workers is a write, which may fail or wait."""
     handle = outbox.task(name="kept")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(recover_every=60)
 
@@ -680,7 +680,7 @@ def test_a_recovered_task_is_run_although_an_unknown_one_beside_it_cannot_be_loo
     known = outbox.task(name="known")(lambda: None).using(outbox).enqueue()
     stranger = database.add(database.store, task_name="stranger")
     database.run("UPDATE task_executions SET recovery_attempts = 1, lease_token = 1")
-    database.corrupted = True  # recoveries that nobody recorded
+    database.corrupted = True  # there are no events for these recoveries
     failures = []
 
     def unknown_runs(store, claims):

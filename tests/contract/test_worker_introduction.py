@@ -1,4 +1,4 @@
-"""The first line of a worker: where it works, on what, and how it hears of it."""
+"""A worker's first log line: its database, its tasks, and how it is notified of work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNSERVED = "; no live worker serves the queue default, whose task outboxq.prune 
 
 
 def introduced(database, caplog, *, tasks=(), retention=90, **options):
-    """The record of a worker that has started."""
+    """Return the first log record of a worker that has started, and its message."""
     outbox = Outbox(database.url, retention=None if retention is None else timedelta(days=retention))
     for name in tasks:
         outbox.task(name=name)(lambda: None)
@@ -87,7 +87,7 @@ def test_a_worker_says_where_it_works_on_what_and_how_it_hears_of_it(database, c
 def test_a_worker_warns_of_a_queue_that_nothing_uses(database, caplog, queue, warned):
     outbox = Outbox(database.url)
     outbox.task(name="shop.mail", queue="mail")(lambda: None)
-    for _ in range(2):  # the second time, the first worker has been live
+    for _ in range(2):  # the second time, the first worker was recently live
         caplog.clear()
         with caplog.at_level(logging.WARNING, "outboxq.worker"):
             assert outbox.worker(queues=[queue]).run(burst=True) == 0
@@ -125,7 +125,7 @@ def test_a_worker_says_that_nothing_deletes_old_tasks(sqlite, caplog):
 
 def test_a_worker_says_that_no_worker_serves_the_queue_of_the_retention_task(database, caplog):
     outbox = Outbox(database.url, retention=timedelta(days=90))
-    outbox.worker().run(burst=True)  # it stores the schedule, whose task is in the queue default
+    outbox.worker().run(burst=True)  # stores the schedule, whose task is in the queue default
     assert introduced(database, caplog, queues=["mail"])[1].endswith(UNSERVED)
     assert introduced(database, caplog, topics=["order.*"])[1].endswith(UNSERVED)
     assert "outboxq.prune" not in introduced(database, caplog, queues=["mail", "default"])[1]
@@ -138,7 +138,7 @@ def test_a_worker_says_that_no_worker_serves_the_queue_of_the_retention_task(dat
 def test_no_password_is_said(postgresql, caplog, monkeypatch):
     from sqlalchemy.engine import make_url
 
-    url = make_url(postgresql.url).set(password="s3cr3t-canary")  # which the server does not ask for
+    url = make_url(postgresql.url).set(password="s3cr3t-canary")  # the server does not require it
     monkeypatch.setattr(postgresql, "url", url.render_as_string(hide_password=False))
     record, said = introduced(postgresql, caplog)
     assert "s3cr3t" not in said + str(record.database)

@@ -1,4 +1,4 @@
-"""The life of a worker: how it starts and stops, what it holds, what it survives, and what it leaves behind."""
+"""A worker's start and stop, its resources, the errors that it survives, and the state that it leaves behind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    """Start a worker; it is stopped after the test."""
+    """Start a worker. It is stopped after the test."""
     started = []
 
     def start(outbox=outbox, **options):
@@ -66,7 +66,7 @@ def work(outbox):
 
 @pytest.fixture
 def exits(monkeypatch):
-    """`run()` may end the process; here it only says so. The statuses it would have ended with."""
+    """The exit statuses with which `run()` would have ended the process."""
     asked = []
     monkeypatch.setattr("outboxq.worker.worker.os._exit", asked.append)
     return asked
@@ -74,7 +74,7 @@ def exits(monkeypatch):
 
 @pytest.fixture
 def run(outbox, exits):
-    """`run()` in this thread: in a burst, unless told otherwise."""
+    """Call `run()` in this thread, in a burst by default."""
 
     def to_the_end(*, burst=True, **options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
@@ -96,7 +96,7 @@ def statuses(outbox, handles):
 
 
 LEFT: set[threading.Thread] = set()
-"""Threads of earlier tests of this process, such as one with a handler that never ends."""
+"""Threads of earlier tests in this process, such as a thread whose handler never ends."""
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def threads():
     return {thread for thread in threading.enumerate() if thread.name.startswith("outboxq")} - LEFT
 
 
-# Start and stop.
+# Start and stop
 
 
 def test_a_worker_that_never_started_stops_at_once(outbox):
@@ -145,7 +145,7 @@ def test_a_worker_that_stops_is_taken_out_of_the_list_at_once(outbox, work):
 
 
 def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exits, monkeypatch):
-    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # the machine may be slow
     work().stop_at_once()
     assert exits == [1]
     assert outbox.store.workers.list() == []
@@ -171,7 +171,7 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
         going_on.wait(60)
 
     monkeypatch.setattr(ServiceThread, "run_early", slowly)
-    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # the machine may be slow
     worker = outbox.worker(notifications=False)
     starting = threading.Thread(target=worker.start)
     starting.start()
@@ -193,7 +193,7 @@ def test_a_worker_of_which_a_part_cannot_start_can_be_stopped(outbox, monkeypatc
     def fails() -> None:
         raise OSError("no threads")
 
-    worker, earlier = outbox.worker(), threads()  # those of another test may be about to end
+    worker, earlier = outbox.worker(), threads()  # threads of another test may still be ending
     monkeypatch.setattr(getattr(worker._parts, part), "start", fails)
     with pytest.raises(OSError, match="no threads"):
         worker.start()
@@ -274,7 +274,7 @@ def test_stop_right_after_start_ends_it_however_soon(outbox):
         assert worker.stop() is True
         took.append(time.monotonic() - began)
         assert not worker._parts.claim_loop.is_alive()
-    assert max(took) < 20  # the poll would take 30 s
+    assert max(took) < 20  # polling would take 30 s
     until(lambda: not threads())
     assert outbox.store.verify() == []
 
@@ -317,11 +317,11 @@ _SLOW_RELEASE = """
 
 @on_postgresql
 def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(outbox, work, database, monkeypatch):
-    """A process that is signalled every few milliseconds may not end between the first release and its COMMIT."""
+    """Repeated signals must not end the process between the first release and its COMMIT."""
     gate, found = threading.Event(), []
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
     monkeypatch.setattr("outboxq.worker.worker.end_process_after", lambda _: None)
-    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # the machine may be slow
     monkeypatch.setattr("outboxq.worker.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
     worker = work()
     until(lambda: worker.running == 1)
@@ -335,7 +335,7 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
 def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_locked(
     outbox, work, database, exits, monkeypatch
 ):
-    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # the machine may be slow
     gate = threading.Event()
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
     with transaction(database) as heartbeat:
@@ -354,7 +354,7 @@ def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_lock
 
 
 def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first(outbox, exits):
-    """The process lives on for a moment after its tasks are released, in which a handler may see that and return."""
+    """The process still runs for a moment after its tasks are released, and a handler may return in that time."""
     workers = []
 
     @outbox.task(name="attentive")
@@ -372,7 +372,7 @@ def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_firs
 
 
 def test_a_handler_may_stop_its_own_worker(outbox, work):
-    """It does not wait for itself."""
+    """`stop` does not wait for the handler that calls it."""
     answers = []
 
     @outbox.task(name="last", retry=RetryPolicy.never())
@@ -439,7 +439,7 @@ def test_handled_running_and_health_say_what_it_does(outbox, work, database):
     assert worker.is_healthy
 
 
-# Bursts and bounds.
+# Bursts and limits
 
 
 def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
@@ -494,7 +494,7 @@ def test_a_burst_of_nothing_returns(run):
 
 
 def test_a_burst_does_not_end_while_a_handler_may_still_enqueue(outbox, run):
-    """A claim comes back empty while it runs: that is no end."""
+    """A claim finds nothing while the handler is running, but the burst must not end."""
     claims, children = [], []
 
     @outbox.task(name="child")
@@ -515,7 +515,7 @@ def test_a_burst_does_not_end_while_a_handler_may_still_enqueue(outbox, run):
 
 
 def test_after_run_nothing_ends_the_process_any_more(run, exits):
-    """The clock that ends a process whose threads hang is stopped when they did not."""
+    """The timer that ends a process with hanging threads is stopped."""
     before = set(threading.enumerate())
     assert run(drain_timeout=0)[0] == 0
     until(lambda: not [thread for thread in set(threading.enumerate()) - before if isinstance(thread, threading.Timer)])
@@ -532,7 +532,7 @@ def test_max_tasks_are_handled_and_no_more(outbox, run, options):
 
     @outbox.task(name="t")
     def task() -> None:
-        gate.wait(60)  # so that the last is claimed long before it can begin
+        gate.wait(60)  # so that the last task is claimed long before it can begin
         ran.append(1)
 
     handles = task.using(outbox).enqueue_many([()] * 30)
@@ -559,12 +559,12 @@ def test_max_tasks_end_a_burst_too_and_slow_handlers_finish(outbox, run):
     assert sorted(statuses(outbox, handles)) == [TaskStatus.COMPLETED, TaskStatus.COMPLETED, TaskStatus.READY]
 
 
-# What it holds.
+# Connections
 
 
 @pytest.fixture
 def small(database):
-    """An application's engine with two connections and no more."""
+    """An application's engine with at most two connections."""
     engine = database.own(create_engine(database.url, pool_size=2, max_overflow=0, pool_timeout=60))
     if database.name == "sqlite":
         configure_sqlite(engine)
@@ -573,12 +573,12 @@ def small(database):
 
 @pytest.mark.in_turn
 def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
-    """For longer than the lease; nothing is taken back, and every beat comes in time."""
+    """The handlers run for longer than the lease, but no lease is lost and no task is recovered."""
     outbox, taken, gate = Outbox(small), [], threading.Event()
 
     @outbox.task(name="hog", lease=2)
     def hog(ctx: TaskContext) -> bool:
-        connection = small.connect().execution_options(sqlite_begin="DEFERRED")  # held, and the other six wait for one
+        connection = small.connect().execution_options(sqlite_begin="DEFERRED")  # two handlers hold one, and six wait
         with connection:
             connection.execute(text("SELECT 1"))
             taken.append(connection)
@@ -594,7 +594,7 @@ def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, da
 
     work(outbox, concurrency=8, recover_every=0.05, heartbeat=0.2)
     until(lambda: len(taken) == 2)
-    other = Store(database.engine)  # what is asked of the small pool would wait
+    other = Store(database.engine)  # the small pool has no free connection
     first = min(lease for (lease,) in leases(other, hogs))
     until(lambda: min(lease for (lease,) in leases(other, hogs)) > first + timedelta(seconds=2.2))
     assert small.pool.checkedout() == 2
@@ -658,7 +658,7 @@ def test_no_transaction_is_open_while_a_plain_handler_runs(database, work, outbo
 
 
 def backends(database):
-    """The connections of this database but the one that asks."""
+    """The connections to this database, except the one that runs this query."""
     return {pid for (pid,) in database.rows(f"SELECT pid FROM pg_stat_activity WHERE {OTHERS}")}
 
 
@@ -684,7 +684,7 @@ def test_all_of_its_own_connections_are_closed_when_it_has_stopped(database, out
 
 @on_sqlite
 def test_an_sqlite_worker_leaves_no_connection_open_either(database):
-    """Every one that was made in its life has been closed at its end."""
+    """All connections that it opened are closed when it has stopped."""
     made = []
 
     class Counting(sqlite3.Connection):
@@ -723,7 +723,7 @@ def test_a_hosts_engine_is_usable_while_the_worker_runs_and_afterwards(database)
     with host.connect() as connection:
         kept = connection.connection.dbapi_connection
     assert worker.stop() is True
-    with host.begin() as connection:  # the same one, still open
+    with host.begin() as connection:  # the same connection, still open
         assert connection.connection.dbapi_connection is kept
         after = task.using(connection).enqueue()
     assert outbox.store.get(after.id).status is TaskStatus.READY
@@ -762,7 +762,7 @@ def test_one_connection_of_the_applications_is_enough_for_eight_threads(database
     assert worker.handled == 32
 
 
-# Forks: in a process of their own, which has no threads of pytest's.
+# Forks, in a separate process that has no threads of pytest
 
 FORKED = """
 import gc, json, os, signal, sys, threading, time
@@ -876,7 +876,7 @@ def test_in_a_forked_child_the_worker_is_the_parents(database):
     assert "created before the process forked" in refusal
     assert stopped is True
     assert seconds < 10
-    assert took < 30  # notified: the poll would take a minute
+    assert took < 30  # the worker was notified; polling would take a minute
     assert ran_in_parent
     assert same_connection
     assert listening
@@ -899,7 +899,7 @@ def test_a_forked_child_may_have_a_worker_of_its_own(database):
     assert in_a_process(NEW, database) == [True, True]
 
 
-# What it survives.
+# Errors that a worker survives
 
 
 def test_a_worker_whose_role_loses_a_right_says_so_until_it_has_it_again(outbox, work, monkeypatch):
@@ -920,7 +920,7 @@ def test_a_worker_whose_role_loses_a_right_says_so_until_it_has_it_again(outbox,
 
 
 def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypatch, caplog):
-    """Whatever kind of error it was: one that is worth another try is tried again below."""
+    """This is true for all errors. The next tests cover errors after which a claim is retried."""
     real, failures, ran = Store.claim_ready_task, [], []
 
     def claim(*args, **kwargs):
@@ -947,7 +947,7 @@ def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypat
         ('[1, "two"]', 1),
         ("null", 1),
         ("7", 1),
-        ('{"n": 1, "on": "someday"}', 2),  # another release may read it
+        ('{"n": 1, "on": "someday"}', 2),  # another release may be able to read it
         ('{"m": 1}', 2),
         ('{"n": 1, "more": 2}', 2),
     ],
@@ -968,12 +968,12 @@ def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(
     assert "counts" in task.last_error
     assert outbox.store.get(good.id).result == "2"
     assert worker.is_healthy
-    database.run("UPDATE task_executions SET args = '{}' WHERE priority = 5")  # all else is as it should be
+    database.run("UPDATE task_executions SET args = '{}' WHERE priority = 5")  # so that `verify` finds no error
 
 
 @on_sqlite
 def test_text_that_is_no_json_at_all_fails_the_task_too(database, exits):
-    """PostgreSQL would not store it."""
+    """PostgreSQL would refuse to store it."""
     outbox = Outbox(database.engine)
 
     @outbox.task(name="counts", retry=RetryPolicy.never())
@@ -1004,7 +1004,7 @@ def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
 
 @pytest.mark.in_turn
 def test_a_suspect_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
-    """Two were taken back twice; the first runs, and the second cannot be released: neither is held for ever."""
+    """Two tasks were recovered twice. The first runs, and the release of the second fails, but both complete."""
     task = outbox.task(name="orphan", lease=1)(lambda: None)
     handles = task.using(outbox).enqueue_many([()] * 2)
     for _ in range(SUSPECT):
@@ -1066,7 +1066,7 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
         if point is Failpoint.AFTER_RECOVERY:
             (now,) = [row.running for row in outbox.store.stats() if row.queue == "dead worker's"]
             chunks.append(now)
-            if len(chunks) <= 4:  # recovery waits here, and a task is claimed and run
+            if len(chunks) <= 4:  # recovery waits here while a task is claimed and run
                 ended(outbox, probe.using(outbox).enqueue())
 
     until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
@@ -1079,7 +1079,7 @@ def now(database):
     return "strftime('%Y-%m-%dT%H:%M:%f000+00:00', 'now')" if database.name == "sqlite" else "clock_timestamp()"
 
 
-# Configuration.
+# Configuration
 
 
 @pytest.mark.parametrize(("lease", "heartbeat"), [(20, 10), (19.9, 10), (1, 5)])
@@ -1106,7 +1106,7 @@ def test_heartbeats_come_as_often_as_asked(outbox, work):
 
 @pytest.mark.in_turn
 def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(database, tmp_path):
-    """Its worker's signal handlers are not its own, even where it runs no Python; it has a copy of the worker's claims."""
+    """The child does not inherit the worker's signal handlers, and must not release its copy of the worker's claims."""
     script = """
         import itertools, os, signal, sys
         from outboxq import Outbox

@@ -1,4 +1,4 @@
-"""What a worker's log says of a task that fails: enough to find the mistake, and nothing that nobody asked for."""
+"""A worker's log about a failing task is sufficient to find the error and contains nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Declined(Exception):
 
 
 def run(outbox, caplog, **options):
-    """The records of the ends of what a worker has run."""
+    """Run a worker. Return its log records of the ends of tasks."""
     with caplog.at_level(logging.INFO, "outboxq.worker"):
         assert outbox.worker(poll=0.05, **options).run(burst=True) == 0
     return [record for record in caplog.records if hasattr(record, "event")]
@@ -47,7 +47,7 @@ def test_a_retry_says_when_and_the_last_failure_carries_its_exception(outbox, ca
     assert (last.event, last.levelname, last.task_id) == ("task_failed", "ERROR", task_id)
     assert last.getMessage().endswith(f"; see: outboxq task show {task_id} --traceback -A shop:outbox")
     assert (last.exc_info[0], str(last.exc_info[1])) == (Declined, "order 7")
-    assert last.exc_info[2].tb_next is not None, "the handler's frame is in it"
+    assert last.exc_info[2].tb_next is not None, "the traceback includes the handler's frame"
 
 
 def test_a_failure_that_is_not_retried_says_that_no_attempt_follows(outbox, caplog):
@@ -86,7 +86,7 @@ def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
         raise Declined("x")
 
     hold.using(outbox).enqueue()
-    monkeypatch.setattr(logging.getLogger("outboxq.worker"), "propagate", False)  # to pytest, which keeps all records
+    monkeypatch.setattr(logging.getLogger("outboxq.worker"), "propagate", False)  # pytest would keep the records
     assert outbox.worker(poll=0.05).run(burst=True) == 0
     gc.collect()
     assert [one() for one in kept] == [None]
@@ -114,7 +114,7 @@ def test_the_first_line_says_that_nothing_deletes_old_tasks(outbox, database, ca
 
     assert first().getMessage().endswith("; nothing deletes old tasks (outboxq schedule add-retention 90d)")
     assert first().deletes_old_tasks is False
-    database.store.prune(timedelta(days=90))  # as a cron job does
+    database.store.prune(timedelta(days=90))  # as in a cron job
     assert "deletes old tasks" not in first().getMessage()
     assert first().deletes_old_tasks is True
 

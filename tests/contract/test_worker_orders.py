@@ -1,4 +1,4 @@
-"""The orders of a person to a single worker, which reads them when it reports."""
+"""Orders to a worker, which reads them whenever it reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outboxq(database, *words: str, exit_code: int = 0):
     return result
 
 
-# -- the registry -----------------------------------------------------------------------------------------------------
+# -- The registry -----------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_reads_its_order_when_it_reports(database):
@@ -132,10 +132,10 @@ def test_stacks_are_asked_for_answered_once_and_bounded(database):
     assert len(found.text.encode()) <= LONGEST_STACKS
     assert found.at == database.clock()
     orders.ask_for_stacks(me)
-    assert orders.stacks(me) is None, "the last answer would be taken for the next"
+    assert orders.stacks(me) is None, "the previous answer could be mistaken for the new one"
 
 
-# -- a process --------------------------------------------------------------------------------------------------------
+# -- A process --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_stopped_worker_lets_its_task_finish_and_exits_with_0(database, runnin
     assert status(database, task) is TaskStatus.COMPLETED
     assert status(database, later) is TaskStatus.READY
     kinds = [event.event_type for event in database.store.history(task)]
-    assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED], "it was not released"
+    assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED], "the task was not released"
     told = outboxq(database, "workers", "quiet", str(me.id), exit_code=1).stderr
     assert told.endswith("has ended, so it cannot be given orders\n")
 
@@ -234,10 +234,10 @@ def test_the_stacks_of_child_processes_are_part_of_the_answer(database):
             head = rf"process \d+: task {task_id} \(tests.wait_{name}\) is running in this child process\n\nthread MainThread\n"
             [text] = re.findall(rf"{head}((?:  .*\n)+)", found)
             assert f"in wait_for_{name}" in text
-        assert "thread outboxq-handler" in found, "those of the worker follow"
+        assert "thread outboxq-handler" in found, "the stacks of the worker's threads follow"
         Path("go").touch()
         until(lambda: all(status(database, one) is TaskStatus.COMPLETED for one in ids))
-        assert "child process" not in stacks_of(database, only_worker(database)), "idle ones are not asked"
+        assert "child process" not in stacks_of(database, only_worker(database)), "idle child processes are not asked"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""SIGUSR1 on a worker prints what its threads do, and disturbs nothing."""
+"""SIGUSR1 makes a worker print the stacks of its threads, without any other effect."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def directory(tmp_path, monkeypatch):
 
 
 def ask(running, answered):
-    """Send the signal until it is answered: the ids come when the main thread wakes up, which a signal just before its wait misses."""
+    """Send the signal until it is answered.
+
+    The main thread prints the task ids when it wakes up. A signal that arrives just before its wait does not wake it.
+    """
 
     def again() -> bool:
         running.send_signal(signal.SIGUSR1)
@@ -152,7 +155,7 @@ def test_the_stacks_of_child_processes_follow_each_below_its_task(database):
 
 
 def test_a_child_process_prints_its_stacks_while_c_code_keeps_python_to_itself(database):
-    """And its call into the system goes on."""
+    """Its system call is not interrupted."""
     os.mkfifo("pipe")
     pipe = os.open("pipe", os.O_RDWR)
     task_id = database.add(database.store, task_name="tests.read").id
@@ -191,7 +194,7 @@ def test_the_supervisor_passes_the_signal_on_to_each_process(database):
 
 def test_a_process_that_starts_is_not_killed_by_the_signal(database):
     with worker(database, "--processes", "2") as running:
-        until(lambda: printed().count("started") >= 2)  # the processes, which import still
+        until(lambda: printed().count("started") >= 2)  # both processes, which are still importing
         running.send_signal(signal.SIGUSR1)
         until(lambda: printed().count("outboxq.worker worker") >= 2)
         assert "killed" not in printed()

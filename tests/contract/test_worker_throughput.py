@@ -1,4 +1,4 @@
-"""What makes a worker fast: claims ahead of idle threads, outcomes written together, no clock that anybody waits for."""
+"""The throughput of a worker: it prefetches, writes outcomes together, and does not wait for a timer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    """Start a worker; it is stopped after the test."""
+    """Start a worker. It is stopped after the test."""
     started = []
 
     def start(*, burst=False, **options):
@@ -41,7 +41,7 @@ def work(outbox):
 class Batches(list):
     @staticmethod
     def hold_the_first_until(handled):
-        """For `on_failpoint`: the first batch is written only when so many handlers have ended."""
+        """Return an `on_failpoint` that delays the first batch until this many handlers have ended."""
         count, held = itertools.count(1), threading.Event()
         enough = threading.Event()
 
@@ -57,7 +57,7 @@ class Batches(list):
 
 @pytest.fixture
 def finished(monkeypatch):
-    """The batches that were written, as event types."""
+    """The event types of each batch that was written."""
     real, batches = Store.finish, Batches()
 
     def finish(store, outcomes, **options):
@@ -75,7 +75,7 @@ def over(worker):
 
 @pytest.fixture
 def gate(work):
-    """Handlers wait at it; it is open when the workers are stopped."""
+    """An event that handlers wait for. It is set before the workers are stopped."""
     event = threading.Event()
     yield event
     event.set()
@@ -91,12 +91,12 @@ def ended(outbox, handle):
 
 
 def counted(outbox):
-    """How many tasks are in each status."""
+    """The numbers of due and running tasks."""
     rows = outbox.store.stats()
     return sum(row.due for row in rows), sum(row.running for row in rows)
 
 
-# Outcomes are written together.
+# Outcomes that are written together
 
 
 def test_500_tasks_take_far_fewer_than_500_statements(outbox, work, finished):
@@ -115,7 +115,7 @@ def test_500_tasks_take_far_fewer_than_500_statements(outbox, work, finished):
     assert len(ran) == sum(len(batch) for batch in finished) == 500
     assert len(finished) < 125
     begun = sum(statement.startswith("BEGIN") for statement in statements)
-    assert begun < 250  # transactions, the claims' and looks' included
+    assert begun < 250  # transactions, including those of claims and checks
 
 
 def test_what_ends_while_one_batch_is_written_is_the_next_batch(outbox, work, finished):
@@ -170,7 +170,7 @@ def test_one_outcome_that_cannot_be_written_does_not_keep_the_others(outbox, wor
 def test_outcomes_of_two_claims_of_one_task_are_both_answered(
     outbox, work, finished, database, caplog, monkeypatch, gate
 ):
-    """Its first handler still runs when the task was taken back and claimed again by the same worker."""
+    """Its first handler is still running when the same worker claims the recovered task again."""
     runs, points = [], []
     enough = threading.Event()
 
@@ -196,26 +196,26 @@ def test_outcomes_of_two_claims_of_one_task_are_both_answered(
     work(concurrency=4, on_failpoint=on_failpoint)
     until(lambda: runs)
     outbox.task(name="other")(lambda: None).using(outbox).enqueue()
-    until(holding.is_set)  # the other's outcome is under way: what ends from now on is read together
+    until(holding.is_set)  # the other outcome is being written; later ones form the next batch
     moment = "'2020-01-01T00:00:00.000000+00:00'" + ("" if database.name == "sqlite" else "::timestamptz")
     database.run(
         f"UPDATE task_leases SET lease_expires_at = {moment} "
         "WHERE task_execution_id IN (SELECT id FROM task_executions WHERE task_name = 'twice')"
     )
-    assert [one.id for one in outbox.store.recover()] == [handle.id]  # as another worker would
+    assert [one.id for one in outbox.store.recover()] == [handle.id]  # as another worker would do
     until(lambda: len(runs) == 2)
     gate.set()
     task = ended(outbox, handle)
     assert (task.status, task.result, task.lease_token) == (TaskStatus.COMPLETED, "2", 2)
-    assert set(map(len, finished)) == {1}, "the outcomes of one task are written one after the other"
+    assert set(map(len, finished)) == {1}, "two outcomes of one task are not written in one batch"
     until(lambda: "its lease was lost, so its outcome task_completed is discarded" in caplog.text)
 
 
-# The database is away.
+# Outages of the database
 
 
 def away(database, methods, monkeypatch):
-    """Until the event is set, these fail as if the server could not be reached."""
+    """Make these methods fail as if the server were unreachable. Return the event that ends the outage."""
     back = threading.Event()
     for name in methods:
         real = getattr(Store, name)
@@ -256,7 +256,7 @@ def test_an_outcome_outlives_its_lease_while_the_database_is_away(outbox, work, 
     assert runs == [1]
 
 
-# Claims ahead.
+# Prefetch
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 1000}], ids=str)
@@ -328,7 +328,7 @@ def test_much_lies_ahead_of_fast_handlers(outbox, work):
 
 @pytest.mark.in_turn
 def test_what_lies_ahead_is_given_back_when_the_worker_stops(outbox, work, gate):
-    """At once, and not after the handlers that run have ended."""
+    """The worker releases prefetched tasks immediately, without waiting for running handlers."""
 
     @outbox.task(name="wait")
     def wait() -> None:
@@ -367,9 +367,9 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
     moody.using(outbox, priority=1).enqueue_many([(False,)] * 400)
     moody.using(outbox).enqueue_many([(True,)] * 100)
     worker = work(concurrency=1)
-    # On a machine that stands still for a moment, fast ones are released as well, and may come after the first slow one.
+    # If the machine stalls, fast tasks are also released, and may run after the first slow one.
     assert slow_began.wait(60)
-    until(lambda: counted(outbox) == (499 - len(ran), 1))  # others may have them
+    until(lambda: counted(outbox) == (499 - len(ran), 1))  # other workers can claim them
     assert releases(database) > 0
     gate.set()
     until(lambda: len(ran) == 500)
@@ -380,7 +380,7 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
 @pytest.mark.in_turn
 @pytest.mark.parametrize("options", [{"concurrency": 1, "prefetch": 5}, {"concurrency": 40}], ids=str)
 def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, monkeypatch, options, gate):
-    """Each turn would be two events for each task, for as long as the slow handlers take."""
+    """Otherwise, each round would write two events per task until the slow handlers end."""
     monkeypatch.setattr("outboxq.worker.claim_loop._STUCK_AFTER", 0.05)
     turns = []
     outbox.task(name="fast")(lambda: None).using(outbox, priority=1).enqueue_many([()] * 200)
@@ -409,7 +409,7 @@ def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, mon
 
 
 class Quiet:
-    """A distributor that only writes down what it is asked, and never knows of work."""
+    """A distributor that only records its calls and never reports work."""
 
     health = Health(listening=False)
     means = "hears of nothing"
@@ -483,7 +483,7 @@ def test_it_asks_for_no_more_than_there_are_idle_threads(outbox, monkeypatch, ga
 
 
 def test_a_lone_outcome_is_written_at_once(outbox, work):
-    """The next task is put only after the one before has ended: none is ever kept for company."""
+    """Each task is enqueued only after the previous one has ended, so no outcome has to wait for others."""
     moments, ended_at = [], threading.Event()
 
     def on_failpoint(point):
@@ -504,4 +504,4 @@ def test_a_lone_outcome_is_written_at_once(outbox, work):
         before, after = moments
         return after - before
 
-    until(lambda: seconds() < 0.01)  # once is enough: the rest is the machine's
+    until(lambda: seconds() < 0.01)  # one success suffices; other delays come from the machine

@@ -1,1 +1,1 @@
-"""What roles do on PostgreSQL, each operation by itself."""
+"""The operations of each database role on PostgreSQL."""

@@ -1,4 +1,4 @@
-"""What the roles do, each act by itself: once with all of a role's privileges it must succeed, and without each privilege one must fail."""
+"""Each act of a role. It must succeed with all of the role's privileges, and each missing privilege must make an act fail."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ SOON = timedelta(microseconds=1)
 
 @dataclass
 class Stage:
-    """A database, its owner's store, and the store and the URL of the role that acts."""
+    """A database, with the stores of its owner and of the acting role."""
 
     owner: Store
     url: str
-    """The role's."""
+    """The URL with which the role connects."""
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class Stage:
         self.engine.dispose()
 
     def clear(self) -> None:
-        """Leave nothing of the last act."""
+        """Delete all rows of the last act."""
         with self.owner.bound_engine.connect() as connection, connection.begin():
             connection.exec_driver_sql(EMPTY)
 
@@ -83,7 +83,7 @@ class Stage:
             yield connection
 
     def claimed(self, **fields: Any) -> Claim:
-        """A task that the role's worker has claimed, with the owner's privileges."""
+        """Claim a new task with the owner's privileges."""
         self.owner.enqueue(new(**fields))
         [claim] = self.owner.claim_ready_task(1, worker_id=uuid4(), says_begin=True)
         return claim
@@ -187,7 +187,7 @@ def enqueues_with_a_key_that_is_taken(stage: Stage) -> None:
         stage.store.enqueue(new(idempotency_key="k", on_conflict=OnConflict.RAISE))
     except DuplicateTask:
         return
-    raise AssertionError("the key was taken")
+    raise AssertionError("the key is taken, but the call did not fail")
 
 
 def takes_the_key_of_what_has_ended(stage: Stage) -> None:
@@ -278,7 +278,7 @@ def makes_a_batch(stage: Stage) -> None:
 
 
 def waits_for_results(stage: Stage) -> None:
-    """For one that completed, and one of whose end the events tell."""
+    """Wait for a completed task and for a failed task, whose error is in its events."""
     done, failed = stage.claimed(), stage.claimed()
     stage.owner.complete(done, "1")
     stage.owner.fail(failed, "E")
@@ -290,7 +290,7 @@ def waits_for_results(stage: Stage) -> None:
 
 
 def waits_for_batches(stage: Stage) -> None:
-    """For one whose task completed, and a chain that a dead letter stopped."""
+    """Wait for a batch whose task completed and for a chain that a dead letter stopped."""
     outbox = Outbox(stage.engine)
 
     @outbox.task(name="tests.work")
@@ -315,7 +315,7 @@ def waits_for_batches(stage: Stage) -> None:
 
 
 def works(stage: Stage) -> None:
-    """A whole worker, whose tasks end in every way."""
+    """Run a worker whose tasks end in every way."""
     outbox = Outbox(stage.engine)
     tried = []
 
@@ -473,7 +473,7 @@ def subscribes(stage: Stage) -> None:
 
 
 def plants(stage: Stage) -> None:
-    """The schedules of this worker's code, and those of others."""
+    """Plant the schedules of this worker's code and those of other programs."""
     nightly = NewSchedule(name="nightly", task_name="tests.work", rule="every 1", overlap=Overlap.QUEUE)
     stage.store.schedules.declare([nightly])
     stage.store.schedules.declare([replace(nightly, priority=1)])
@@ -510,7 +510,7 @@ def writes_statistics(stage: Stage) -> None:
 
 
 def sends(stage: Stage) -> None:
-    """The relay changes its shards, one event is confirmed, one is refused, and the broker fails."""
+    """Change a relay's shards, confirm one event, refuse another, and report a failure of the broker."""
     relays, worker = stage.store.relays, uuid4()
     for shards in (2, 1):
         relays.declare([NewRelay(name="orders", topics=["*"], shards=shards)])
@@ -692,7 +692,7 @@ def repairs(stage: Stage) -> None:
 
 
 def ends_a_batch(stage: Stage) -> None:
-    """The failure of one task has the other cancelled; what follows is enqueued."""
+    """The failure of one task cancels the other one, and the `then` task is enqueued."""
     batch = batch_with(new(task_name="then"), on_failed=OnFailed.CANCEL)
     stage.owner.batches.create(batch)
     for _ in range(2):
@@ -783,4 +783,4 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         looks_after_batches,
     ),
 }
-"""By the role, and the features that the acts need."""
+"""The acts of each role, with the features that they need."""

@@ -1,4 +1,4 @@
-"""PostgreSQL: `outboxq grants` prints or grants what a role needs, and a lack of privileges is told in a sentence."""
+"""On PostgreSQL, `outboxq grants` prints or grants a role's privileges, and one sentence reports missing privileges."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def place(cluster):
 
 @pytest.fixture
 def made(cluster, migrated_postgresql):
-    """Such a place with our tables."""
+    """A place with outboxq's tables."""
     made = Place(cluster, template=migrated_postgresql)
     yield made
     made.close()
@@ -98,7 +98,7 @@ def test_what_is_printed_is_what_is_granted(made, role):
     printed, applied = made.role(), made.role()
     said = outboxq("grants", "--role", role, printed, "--url", made.url)
     assert said.exit_code == 0, said.output
-    assert granted(made, printed) == 0, "it only prints"
+    assert granted(made, printed) == 0, "without --apply, the command only prints"
     made.run(said.stdout)
     done = outboxq("grants", "--role", role, "--apply", applied, "--url", made.url)
     assert done.exit_code == 0, done.output
@@ -137,7 +137,7 @@ def test_the_schema_is_the_one_in_which_the_tables_lie(place, schema):
 
 
 def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
-    """PostgreSQL only warns of it."""
+    """PostgreSQL itself only warns."""
     weak, name = made.role(), made.role()
     outboxq("grants", "--role", "operator", "--apply", weak, "--url", made.url)
     done = outboxq("grants", "--role", "worker", "--apply", name, "--url", made.url_of(weak))
@@ -198,7 +198,7 @@ def test_a_worker_that_lacks_a_right_does_not_start_and_says_which_command_grant
     assert f"the database role '{name}' lacks INSERT on task_metrics in the schema 'public'" in str(told.value)
 
 
-# Reading what others enqueued
+# Reading other programs' tasks
 
 
 @pytest.mark.parametrize("features", [[], list(set(Feature) - {Feature.RESULTS}), list(Feature)], ids=len)
@@ -224,7 +224,7 @@ def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, feature
                 connection.execute(statement)
 
 
-# Sentences
+# Messages
 
 
 COMMAND = r"outboxq grants --role {role}{options} {name} --apply"
@@ -240,7 +240,7 @@ def test_who_may_not_enqueue_is_told_before_the_callers_transaction_is_aborted(m
             ) as told:
                 store.enqueue(task, using=session)
             assert repr(name) in str(told.value)
-            assert session.connection().exec_driver_sql("SELECT 1").scalar_one() == 1, "the transaction goes on"
+            assert session.connection().exec_driver_sql("SELECT 1").scalar_one() == 1, "the transaction is still usable"
         Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     with Session(made.host_engine(name)) as session, session.begin():
         store.enqueue(new(), using=session)
@@ -325,7 +325,7 @@ def test_a_worker_whose_right_is_taken_away_says_which(made):
 
 
 def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
-    """There is no privilege to be granted."""
+    """Granting a privilege would not help."""
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     made.run("ALTER TABLE task_outbox ENABLE ROW LEVEL SECURITY")
@@ -339,7 +339,7 @@ def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_table_of_a_tenant_takes_no_entry_of_ours(made, joined):
-    """It lies in a schema that the search_path names before; the execution would go to `public`."""
+    """The tenant's table comes first in the search_path, but the task itself would go to `public`."""
     made.run("CREATE SCHEMA tenant; CREATE TABLE tenant.task_outbox (LIKE public.task_outbox INCLUDING ALL)")
     made.run(f"ALTER DATABASE {make_url(made.url).database} SET search_path = tenant, public")
     said = r"a table task_outbox in the schema 'tenant' before outboxq's table in 'public'; .* schema='public'"

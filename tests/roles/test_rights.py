@@ -1,4 +1,4 @@
-"""PostgreSQL: each role can do its part with the privileges that `outboxq grants` gives it, and not without any of them."""
+"""On PostgreSQL, each role needs exactly the privileges that `outboxq grants` gives it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stage(url, role):
 
 
 def acts(role, features):
-    """All that such a role does; of the more features, the more."""
+    """All acts of this role that need no features other than these."""
     return [act for (one, needs), found in ACTS.items() if one is role and needs <= features for act in found]
 
 
@@ -96,11 +96,11 @@ NEEDED = {
     (kind, features): [
         right
         for right in rights(kind, features)
-        if right.kind is not Kind.SCHEMA  # everybody may use `public`
+        if right.kind is not Kind.SCHEMA  # every role may use `public`
         and (not features or right not in rights(kind, features - {max(features)}))
     ]
     for kind, features in KINDS
-    if kind is not Role.OPERATOR  # has what any command could need
+    if kind is not Role.OPERATOR  # an operator has the privileges for any command
     and (kind is not Role.PRODUCER or features in MINIMAL)
 }
 
@@ -127,7 +127,7 @@ def is_refused(error):
 
 @pytest.mark.parametrize(("kind", "features"), NEEDED, ids=name_of)
 def test_without_any_one_right_something_fails(stage, role, owner, kind, features):
-    """Column by column. Found out by the acts alone: what looks at the privileges beforehand is left out."""
+    """Revoke each privilege, column by column. Only the acts decide, without the checks that come before a statement."""
     for one in rights(kind, features):
         owner.execute(grant(one, "public", role))
     order, needless = acts(kind, features)[::-1], []
@@ -141,7 +141,7 @@ def test_without_any_one_right_something_fails(stage, role, owner, kind, feature
             owner.execute(statement)
             if act is None:
                 needless.append(part)
-            else:  # it is likely to need the next privilege, too
+            else:  # this act probably needs the next privilege, too
                 order = [act, *(other for other in order if other is not act)]
     assert needless == []
 
@@ -162,7 +162,7 @@ def refused(stage, act):
 
 
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
-    """Missing tables need no privilege: an error of the database would abort the caller's transaction."""
+    """Missing tables are found without an error of the database, which would abort the caller's transaction."""
     url = cluster.create_database()
     engine = create_engine(make_url(url).set(username=role))
     task, store = NewTask(id=uuid7(), task_name="work", args="{}"), Store(engine)
@@ -191,7 +191,7 @@ def test_who_may_not_read_results_hears_which_command_grants_it(stage, role, tim
 
 
 def test_who_may_read_results_and_not_batches_waits_for_tasks_only(stage, role):
-    """The one that waits for what follows hears which command grants it; the other one's wait goes on."""
+    """A wait for a later link names the command that grants the privilege. The wait for the first task continues."""
     Store(stage.owner.bound_engine).rights.grant(Role.PRODUCER, role, {Feature.RESULTS})
     outbox, owner = Outbox(stage.engine), Outbox(stage.owner.bound_engine)
 
