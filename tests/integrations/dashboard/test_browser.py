@@ -122,7 +122,7 @@ def test_a_machine_that_the_package_is_not_for_is_told(bare, monkeypatch):
 
 
 def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):
-    """Run pytest with the variables of a machine without a browser. On CI, nothing is left out: see `is_missing` above."""
+    """Run pytest with the variables of a machine without a browser. On CI, nothing is left out: see `is_missing`."""
     variables = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     variables["PYTEST_ADDOPTS"] = ""
     command = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-p", "no:cacheprovider", __file__]

@@ -1,4 +1,4 @@
-"""A browser without JavaScript, over a real connection: it keeps cookies and submits forms, but follows no redirects."""
+"""A browser without JavaScript, over a real connection: it keeps cookies and submits forms, and follows no redirects."""
 
 from __future__ import annotations
 
