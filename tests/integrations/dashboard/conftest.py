@@ -34,9 +34,7 @@ FRESH = 40.0
 
 
 class Filled:
-    """A file with the tables of a small shop, which tests copy. Filling one takes a hundred times as long as copying
-    it.
-    """
+    """A file with the tables of a small shop, which tests copy. Filling it takes a hundred times as long as a copy."""
 
     def __init__(self, template: Path, path: Path) -> None:
         self._template, self._path = template, path

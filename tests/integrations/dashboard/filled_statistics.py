@@ -25,9 +25,7 @@ BUSY = (
 
 
 def moments(now: datetime) -> list[tuple[datetime, int]]:
-    """The times of a day's statistics, each with the number of minutes that it covers: one in the last hour, ten
-    before.
-    """
+    """The times of a day's statistics, each with the number of minutes it covers: 1 in the last hour, 10 before that."""
     minute = now.replace(second=0, microsecond=0)
     early = [(minute - minutes * MINUTE, 10) for minutes in range(24 * 60, 60, -10)]
     return early + [(minute - minutes * MINUTE, 1) for minutes in range(60, 0, -1)]

@@ -1,5 +1,4 @@
-"""The tables of a small shop for the dashboard's tests: tasks in every state, problems of every kind, a day of
-statistics.
+"""The tables of a small shop: tasks in every state, problems of every kind, and a day of statistics.
 
 `fill` writes them through the store, with a clock that moves from yesterday to now. To see them in a browser, run
 `python -m tests.integrations.dashboard.serving`.
@@ -57,9 +56,7 @@ class Filling:
     tasks: dict[str, UUID] = field(default_factory=dict)
     """The id of one task for each story, such as `retried` or `behind_held_key`."""
     workers: dict[str, UUID] = field(default_factory=dict)
-    """The ids of the workers. `old` and `new` are live and have different versions; `silent` was last seen a minute
-    ago.
-    """
+    """The workers' ids. `old` and `new` are live and have different versions; `silent` was last seen a minute ago."""
     batches: dict[str, UUID] = field(default_factory=dict)
     """The id of one batch for each `OnFailed` policy."""
     running: list[Claim] = field(default_factory=list)

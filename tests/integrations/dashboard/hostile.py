@@ -57,8 +57,7 @@ PATHS = (
     "None",
 )
 NAMES = (*SCRIPTS, *CONTROLS, *LONG, *PATHS)
-"""Names of queues, tasks, keys, topics, schedules and workers. Each has 1 to 200 characters, and the store accepts it.
-"""
+"""Names of queues, tasks, keys, topics, schedules and workers: 1 to 200 characters that the store accepts."""
 INVISIBLE = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ue000-\\uf8ff]"
 """Characters that no page may have in its text or attributes, as a regular expression for JavaScript and Python."""
 

@@ -94,9 +94,7 @@ def links(path: str, text: str) -> Iterator[str]:
 
 
 def crawl(client: Client, *, most: int) -> Iterator[tuple[str, Any]]:
-    """Follow links from the first page, and yield the path and the response of up to this many pages, without taking
-    actions.
-    """
+    """Follow links from the first page, and yield the path and the response of up to this many pages. Take no actions."""
     waiting, seen = ["/"], {"/"}
     while waiting and len(seen) - len(waiting) < most:
         path = waiting.pop(0)

@@ -26,9 +26,7 @@ WORK = "shop.work"
 
 
 class Stage:
-    """An application with one task, its dashboard, a person who uses the dashboard, and a live worker that does
-    nothing.
-    """
+    """An application with a task, its dashboard, a person who uses the dashboard, and a live worker that does nothing."""
 
     def __init__(self, database) -> None:
         self.database, self.store, self.ran = database, database.store, []

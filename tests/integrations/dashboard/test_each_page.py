@@ -20,8 +20,7 @@ MOST = 9
 """The number of statements that a page may run."""
 MORE = {"bulk": 5, "overview": 4, "queue": 4, "worker": 1}
 """The number of additional statements for some pages. A bulk change is confirmed once, before it is made. The queues in
-these tables are late, so their causes are read. Pages that blame a version for dead letters read the workers'
-versions.
+these tables are late, so their causes are read. Pages that blame a version for dead letters read all versions.
 """
 
 

@@ -14,8 +14,8 @@ PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
 """The directory for screenshots of the pages."""
 FIRST = [next(page for page in PAGES if page.split(" ")[0] == route) for route in OF_PAGES]
 """One page of each route. axe-core takes most of the time, so it checks the other pages only in a run that takes
-screenshots. The other pages are opened in the phone's window, where a page may not fit, and in the campaign's
-desktop window.
+screenshots. The others are opened in the phone's window, where a page may not fit, and in the campaign's desktop
+window.
 """
 WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
 OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"

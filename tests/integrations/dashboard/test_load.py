@@ -1,5 +1,4 @@
-"""The load of ten open tabs on the server: under 1.5 % of a core while nothing happens, and 5 % while tasks are
-running.
+"""The load of ten open tabs on the server: under 1.5 % of a core if nothing happens, and under 5 % if tasks run.
 
 `-s` prints the figures. The server is a separate process, so all its processor time is caused by the tabs.
 """
@@ -30,8 +29,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[3]
 SECONDS, TABS, EVERY = 60, 10, 5.0
 MOST = {"idle": 0.015, "flowing": 0.05}
-"""The share of a core that the tabs may use, on a machine that is also doing other work, which makes requests slower.
-"""
+"""The share of a core that the tabs may use. Each request takes longer on a machine that is also doing other work."""
 RATE = 20
 """Tasks per second in the state `flowing`."""
 

@@ -1,7 +1,6 @@
 """Every page and every action works without scripts: links, tabs, filters, paginated lists, and each form.
 
-A browser tests the folded forms of a queue, the links and the filters. A client submits the other forms as a browser
-would.
+A browser tests a queue's folded forms, the links and the filters. A client submits the other forms as a browser would.
 """
 
 from __future__ import annotations

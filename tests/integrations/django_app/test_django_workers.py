@@ -56,7 +56,7 @@ def enqueue(database: Database, name: str, orders: range) -> None:
 
 
 def left(database: Database) -> int:
-    """The number of waiting and running tasks, read in one statement: between two statements, a task can move unseen."""
+    """The number of waiting and running tasks, read at once, because a task can move between two statements."""
     [(tasks,)] = database.rows("SELECT (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)")
     return int(str(tasks))
 

@@ -46,9 +46,7 @@ def page_of(key, list_page=LIST):
 
 
 def holds(connection):
-    """Check every invariant with one prepared statement. Django's connections prepare none, and planning it takes 50
-    ms.
-    """
+    """Check every invariant with one prepared statement. Django's connections would plan it again, which takes 50 ms."""
     raw = connection.connection
     raw.prepare_threshold, before = 5, raw.prepare_threshold  # with None, nothing is prepared
     try:
@@ -217,9 +215,7 @@ class Lists(Case):
             assert self.listed(f"?q={made[0]}", LETTERS) == [made[0]]
 
     def test_no_statement_of_a_list_reads_a_whole_table_of_tasks(self):
-        """Each statement is bounded by a limit, by a lower bound that another statement has found, or by the keys on a
-        page.
-        """
+        """Each statement is bounded by a limit, by another statement's lower bound, or by the keys on a page."""
         failed, _ = self.failed(), self.add(queue="mail")
         with mock.patch.object(ours, "NEWEST", 1):
             for address in (LIST, f"{LIST}?status=Failed", f"{LIST}?status=Ready&queue=mail", LETTERS):

@@ -77,7 +77,7 @@ def book_in_a_coroutine(how: str) -> None:
 
 @outbox.task(retry=RetryPolicy(max_attempts=2, wait=0))
 def fulfil(ctx: TaskContext, order: int) -> int:
-    """Run a plain step, and a transactional step whose callback fails after the commit; the first attempt then fails."""
+    """Run a plain step, and a transactional one whose callback fails after the commit. The first attempt then fails."""
     found = ctx.step("count", lambda: seen.append(order) or order)
     ctx.step("book", book_in_step, found, transactional=True)
     with suppress(ValueError):
