@@ -32,7 +32,7 @@ ONCE = RetryPolicy.never()
 
 
 class Own(FlaskSession):
-    """An application's own kind of session."""
+    """An application's own session class."""
 
 
 @dataclass
@@ -114,7 +114,7 @@ def app(shop, database):
     return shop.app(database.url)
 
 
-# In a request.
+# Requests.
 
 ENDS = {
     "commits": ("200 OK", 1),
@@ -189,7 +189,7 @@ def test_an_engine_is_left_as_it_is_where_the_configuration_says_so(sqlite_url):
         shop.db.session.rollback()
 
 
-# In a handler.
+# Handlers.
 
 
 def test_a_handler_runs_in_the_applications_context_with_a_session_of_its_own(shop, app, database):

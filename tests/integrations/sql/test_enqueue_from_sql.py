@@ -402,7 +402,7 @@ def test_a_task_from_sql_waits_for_who_runs_a_dead_letter_again(postgresql, ends
     assert len(postgresql.claim(2, store=postgresql.store)) == 1
 
 
-# --- What is refused
+# --- Refusals
 
 
 REFUSED = {

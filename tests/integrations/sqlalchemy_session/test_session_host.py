@@ -209,7 +209,7 @@ def test_a_worker_beside_the_open_transaction_of_a_test_is_refused(engine, datab
     session = scoped_session(sessionmaker(engine))
     worker = outbox_of(session, engine).worker()
     session.execute(select(1))
-    assert not worker._integration.is_in_a_test(), "a request of its own may have read something"
+    assert not worker._integration.is_in_a_test(), "the application may only have read something"
     session.remove()
     with engine.connect() as connection, connection.begin():
         session.configure(bind=connection, join_transaction_mode="create_savepoint")

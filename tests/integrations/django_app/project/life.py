@@ -110,7 +110,7 @@ outbox.store.ensure_current()
 
 # tables are missing although Django's migrations have run, as after `--fake` or with a new SCHEMA in the settings
 migrate("outboxq", "zero")
-outbox.store._current = False  # as in a later process
+outbox.store._current = False  # as in a new process
 with suppress(CommandError):
     migrate("outboxq", fake=True)
 heard = io.StringIO()
