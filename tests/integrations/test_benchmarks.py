@@ -1,4 +1,4 @@
-"""The benchmark runs, at its smallest size and without peers, so that nothing is installed: each measure has its figures."""
+"""The benchmark runs at its smallest size, without peers, so that nothing is installed. Each measure has its figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ON_POSTGRESQL = {
 }
 ON_SQLITE = {"producers": {"producers.worst"}}
 FEW = ("enqueue", "pickup")
-"""So that it takes seconds. The campaign takes all on both databases."""
+"""The measures of a run that takes only seconds. The campaign runs all measures on both databases."""
 
 
 def test_every_measure_is_known_here():
@@ -78,7 +78,7 @@ def check(kind: str, measures: Collection[str], folder: Path) -> None:
     if kind == "sqlite":
         without = {f"{name} FULL": why for name, why in without.items()}
         without["sqlite, drain by 2: raw FULL, outboxq FULL"] = "only in a full run"
-    if f"{kind}, producers" in results.missing:  # a wheel's PostgreSQL has no pgbench
+    if f"{kind}, producers" in results.missing:  # PostgreSQL from a wheel has no pgbench
         without[f"{kind}, producers"] = "there is no pgbench, which comes with PostgreSQL"
         wanted.remove(f"{kind}.producers")
     assert results.missing.items() <= without.items(), done.stderr

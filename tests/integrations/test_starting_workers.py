@@ -1,4 +1,4 @@
-"""The start of a worker by each front end: a stop signal while the application is imported, and the line that says it works."""
+"""The start of a worker by each front end: a stop signal during the import of the application, and the first log line."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def front_end(request, tmp_path, monkeypatch):
 
 
 def run(front_end, words, *, number=None):
-    """Run a command of `python -m`. With `number`, the application sends its own process this signal at its import: there the
-    interpreter is a new one.
+    """Run a command of `python -m`. With `number`, a new interpreter is used, and the application sends this signal to
+    its own process during its import.
     """
     signalled = "" if number is None else f"os.kill(os.getpid(), {int(number)}); os._exit(7)"
     source = {"flask": FLASK, "none": PLAIN}.get(front_end, "import os, signal\n{signalled}\n")

@@ -1,4 +1,4 @@
-"""The browser, and the site that it looks at."""
+"""The browser, and the site that it opens."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tests.integrations.dashboard.serving import Site
 
 @pytest.fixture(autouse=True)
 def _ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep waitress from logging that a request waits, as it does where the machine is busy: tests compare what is logged."""
+    """Keep waitress from logging that requests are queued on a busy machine, because tests compare the log."""
     monkeypatch.setattr(logging.getLogger("waitress.queue"), "disabled", True)
 
 
 FRESH = 40.0
-"""Seconds for which a filled file is copied: its tasks wait for more than a minute before they are due."""
+"""The number of seconds for which a filled file is copied. Its delayed tasks become due after more than a minute."""
 
 
 class Filled:
-    """A file with the tables of a small shop, which tests copy. To fill one takes a hundred times as long."""
+    """A file with the tables of a small shop, which tests copy. Filling it takes a hundred times as long as a copy."""
 
     def __init__(self, template: Path, path: Path) -> None:
         self._template, self._path = template, path
@@ -62,7 +62,7 @@ class Filled:
         engine = make_engine(f"sqlite:///{self._path}")
         self._since = time.monotonic()
         self._filling = fill(engine)
-        engine.dispose()  # the last connection takes the WAL into the file
+        engine.dispose()  # closing the last connection moves the WAL into the file
 
 
 @pytest.fixture(scope="session")
@@ -78,14 +78,14 @@ def filling(sqlite: Database, filled: Filled) -> Filling:
 
 @pytest.fixture
 def site(filling: Filling) -> Iterator[Site]:
-    """Their dashboard, which allows actions and shows arguments."""
+    """The dashboard of these tables. It allows actions and shows arguments."""
     with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
         yield found
 
 
 @pytest.fixture
 def open_tab(browser: Browser) -> Iterator[Any]:
-    """Open a tab at a site: ``open_tab(site.url, size=PHONE)``. Whatever has gone wrong in one of them fails the test."""
+    """Open a tab at a site: ``open_tab(site.url, size=PHONE)``. A problem in any tab fails the test."""
     tabs: list[Any] = []
 
     def opened(url: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A day of statistics for the tables that are filled: what workers counted, and samples of what waited."""
+"""A day of statistics for the filled tables: the workers' metrics, and samples of waiting tasks."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ BUSY = (
     ("exports", EXPORT, 2, 12, 14),
     ("ledger", BOOK, 6, 3, 4),
 )
-"""Queue, task, attempts a minute, and the usual buckets of the wait and of the run."""
+"""Queue, task, attempts per minute, and the usual histogram buckets of the wait and the run."""
 
 
 def moments(now: datetime) -> list[tuple[datetime, int]]:
-    """The moments of a day's statistics, and the minutes that each stands for: one in the last hour, ten before."""
+    """The times of a day's statistics, each with the number of minutes it covers: 1 in the last hour, 10 before that."""
     minute = now.replace(second=0, microsecond=0)
     early = [(minute - minutes * MINUTE, 10) for minutes in range(24 * 60, 60, -10)]
     return early + [(minute - minutes * MINUTE, 1) for minutes in range(60, 0, -1)]
 
 
 def fill_statistics(engine: Engine, now: datetime) -> None:
-    """Write a day of metrics and samples, as busy workers leave them: it goes up and down, with trouble now and then."""
+    """Write a day of metrics and samples that vary as with busy workers, with more failures now and then."""
     metrics: list[dict[str, Any]] = []
     samples: list[dict[str, Any]] = []
     for number, (at, minutes) in enumerate(moments(now)):
@@ -79,7 +79,7 @@ def fill_statistics(engine: Engine, now: datetime) -> None:
 
 
 def _histogram(name: str, usual: int, total: int) -> dict[str, int]:
-    """Most in the usual bucket, some around it, and one in a hundred much later."""
+    """Most values in the usual bucket, some next to it, and one in a hundred far above it."""
     shares = {usual - 1: total // 4, usual + 1: total // 5, min(usual + 5, BUCKETS - 1): total // 100}
     rest = total - sum(shares.values())
     return {f"{name}_{bucket}": shares.get(bucket, rest if bucket == usual else 0) for bucket in range(BUCKETS)}

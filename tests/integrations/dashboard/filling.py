@@ -1,6 +1,6 @@
-"""A small shop's tables as an operator may find them: tasks in every state, trouble of every kind, and a day of statistics.
+"""The tables of a small shop: tasks in every state, problems of every kind, and a day of statistics.
 
-`fill` writes it through the store, by a clock that it moves from yesterday to now. To look at it in a browser:
+`fill` writes them through the store, with a clock that moves from yesterday to now. To see them in a browser, run
 `python -m tests.integrations.dashboard.serving`.
 """
 
@@ -34,12 +34,12 @@ from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, KNOWN, LETTE
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
 BIG = 9007199254740993
-"""A number that JavaScript would change: 2**53 + 1."""
+"""2**53 + 1, a number that JavaScript would change."""
 
 
 @dataclass
 class Clock:
-    """The clock by which the tables are filled: it stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     now: datetime
 
@@ -49,21 +49,21 @@ class Clock:
 
 @dataclass
 class Filling:
-    """The written rows: the tasks by what they show, and the workers."""
+    """The written rows: the tasks by their stories, and the workers."""
 
     outbox: Outbox
     now: datetime
     tasks: dict[str, UUID] = field(default_factory=dict)
     """The id of one task for each story, such as `retried` or `behind_held_key`."""
     workers: dict[str, UUID] = field(default_factory=dict)
-    """The ids of the workers: `old` and `new` are alive and of two versions, `silent` has not been seen for a minute."""
+    """The workers' ids. `old` and `new` are live and have different versions; `silent` was last seen a minute ago."""
     batches: dict[str, UUID] = field(default_factory=dict)
-    """The id of a batch for each policy."""
+    """The id of one batch for each `OnFailed` policy."""
     running: list[Claim] = field(default_factory=list)
     """The claims of the two live workers."""
 
     def beat(self) -> None:
-        """Have the live workers report that they are alive, and extend their leases."""
+        """Record the live workers as seen, and extend their leases."""
         store = self.outbox.store
         for name in ("old", "new"):
             store.workers.seen(self.workers[name], unknown_tasks=[("default", "shop.no_longer")])
@@ -75,7 +75,7 @@ EXPORTED = Progress(fraction=0.41, note="12 300 of 30 000 orders")
 
 
 def lines_of(at: datetime, *texts: str) -> list[dict[str, str]]:
-    """The handler log as an event has it, a line each second; a text may begin with its level."""
+    """A handler log as an event stores it, with one line per second. A text may begin with its level."""
     found = []
     for second, text in enumerate(texts):
         level, _, words = text.partition(": ") if text.startswith(("WARNING: ", "ERROR: ")) else ("INFO", "", text)
@@ -96,7 +96,7 @@ def traceback_of(exception: str, message: str) -> str:
 
 
 class Writer:
-    """Writes stories of tasks, each at the moments that it names."""
+    """Writes the rows of each story at the times that the story needs."""
 
     def __init__(self, engine: Engine, now: datetime) -> None:
         self.now = now
@@ -105,7 +105,7 @@ class Writer:
         self.filling = Filling(outbox=Outbox(engine), now=now)
 
     def at(self, before: timedelta) -> None:
-        """Set the clock to so long before now."""
+        """Set the clock to this long before now."""
         self.clock.now = self.now - before
 
     def name(self, story: str, task_id: UUID) -> UUID:
@@ -113,13 +113,13 @@ class Writer:
         return task_id
 
     def worker(self, name: str, *, host: str, pid: int, version: str, **said: Any) -> None:
-        """Register a worker of this process."""
+        """Register a worker and describe its process."""
         found = self.filling.workers[name] = uuid4()
         self.store.workers.register(found, label=f"{host}:{pid}", **{"concurrency": 8, "task_names": KNOWN, **said})
         self.store.workers.describe(found, host=host, pid=pid, version=version, release="0.1.0", busy=2)
 
     def enqueue(self, task_name: str, number: int = 1, *, args: Any = None, **fields: Any) -> list[UUID]:
-        """Enqueue so many of a task now, by the clock. `args` may be a function of the number."""
+        """Enqueue this many tasks at the clock's time. `args` may be a function of the task's number."""
         tasks = []
         for one in range(number):
             given = args(one) if callable(args) else args or {"order_id": 7000 + one}
@@ -145,7 +145,7 @@ class Writer:
 
 
 def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
-    """Fill the empty tables behind an engine; on one core it takes about a second."""
+    """Fill the empty tables behind an engine. This takes about a second on one core."""
     writer = Writer(engine, now or datetime.now(UTC))
     _workers(writer)
     _schedules(writer)
@@ -164,7 +164,7 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
 
 
 def _batches(writer: Writer) -> None:
-    """One batch whose task is delayed, and one that has no task and has completed."""
+    """Create a batch whose task is delayed, and a batch without tasks, which has completed."""
     writer.at(5 * MINUTE)
     for name, on_failed, tasks in (("imports of May", OnFailed.WAIT, 1), ("imports of April", OnFailed.CONTINUE, 0)):
         batch_id = new_batch_id()
@@ -193,7 +193,7 @@ def _workers(writer: Writer) -> None:
 
 
 def _relays(writer: Writer) -> None:
-    """One relay has a sender and a short backlog, the other one is paused."""
+    """Create a relay with a sender and a short backlog, and a paused relay."""
     writer.at(25 * HOUR)
     relays, store = writer.store.relays, writer.store
     for name, topics, shards in (("bills", ["bill.*"], 2), ("search", ["stock.*", "price.*"], 1)):
@@ -408,7 +408,7 @@ def _waiting(writer: Writer) -> None:
     (delayed, *_) = writer.enqueue(LETTER, 2, queue="default", delay=2 * HOUR)
     writer.name("delayed", delayed)
     writer.at(3 * HOUR)
-    # "video": the workers that name their queues do not name it, and the others have gone.
+    # No live worker serves the queue "video".
     (no_worker, *_) = writer.enqueue("shop.encode_video", 3, queue="video")
     writer.name("no_worker", no_worker)
     writer.at(10 * MINUTE)
@@ -419,7 +419,7 @@ def _waiting(writer: Writer) -> None:
     writer.at(SECOND)
     (due, *_) = writer.enqueue(RECEIPT, 5, priority=10)
     writer.name("due", due)
-    # A request on a running task: its worker sees it with its next heartbeat.
+    # A request to cancel a running task. Its worker sees the request at its next heartbeat.
     writer.at(10 * SECOND)
     writer.store.cancel(writer.filling.tasks["cancel_requested"], reason="Ann asked for it")
     writer.at(timedelta(0))

@@ -1,5 +1,5 @@
-"""Rows whose texts attack a page: HTML and scripts, terminal escapes, invisible characters, other directions of writing, names of
-200 characters, huge JSON, numbers that JavaScript would change, names without a character.
+"""Rows with texts that attack a page: HTML and scripts, terminal escapes, invisible characters, other writing
+directions, names of 200 characters, huge JSON, numbers that JavaScript would change, and empty names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.integrations.dashboard.filling import BIG, Clock, Filling
 from tests.integrations.dashboard.shop import id_at
 
 MARK = "pwned"
-"""The global variable that a script sets where it runs."""
+"""The global variable that a script sets if it runs."""
 SCRIPTS = (
     f"<script>window.{MARK}=1</script>",
     f'"><img src=x onerror="window.{MARK}=1">',
@@ -57,13 +57,13 @@ PATHS = (
     "None",
 )
 NAMES = (*SCRIPTS, *CONTROLS, *LONG, *PATHS)
-"""Names of queues, tasks, keys, topics, schedules and workers: 1 to 200 characters that the store takes."""
+"""Names of queues, tasks, keys, topics, schedules and workers: 1 to 200 characters that the store accepts."""
 INVISIBLE = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ue000-\\uf8ff]"
-"""A character that no page may have in its text or its attributes, as a regular expression of JavaScript and Python."""
+"""Characters that no page may have in its text or attributes, as a regular expression for JavaScript and Python."""
 
 
 def arguments(number: int) -> str:
-    """The arguments of one task as JSON; each fiftieth is huge."""
+    """The arguments of one task as JSON; every fiftieth is huge."""
     text = NAMES[number % len(NAMES)]
     value: dict[str, Any] = {
         text: text,
@@ -82,13 +82,13 @@ def arguments(number: int) -> str:
 
 @dataclass
 class Hostile(Filling):
-    """What was written, and the ids of tasks without names."""
+    """The written rows, and the ids of tasks without names."""
 
     nameless: list[UUID] = field(default_factory=list)
 
 
 def fill(database: Any, rows: int) -> Hostile:
-    """Fill the empty tables of a test's `Database` with so many tasks, a fifth of each kind."""
+    """Fill the empty tables of a test's `Database` with this many tasks, a fifth of each kind."""
     now = datetime.now(UTC)
     clock = Clock(now - timedelta(hours=1))
     store = Store(database.engine, clock=clock)
@@ -102,7 +102,7 @@ def fill(database: Any, rows: int) -> Hostile:
         _end(store, claims, found, number)
         found.tasks |= {f"{number}": ids[0]}
     _others(store, clock, found)
-    database.corrupted = True  # names without a character break a rule of `verify`
+    database.corrupted = True  # empty names violate a rule of `verify`
     found.nameless = _without_names(database, store)
     clock.now = now
     for worker in found.workers.values():
@@ -146,7 +146,7 @@ def _task(number: int, at: datetime) -> NewTask:
 
 
 def _end(store: Store, claims: list[Claim], found: Hostile, batch: int) -> None:
-    """End them in five ways; some are left running."""
+    """Complete, fail, retry and cancel claimed tasks; leave some of them running."""
     outcomes = []
     for number, claim in enumerate(claims):
         text = NAMES[number % len(NAMES)]
@@ -182,7 +182,7 @@ def _end(store: Store, claims: list[Claim], found: Hostile, batch: int) -> None:
 
 
 def _others(store: Store, clock: Clock, found: Hostile) -> None:
-    """Queues, schedules, samples and metrics of every name."""
+    """Write queues, schedules, samples and metrics with each of `NAMES`."""
     for number, name in enumerate(NAMES):
         if number % 3 == 0:
             store.queues.pause(name, create=True)
@@ -213,7 +213,7 @@ def _others(store: Store, clock: Clock, found: Hostile) -> None:
 
 
 def _without_names(database: Any, store: Store) -> list[UUID]:
-    """Give one waiting task no name, another no queue: as foreign SQL might, past every CHECK."""
+    """Empty the name of one waiting task and the queue of another, as foreign SQL could despite every CHECK."""
     waiting = store.tasks(status=TaskStatus.READY, limit=2)
     for task, column in zip(waiting, ("task_name", "queue"), strict=True):
         task_id = task.id if database.name == "postgresql" else task.id.hex

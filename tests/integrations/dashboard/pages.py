@@ -1,4 +1,4 @@
-"""The addresses of the dashboard's pages, for tests that look at each of them."""
+"""The addresses of the dashboard's pages, for tests that open each of them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
     "system": {"": lambda _: {}},
     "actions": {"": lambda _: {}},
 }
-"""What the address of each page is made from, by the name of its route; more than one where it differs much."""
+"""The values in the address of each page, by the route's name. A route has several entries if its pages differ much."""
 
 PAGES = [f"{route} {of}".strip() for route, several in OF_PAGES.items() for of in several]
 
@@ -86,7 +86,7 @@ _LINK = re.compile(r"""(?:href|src)="([^"]*)\"""")
 
 
 def links(path: str, text: str) -> Iterator[str]:
-    """The paths of this site that a page links to."""
+    """Yield the paths on this site to which a page links."""
     for found in _LINK.findall(text):
         target = urldefrag(urljoin(f"http://localhost{path}", unescape(found))).url
         if (parts := urlsplit(target)).netloc == "localhost":
@@ -94,7 +94,7 @@ def links(path: str, text: str) -> Iterator[str]:
 
 
 def crawl(client: Client, *, most: int) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the answer of up to so many pages, from the first one along the links; actions are not followed."""
+    """Follow links from the first page, and yield the path and the response of up to this many pages. Take no actions."""
     waiting, seen = ["/"], {"/"}
     while waiting and len(seen) - len(waiting) < most:
         path = waiting.pop(0)
@@ -102,7 +102,7 @@ def crawl(client: Client, *, most: int) -> Iterator[tuple[str, Any]]:
         yield path, answer
         if answer.mimetype == "text/html":
             found = dict.fromkeys(links(path, answer.text))
-            # What can be chosen for a browser is the same on each page.
+            # The links that choose a browser's settings are the same on each page.
             new = [one for one in found if one not in seen and (path == "/" or not _COMFORT.search(one))]
             seen.update(new)
             waiting.extend(new)

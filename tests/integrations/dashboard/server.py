@@ -1,6 +1,6 @@
-"""A dashboard in a process of its own, whose processor time is measured: `server.py DATABASE_URL`.
+"""A dashboard in a separate process, whose processor time can be measured: `server.py DATABASE_URL`.
 
-It prints its address, and ends when its standard input does.
+It prints its address, and exits when its standard input is closed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The dashboard behind waitress on loopback, as `outboxq web` serves it.
 
-`python -m tests.integrations.dashboard.serving` fills a new SQLite file and serves it to look at; `--help` says what else.
+`python -m tests.integrations.dashboard.serving` fills a new SQLite file and serves it for a browser. `--help` lists the
+options.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from outboxq.database.engine import make_engine
 
 
 class Site:
-    """A WSGI application that a thread serves on a free port of 127.0.0.1, until it is closed."""
+    """A WSGI application, served by a thread on a free port of 127.0.0.1 until it is closed."""
 
     def __init__(self, application: Any, *, port: int = 0, threads: int = 4) -> None:
         self._sockets: dict[int, Any] = {}
@@ -42,7 +43,7 @@ class Site:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        with suppress(OSError):  # the thread has just seen it, and has closed everything
+        with suppress(OSError):  # the thread has already noticed, and has closed everything
             self._server.pull_trigger()
         self._thread.join()
 

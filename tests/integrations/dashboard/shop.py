@@ -1,4 +1,4 @@
-"""The tasks of the shop whose tables are filled, and ids of the past."""
+"""The tasks of the shop whose tables are filled, and ids with a given time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KNOWN = (RECEIPT, CHARGE, PARCEL, LETTER, EXPORT, BOOK, "shop.call_webhook", "sh
 
 
 def id_at(moment: datetime) -> UUID:
-    """A version 7 UUID of that moment."""
+    """A version 7 UUID with this time."""
     milliseconds = int(moment.timestamp() * 1000)
     random = int.from_bytes(os.urandom(10))
     return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (2**62 - 1))

@@ -1,4 +1,4 @@
-"""What the pages of batches say, and the cancelling of one."""
+"""The pages of batches, and how a batch is cancelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ uuid7_of_nothing = uuid7()
 
 @pytest.fixture
 def batch(database: Database) -> NewBatch:
-    """A batch of three, of which one has failed."""
+    """A batch of three tasks, one of which has failed."""
     batch_id = new_batch_id()
     then = NewTask(id=BatchLink(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
     batch = NewBatch(id=batch_id, name="<b>May</b>", then=(then,))
@@ -55,7 +55,7 @@ def test_a_batch_is_cancelled_with_a_reason(reader: Reader, database: Database, 
 
 
 def test_a_batch_that_has_ended_is_not_cancelled(reader: Reader, database: Database, batch: NewBatch) -> None:
-    reader.words(f"/batches/{batch.id}")  # its form was open when the batch ended
+    reader.words(f"/batches/{batch.id}")  # loads the form before the batch ends
     for claim in database.claim(2, store=database.store):
         database.store.complete(claim)
     notice = reader.press(f"/batches/{batch.id}/cancel")
@@ -89,7 +89,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
     assert f'href="/tasks?batch={batch.id}"' in reader.page.text
     reader.words("/tasks", batch=str(batch.id))
     assert reader.page.text.count("<b>") == 0
-    assert "Cancel all that match" not in reader.page.text  # that would be another filter than this one
+    assert "Cancel all that match" not in reader.page.text  # the link's filter would differ from this one
     found = reader.get(f"/api/tasks.json?batch={batch.id}").get_json()
     assert {one["pipeline_execution_id"] for one in found["tasks"]} == {str(batch.id)}
     assert len(found["tasks"]) == 3

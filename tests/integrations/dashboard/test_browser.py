@@ -1,4 +1,4 @@
-"""The tests' own browser: what it notices, and that it disturbs no other test."""
+"""The tests' own browser: it notices problems, and does not disturb other tests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_tab_without_scripts_runs_none(open_tab):
 
 
 def test_loops_of_other_tests_run_beside_the_browser(browser):
-    """Also those of the main thread, in which this test runs."""
+    """The browser does not prevent an event loop in the main thread, in which this test runs."""
     assert browser.version
     asyncio.run(asyncio.sleep(0))
 
@@ -88,7 +88,7 @@ def test_a_named_browser_is_the_one_and_must_be_there(monkeypatch):
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    """A machine of this kind without a browser, and where one would be fetched to."""
+    """Simulate a supported machine without a browser; return the directory into which one would be downloaded."""
     for name in (chromium.NAMED_BY, "CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -122,7 +122,7 @@ def test_a_machine_that_the_package_is_not_for_is_told(bare, monkeypatch):
 
 
 def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):
-    """In a run of its own: the variables are those of a machine without one. On CI's, nothing is left out: `is_missing` above."""
+    """Run pytest with the variables of a machine without a browser. On CI, nothing is left out: see `is_missing`."""
     variables = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     variables["PYTEST_ADDOPTS"] = ""
     command = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-p", "no:cacheprovider", __file__]

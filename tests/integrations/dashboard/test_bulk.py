@@ -1,4 +1,4 @@
-"""Changes of many tasks at once, from the question to the task that does it."""
+"""Changes of many tasks at once, from the confirmation page to the task that makes the change."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def stage(database):
 
 @pytest.fixture
 def few(monkeypatch):
-    """Let a request change two at most, so that three need the task."""
+    """Let a request change at most two tasks itself, so that a change of three needs the task."""
     monkeypatch.setattr(bulk, "_AT_ONCE", 2)
 
 
 def failed(stage, number, error="SMTPError: code 451", **fields):
-    """So many dead letters."""
+    """Create this many dead letters."""
     ids = [stage.add(n, **fields) for n in range(number)]
     queues = [fields.get("queue", "default")]
     while claims := stage.store.claim_ready_task(100, worker_id=stage.worker, queues=queues):
@@ -104,7 +104,7 @@ def test_a_task_whose_transaction_commits_after_the_question_is_left_alone(stage
 
 
 def test_exactly_what_was_counted_is_cancelled_while_tasks_are_enqueued(stage, few):
-    """More than a request changes itself, so the task does it."""
+    """The request may not change this many tasks itself, so the task does it."""
     for _ in range(5):
         stage.add(queue="mail", delay=HOUR)
     with enqueueing(stage.database, queue="mail", delay=HOUR) as made:
@@ -257,7 +257,7 @@ ODD = {
     "no width": "ma\u200bil",
     "an escape in words": "ma\\u202eil",
 }
-"""Names that a form field would not keep as they are, and what they are easily taken for."""
+"""Names that a form field would alter, and names that are easily mistaken for them."""
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -320,7 +320,7 @@ def test_the_question_shows_what_matches_and_the_oldest(stage):
     text = stage.visitor.text
     assert "What matches Task Queue State Tasks shop.work mail Ready 6 shop.work mail Running 1" in text
     assert "Yes, cancel 7 tasks" in text
-    assert "The oldest Task Id shop.work" in text  # none of them has an error
+    assert "The oldest Task Id shop.work" in text  # no task has an error
     oldest = [href for _, href in stage.visitor.page.links if href.startswith("/tasks/")]
     assert oldest == [f"/tasks/{one}" for one in (first, *waiting[:4])]
     stage.end(claim, EventType.FAILED, error="ValueError: no", data={"exception": "builtins.ValueError"})
@@ -375,7 +375,7 @@ def test_a_limit_changes_the_oldest_alone(stage):
 
 
 def shown_parts(stage):
-    """The numbers of tasks in the table of the last page, and the number of rows in the table of the oldest."""
+    """The numbers in the last page's table of tasks, and the number of rows in its table of the oldest tasks."""
     source = stage.visitor._client.get(stage.visitor.path).text
     parts, _, rest = source.partition('aria-label="Counts by task"')[2].partition("</table>")
     oldest = rest.partition('aria-label="Oldest tasks"')[2]
@@ -439,11 +439,11 @@ def test_a_task_keeps_to_the_limit_when_it_runs_again(stage, few, monkeypatch):
     assert "Cancel the oldest 5 waiting or running tasks in the queue 'mail'" in stage.visitor.text
 
 
-# -- run now
+# --- run now
 
 
 def later(stage, number, **fields):
-    """So many delayed tasks."""
+    """Create this many delayed tasks."""
     return [stage.add(n, delay=HOUR, queue="mail", **fields) for n in range(number)]
 
 

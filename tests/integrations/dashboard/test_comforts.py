@@ -1,4 +1,4 @@
-"""What each person chooses for a browser: the times, the colours and the keyboard, with and without JavaScript."""
+"""A person's settings for a browser: times, colors and keyboard shortcuts, with and without JavaScript."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import until
 DAY = "2026-11-23T22:30:05+00:00"
 _TIMES = "() => [...document.querySelectorAll('#page time')].map((one) => [one.dateTime, one.textContent, one.title])"
 _UNSEEN = "() => Object.defineProperty(document, 'hidden', {value: true})"
-"""A page that nobody sees does not refresh itself."""
+"""A hidden page does not refresh itself."""
 _RESET = f"""
 () => {{
   const one = document.querySelector("#page time");
@@ -21,7 +21,7 @@ _RESET = f"""
   one.textContent = "2026-11-23 22:30:05 UTC";
 }}
 """
-"""What a refresh does to a time."""
+"""Reset a time to the server's text, as a refresh does."""
 
 
 @pytest.fixture

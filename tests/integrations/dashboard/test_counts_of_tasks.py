@@ -1,4 +1,4 @@
-"""The throughput and the times of each task, on the pages of its queue and of a worker."""
+"""The throughput and the times of each task, on the pages of a queue and of a worker."""
 
 from __future__ import annotations
 

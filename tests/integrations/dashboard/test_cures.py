@@ -1,4 +1,4 @@
-"""From the pages alone: why a task does not run, in each case that `explain` tells, and what cures it."""
+"""The pages alone tell why a task does not run and how to cure it, in each case that `explain` distinguishes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORK = "shop.work"
 
 
 class Stage:
-    """An application with one task, its dashboard, a person who looks at that, and a live worker that does nothing."""
+    """An application with a task, its dashboard, a person who uses the dashboard, and a live worker that does nothing."""
 
     def __init__(self, database) -> None:
         self.database, self.store, self.ran = database, database.store, []
@@ -37,7 +37,7 @@ class Stage:
         self.present()
 
     def look(self, **options) -> None:
-        """Have the person look at a dashboard of these options."""
+        """Have the person open a dashboard with these options."""
         self.dashboard = application(self.outbox, **{"allow_actions": True, **options})
         self.visitor = Visitor(self.dashboard)
 
@@ -57,12 +57,12 @@ class Stage:
         assert not self.store.finish([Outcome(claim=claim, event_type=kind, **fields)])
 
     def page(self, task_id):
-        """Go to the page of a task, and not to one that the dashboard made up to two seconds ago."""
+        """Go to the page of a task, bypassing the dashboard's cache of two seconds."""
         self.dashboard._freshness.forget()
         return self.visitor.go(f"/tasks/{task_id}")
 
     def work(self, **options) -> None:
-        """Have a worker run all that can be claimed."""
+        """Have a worker run every task that can be claimed."""
         assert self.outbox.worker(notifications=False, concurrency=2, **options).run(burst=True) == 0
 
     def status(self, task_id) -> TaskStatus:
@@ -121,7 +121,7 @@ def test_the_undo_of_a_resume_restores_the_reason_of_the_pause(stage, noun):
 
 
 def test_the_undo_of_another_action_does_not_change_a_reason(stage):
-    """The address names the action that is undone, and anybody can write another one there."""
+    """The address names the action to undo, and anybody can put another action's id there."""
     ann = Operator(interface=Interface.DASHBOARD, name="ann")
     for queue in ("mail", "fax"):
         PAUSE_QUEUE.do(stage.store, queue, operator=ann, reason=f"{queue} is down", create=True)
@@ -285,14 +285,14 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
     page = stage.page(task)
     assert "there is no other live worker to recover the task; start one" in page.text
     assert page.page.commands == ["outboxq worker APP -q mail"]
-    stage.store.recover()  # as the worker does, once it has watched the lease for two seconds
+    stage.store.recover()  # as a worker does after it has watched the lease for two seconds
     stage.is_done(task)
 
 
 def test_a_worker_that_is_silent_is_named(stage):
     task = stage.add(lease=HOUR)
     claim = stage.claim()
-    with stage.database.engine.begin() as connection:  # it was extended the last time 50 minutes ago
+    with stage.database.engine.begin() as connection:  # the lease was last extended 50 minutes ago
         connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(minutes=10)))
     text = stage.page(task).text
     assert "Its worker web-1:7 has not extended its lease for" in text

@@ -1,4 +1,4 @@
-"""The dashboard with a database that refuses, that follows another, or that is away: it says so, and recovers by itself."""
+"""The dashboard reports a database that is read-only, a standby, locked or unreachable, and recovers without help."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ PAGES = {
     "/relay": "/relays",
     "/bulk": "/bulk?action=cancel&queue=mail",
 }
-"""What is asked for where a page needs to be told which."""
+"""The paths of pages that need to know what to show."""
 PATHS = [PAGES.get(one.path, one.path) for one in ROUTES if not one.is_action and "<" not in one.path]
 
 
 def filled(outbox):
-    """The id of a task that waits."""
+    """Enqueue a task and return its id."""
     return outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.nothing", queue="mail", args="{}")).id
 
 
 def asked(visitor, *paths):
-    """The status of each answer that is not 200."""
+    """The statuses other than 200, by path."""
     return {path: status for path in paths if (status := visitor.get(path).status_code) != 200}
 
 
 def acted(visitor, path):
-    """The answer to an action, sent from a form of the dashboard's."""
+    """Send an action with the token of a dashboard form, and return the response."""
     form_token = unescape(re.search(r'name="csrf" value="([^"]*)"', visitor.get("/queue?name=mail").text)[1])
     return visitor.post(path, data={"csrf": form_token})
 
@@ -61,7 +61,7 @@ def test_a_role_that_may_only_look_sees_each_page_and_is_told_what_it_lacks_to_a
             assert "The database does not permit that" in answer.text
             assert f"run: outboxq grants --role operator {role}" in answer.text
         assert "is not responding" not in caplog.text
-        assert len(caplog.records) == 1, "not once a request"
+        assert len(caplog.records) == 1, "logged for each request"
     finally:
         for one in postgresql.engines:
             one.dispose()
@@ -93,7 +93,7 @@ def test_a_standby_shows_each_page_and_an_action_there_is_refused_soon(server, o
     assert asked(visitor, *PATHS, f"/tasks/{task_id}", "/api/overview.json", "/healthz", "/metrics") == {}
     began = time.monotonic()
     answer = acted(visitor, "/queue/pause?name=mail")
-    assert (answer.status_code, time.monotonic() - began < 25) == (503, True), "the store itself tries for 30 s"
+    assert (answer.status_code, time.monotonic() - began < 25) == (503, True), "the store itself would retry for 30 s"
     assert "The database does not accept writes" in answer.text
 
 
@@ -106,7 +106,7 @@ def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
     server.halt()
     began = time.monotonic()
     assert asked(visitor, *paths) == dict.fromkeys(paths, 503)
-    assert time.monotonic() - began < 60, "the store itself tries for 30 s, for each page"
+    assert time.monotonic() - began < 60, "the store itself would retry for 30 s for each page"
     server.launch()
     assert asked(visitor, *paths) == {}
 
@@ -128,7 +128,7 @@ def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_loc
         assert "last statement: LOCK TABLE task_outbox, task_executions IN ACCESS EXCLUSIVE MODE" in text
     assert "<b>" not in page.text
     assert (health.status_code, "another session has locked the tables" in health.text) == (200, True)
-    assert str(pid) not in health.text, "everyone may ask"
+    assert str(pid) not in health.text, "anyone can read /healthz"
     assert "is not responding" not in page.text + caplog.text
     assert "cannot reach" not in caplog.text
     assert visitor.get("/").status_code == 200
@@ -136,7 +136,7 @@ def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_loc
 
 
 def test_who_may_not_see_the_dashboard_is_not_told_who_has_a_lock(postgresql):
-    """The application's own check of who asks may meet the lock, too."""
+    """The application's own check of the viewer may also wait for the lock."""
 
     def authorize(_environ):
         outbox.store.run(lambda target: target.execute("SELECT 1 FROM task_outbox", {}))

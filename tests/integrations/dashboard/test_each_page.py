@@ -1,4 +1,4 @@
-"""What holds of each page: its links lead somewhere, and it costs few statements."""
+"""Every page: its links work, and it runs few statements."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.integrations.dashboard.filling import fill
 from tests.integrations.dashboard.pages import OF_PAGES, PAGES, Local, address, crawl
 
 MOST = 9
-"""Statements that a page may cost."""
+"""The number of statements that a page may run."""
 MORE = {"bulk": 5, "overview": 4, "queue": 4, "worker": 1}
-"""What some pages may cost more: a bulk change is asked about once, before it is made, and these queues are late, so that
-their causes are read. Where dead letters are shown with the version to blame, the versions of the workers are read.
+"""The number of additional statements for some pages. A bulk change is confirmed once, before it is made. The queues in
+these tables are late, so their causes are read. Pages that blame a version for dead letters read all versions.
 """
 
 
 @contextmanager
 def statements(engine):
-    """The statements that an engine runs meanwhile, without those that only begin or end a transaction."""
+    """The statements that an engine runs in the block, except those that only begin or end a transaction."""
     found: list[str] = []
 
     def see(_connection, _cursor, statement, *_):
@@ -46,17 +46,17 @@ def test_each_route_of_a_page_is_looked_at_here():
 
 @pytest.mark.in_turn
 def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, monkeypatch):
-    """A page costs its statements, and each time the one that asks whether anything has changed."""
-    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 60
+    """While nothing changes, a page runs only the statement that asks whether anything has changed."""
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # in seconds; by default, pages are made again every 60 s
     filling = fill(database.engine)
     client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
     many, idle = [], {}
     for page in PAGES:
         path = address(page, filling)
-        for worker in filling.workers.values():  # none becomes silent meanwhile, however slow the machine is
+        for worker in filling.workers.values():  # none becomes silent in the meantime on a slow machine
             filling.outbox.store.workers.seen(worker)
-        for _ in range(2):  # the first time, it is looked up which tables there are
-            client.application._freshness.forget()  # as two seconds later
+        for _ in range(2):  # the first request also looks up which tables exist
+            client.application._freshness.forget()  # as after two seconds
             with statements(database.engine) as found:
                 answer = client.get(path)
             assert answer.status_code == 200, page

@@ -22,7 +22,7 @@ STORE = "Store the changes"
 
 
 class Stage:
-    """A dashboard whose viewer can be exchanged, and a schedule."""
+    """A dashboard whose viewer can be replaced, and a schedule."""
 
     def __init__(self, database, **options) -> None:
         self.database, self.viewer = database, ANN
@@ -50,7 +50,7 @@ class Stage:
         return found[0] if found else Form(action="/schedule/edit?name=nightly", method="post")
 
     def send(self, **typed):
-        """Send the form as a browser does, which sends the arguments and the policy too."""
+        """Submit the form as a browser does, including the arguments and the policy."""
         form = self.form
         given = {"args": json.dumps(json.loads(self.stored.args), indent=2), "catch_up": self.stored.catch_up.value}
         return self.visitor.send(form, {**form.fields, **given, **typed})

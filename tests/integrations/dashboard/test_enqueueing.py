@@ -1,4 +1,4 @@
-"""The form that enqueues a task: what it refuses, what it shows before anything is written, and what it records."""
+"""The form that enqueues a task: its checks, its preview before anything is written, and the action that it records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECEIPT = {"task": "shop.receipt", "args": '{"order_id": 7}'}
 
 
 class Stage:
-    """A dashboard whose process knows two tasks, and whose viewer can be exchanged."""
+    """A dashboard whose process knows two tasks, and whose viewer can be replaced."""
 
     def __init__(self, database) -> None:
         self.database, self.viewer = database, ANN

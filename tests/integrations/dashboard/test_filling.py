@@ -1,4 +1,4 @@
-"""What the dashboard is looked at with is sound, and shows what it says."""
+"""The filled tables are consistent, and each story has the reason that it stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that have not changed are not sent again, and no viewer gets another one's."""
+"""Pages that have not changed are not sent again, and no viewer receives another viewer's page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOCAL = {"REMOTE_ADDR": "127.0.0.1"}
 
 
 class Table:
-    """What the test's page shows, with the number of times that the page was made and the mark was read."""
+    """The text of the test's page, with counts of how often the page was made and the mark was read."""
 
     def __init__(self):
         self.text, self.made, self.looks = "old", 0, 0
@@ -34,7 +34,7 @@ class Table:
 
 @pytest.fixture
 def now(monkeypatch):
-    """The clock of the cache and of the ages."""
+    """The clock of the cache and of the displayed ages."""
     clock = [1_000_020.0]
     monkeypatch.setattr(freshness.time, "time", lambda: clock[0])
     return clock
@@ -65,7 +65,7 @@ def table(monkeypatch):
 
 @pytest.fixture
 def site(table, now, tmp_path, monkeypatch):
-    """Make a dashboard whose cache goes by `now`."""
+    """Make a dashboard whose cache uses the clock `now`."""
     monkeypatch.setattr(dashboard, "Freshness", lambda _read: Freshness(table.mark, clock=lambda: now[0]))
     (tmp_path / "empty.db").touch()
     return lambda **options: application(Outbox(f"sqlite:///{tmp_path}/empty.db"), **{"allow_actions": True, **options})
@@ -156,7 +156,9 @@ def test_no_viewer_gets_the_page_of_another(site, path):
 def test_no_browser_is_told_that_the_page_of_another_is_its_own(site):
     wsgi = site()
     tag = get(Client(wsgi)).headers["ETag"]
-    assert get(Client(wsgi), If_None_Match=tag).status_code == 200, "its forms would be refused"
+    assert get(Client(wsgi), If_None_Match=tag).status_code == 200, (
+        "the forms of another browser's page would be refused"
+    )
 
 
 def test_who_is_logged_out_gets_no_304(site):
@@ -261,7 +263,7 @@ def test_an_idle_page_is_one_look_up(database, now):
 
 
 def test_those_who_waited_for_what_failed_fail_with_it():
-    """Else each of them would wait for the database by itself, one after another."""
+    """Otherwise, each of them would wait for the database in turn."""
     fresh, begun, proceed, tries = Freshness(str), threading.Event(), threading.Event(), []
 
     def make():
@@ -295,7 +297,7 @@ def test_no_one_waits_for_ever_for_what_another_makes():
 
 
 def test_a_stuck_database_is_one_line_in_the_log(tmp_path, caplog, monkeypatch):
-    """The threads of the server come back, though one of them hangs."""
+    """The server's threads answer, although one of them hangs."""
     outbox = Outbox(f"sqlite:///{tmp_path}/tasks.db")
     outbox.upgrade()
     wsgi = application(outbox)

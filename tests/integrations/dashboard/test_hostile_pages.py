@@ -1,4 +1,4 @@
-"""Rows that attack a page are shown as what they are: nothing runs, nothing is hidden, nothing breaks the page."""
+"""Rows that attack a page are shown literally: no script runs, nothing is hidden, and the page stays intact."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STATE = """
 
 
 def of_each_route(app, most, each):
-    """Some paths of each route, among the first so many that the links lead to."""
+    """Up to `each` paths of each route, among the first `most` pages that the links lead to."""
     urls = Map([Rule(one.path, endpoint=one.name) for one in ROUTES if not one.is_action]).bind("localhost")
     found = defaultdict(list)
     for path, answer in crawl(Local(app), most=most):
@@ -50,7 +50,7 @@ def of_each_route(app, most, each):
 
 
 def attacks(tab, name, path):
-    """What an attack has done to a page."""
+    """The faults that an attack has caused on a page."""
     before = len(tab.problems)
     answer = tab.open(path)
     state = tab.page.evaluate(_STATE)

@@ -1,4 +1,4 @@
-"""Each page in a real browser: it fits its window, everybody can use it, and it is quiet."""
+"""Each page in a real browser: it fits its window, is accessible, and reports no problems."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from tests.browser import DESKTOP, PHONE
 from tests.integrations.dashboard.pages import OF_PAGES, PAGES, address
 
 PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
-"""The directory in which pictures of the pages are kept."""
+"""The directory for screenshots of the pages."""
 FIRST = [next(page for page in PAGES if page.split(" ")[0] == route) for route in OF_PAGES]
-"""One page of each route: axe-core, which takes most of the time, looks at the others only in a run that keeps pictures. The
-others are opened in the narrow window, where a page may not fit, and in the campaign's desktop.
+"""One page of each route. axe-core takes most of the time, so it checks the other pages only in a run that takes
+screenshots. The others are opened in the phone's window, where a page may not fit, and in the campaign's desktop
+window.
 """
 WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
 OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
 
 def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules):
-    """Return the faults of a page, and on a phone also those of its folded forms and lists."""
+    """Return the faults of a page and, on a phone, those of its unfolded forms and lists."""
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []
@@ -46,7 +47,7 @@ def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules):
     ],
 )
 def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window, scheme, pytestconfig):
-    """The two windows share the pages for axe-core, which looks at each of them in each window in a full run."""
+    """axe-core checks half of the routes in each window, and all of them in each window in a full run."""
     tab = open_tab(site.url, size=WINDOWS[window], dark=scheme == "dark")
     is_full = bool(PICTURES) or pytestconfig.getoption("full")
     is_plain = (window, scheme) == ("desktop", "light")

@@ -1,4 +1,4 @@
-"""Everything that a mouse can do, a keyboard can: each control is reached by Tab, and it is seen where one is."""
+"""Each control can be reached with Tab, and is visible and marked when it has the focus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTROLS = """
 }
 """
 _UNSEEN = "() => Object.defineProperty(document, 'hidden', {value: true})"
-"""A page that nobody sees does not refresh itself. On a slow machine a refresh would take the focus in the middle."""
+"""A hidden page does not refresh itself. On a slow machine, a refresh would take the focus away."""
 _FOCUSED = """
 () => {
   const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();

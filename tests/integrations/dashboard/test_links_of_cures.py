@@ -1,4 +1,4 @@
-"""The link of each cure leads to a page with each filter of its command."""
+"""The link of each cure leads to a page that has each filter of the cure's command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integrations.dashboard.test_watch_pages import Reader, fail
 HOUR = timedelta(hours=1)
 TEXT, ID = "mail & more", "0198c1d2-7f3a-8b4c-9d5e-0123456789ab"
 OPTIONS = {"-q": "queue", "--status": "state", "--state": "state"}
-"""The filters whose names differ from those of the options."""
+"""The options whose filters have a different name."""
 
 
 def cures() -> list[tuple[str, ...]]:
@@ -35,7 +35,7 @@ def cures() -> list[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
     for path in Path(outboxq.__file__).parent.rglob("*.py"):
         text = path.read_text()
-        tree = ast.parse(text if "Cure(" in text or "cure_of(" in text else "")  # to parse all takes seconds
+        tree = ast.parse(text if "Cure(" in text or "cure_of(" in text else "")  # parsing every file takes seconds
         for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue

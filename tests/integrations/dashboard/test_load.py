@@ -1,6 +1,6 @@
-"""The cost of open tabs to the server: ten of them take under 1.5 % of a core while nothing happens, and 5 % while tasks flow.
+"""The load of ten open tabs on the server: under 1.5 % of a core if nothing happens, and under 5 % if tasks run.
 
-`-s` prints the figures. The server is a process of its own, so its processor time is all theirs.
+`-s` prints the figures. The server is a separate process, so all its processor time is caused by the tabs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[3]
 SECONDS, TABS, EVERY = 60, 10, 5.0
 MOST = {"idle": 0.015, "flowing": 0.05}
-"""The share of a core that so many tabs may cost, on a machine with other work to do, where each takes longer."""
+"""The share of a core that the tabs may use. Each request takes longer on a machine that is also doing other work."""
 RATE = 20
-"""Tasks a second, where tasks flow."""
+"""Tasks per second in the state `flowing`."""
 
 
 def processor_seconds(pid: int) -> float:
@@ -42,7 +42,7 @@ def processor_seconds(pid: int) -> float:
 
 @contextmanager
 def server(url):
-    """The process of a server, and its address."""
+    """Start a server in a separate process; yield its process id and its address."""
     command = [sys.executable, "-m", "tests.integrations.dashboard.server", url]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -55,7 +55,7 @@ def server(url):
 
 @contextmanager
 def every(seconds, call):
-    """Call this so often in a thread meanwhile."""
+    """Call a function at this interval in a thread, until the block ends."""
     stop = threading.Event()
 
     def run():
@@ -72,7 +72,7 @@ def every(seconds, call):
 
 
 def tab(address, path, opened, answers, delay, until):
-    """Ask as a tab does: whether the page that it has opened has changed, again and again."""
+    """Ask repeatedly whether an open page has changed, as its tab does."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
     (tag, cookies), due = opened, time.monotonic() + delay
     while due < until:
@@ -87,7 +87,7 @@ def tab(address, path, opened, answers, delay, until):
 
 
 def tabs(address, opened):
-    """Keep these tabs open; returns the number of answers by their status."""
+    """Keep these tabs open; return the number of responses by status."""
     answers, until = Counter(), time.monotonic() + SECONDS
     threads = [
         threading.Thread(target=tab, args=(address, path, found, answers, number * EVERY / len(opened), until))
@@ -101,13 +101,13 @@ def tabs(address, opened):
 
 
 def see_all(filling):
-    """Let each worker report, so that none falls silent meanwhile, which would change each page."""
+    """Record each worker as seen, so that none becomes silent during the test, which would change each page."""
     for worker in filling.workers.values():
         filling.outbox.store.workers.seen(worker)
 
 
 def flow(store, worker):
-    """One task from its enqueueing to its end."""
+    """Return a function that enqueues one task and completes it."""
 
     def one():
         writer.enqueue(RECEIPT, queue="flow")
@@ -120,7 +120,7 @@ def flow(store, worker):
 
 
 def cost(pid, run):
-    """The share of a core that a process used while this ran, and what that returned."""
+    """The share of a core that a process used during a call, and the result of the call."""
     before, began = processor_seconds(pid), time.monotonic()
     found = run()
     return (processor_seconds(pid) - before) / (time.monotonic() - began), found
@@ -145,7 +145,7 @@ def test_ten_tabs_cost_little(database, state):
 
 
 def opened_tab(address, path):
-    """Open a page, so that all that it needs is imported and compiled; returns its ETag, and the cookies that came with it."""
+    """Open a page, so that everything it needs is imported and compiled; return its ETag and its cookies."""
     connection, cookies = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30), SimpleCookie()
     connection.request("GET", path)
     answer = connection.getresponse()

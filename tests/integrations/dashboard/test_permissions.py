@@ -1,4 +1,4 @@
-"""Who may do what: permissions for actions and queues, on the pages and behind them."""
+"""Permissions for actions and queues: the pages show them, and the server enforces them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANN = Viewer(name="ann", may_act=True)
 
 
 class Stage:
-    """A dashboard whose viewer can be exchanged."""
+    """A dashboard whose viewer can be replaced."""
 
     def __init__(self, database) -> None:
         self.database, self.viewer = database, ANN
@@ -33,7 +33,7 @@ class Stage:
         return self.visitor.go(path).page
 
     def post(self, action: str, **fields: str) -> int:
-        """Send a form that the page does not show, with the token of this person's forms."""
+        """Send a form that the page does not show, with the token of Ann's forms."""
         viewer, self.viewer = self.viewer, ANN
         token = self.page("/queue?name=default").forms[-1].fields["csrf"]
         self.viewer = viewer
@@ -113,7 +113,7 @@ def test_a_bulk_change_without_a_queue_needs_a_permission_for_all_queues(stage):
     whole = stage.page("/bulk?action=redrive")
     assert "You are not allowed to make this change in all queues; choose one of yours." in whole.text
     assert "Redrive 1" not in whole.buttons()
-    assert stage.post("/bulk/start?action=redrive", confirm="yes") == 400  # incomplete
+    assert stage.post("/bulk/start?action=redrive", confirm="yes") == 400  # the form is incomplete
     for query, status in (
         ("action=redrive", 403),
         ("action=redrive&queue=mail", 403),

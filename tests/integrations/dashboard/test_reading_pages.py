@@ -1,4 +1,4 @@
-"""What people read at a glance: long arguments, labels on a telephone, fields with their units, buttons in one line."""
+"""Readable pages: long arguments, labels on a phone, fields with their units, and buttons in one line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_long_arguments_are_folded_and_copied_whole(open_tab, site, filling):
     until(lambda: section.locator("button.copy").inner_text() == "Copied")
     assert json.loads(tab.page.evaluate("navigator.clipboard.readText()")) == json.loads(task.args)
     tab.open(f"{address('task retried', filling)}?refresh=off")
-    assert tab.page.locator("section[aria-label=Arguments] pre").is_visible(), "short ones are not folded"
+    assert tab.page.locator("section[aria-label=Arguments] pre").is_visible(), "short arguments are not folded"
 
 
 def test_nothing_offers_to_copy_without_scripts(open_tab, site, filling):

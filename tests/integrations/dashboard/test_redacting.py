@@ -1,5 +1,5 @@
-"""The function `redact` is applied wherever the dashboard shows what a handler was given, or a handler or an operator
-wrote.
+"""The function `redact` is applied to everything on the dashboard that a handler received, or that a handler or an
+operator wrote.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.integrations.dashboard.pages import PAGES, Local, address
 
 SECRET, SHOWN = "swordfish", "(removed)"
 WRITTEN = {"error", "traceback", "reason", "note", "text"}
-"""The members of the data of events that a handler can have written."""
+"""The members of an event's data that a handler can have written."""
 PRIVATE = {
     *("overview", "queue", "tasks", "tasks failed", "failures", "failure_group", "bulk redrive", "worker"),
     *("task retried", "task dead_letter", "task retry_later", "task running"),
@@ -24,11 +24,11 @@ PRIVATE = {
     *("relay", "relay as JSON", "relay paused", "relay paused as JSON", "queue paused", "queue paused as JSON"),
     *("overview as JSON", "tasks as JSON", "failures as JSON", "task dead_letter as JSON", "worker as JSON"),
 }
-"""The pages that show some of it."""
+"""The pages that show such text."""
 
 
 def poisoned(value, name=""):
-    """The data of an event, in which a handler has written a secret."""
+    """The data of an event, with the secret in each text that a handler can have written."""
     match value:
         case dict():
             return {key: poisoned(one, key) for key, one in value.items()}
@@ -41,8 +41,8 @@ def poisoned(value, name=""):
 
 @pytest.fixture
 def poison(filling, sqlite):
-    """Write the secret wherever a handler can have written it."""
-    sqlite.corrupted = True  # the errors of tasks and of their events are no longer compared
+    """Write the secret wherever a handler or an operator can have written it."""
+    sqlite.corrupted = True  # the errors of tasks and of their events no longer match
     sqlite.run(f"UPDATE task_executions SET last_error = '{SECRET} ' || last_error")
     for table, column in (("task_executions", "args"), ("task_executions", "result"), ("task_executions", "headers")):
         sqlite.run(f"""UPDATE {table} SET {column} = '{{"a": "{SECRET}"}}' WHERE {column} IS NOT NULL""")
@@ -64,7 +64,7 @@ def poison(filling, sqlite):
 
 
 def texts(filling, redact) -> dict[str, str]:
-    """Each page and its JSON."""
+    """The text of each page and of its JSON."""
     client: Client = Local(application(filling.outbox, allow_actions=True, show_arguments=True, redact=redact))
     found = {}
     for page in PAGES:

@@ -1,4 +1,4 @@
-"""A page refreshes itself, and takes nothing away from the person who reads it. The clock of the tab is the test's."""
+"""A page refreshes itself without disturbing its reader. The test controls the tab's clock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.integrations.dashboard.shop import LETTER
 from tests.waiting import until
 
 PERIOD = 6_000
-"""Milliseconds after which a page has asked again."""
+"""A time in milliseconds within which a page asks the server again."""
 
 
 @pytest.fixture
 def at(open_tab, site, filling, browser):
-    """Open one of `PAGES` in a tab whose clock stands still."""
+    """Open one of `PAGES` in a tab whose clock is stopped."""
 
     def opened(page):
         tab = open_tab(site.url)
@@ -38,7 +38,7 @@ def passes(tab, milliseconds=PERIOD):
 
 
 def shows(tab, words):
-    """Let time pass until the page shows these words; it is still the same document."""
+    """Let time pass until the page shows these words. The document must not be loaded again."""
 
     def is_shown():
         passes(tab)
@@ -146,7 +146,7 @@ def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
             NewTask(id=uuid7(), task_name=LETTER, args=f'{{"number": {number}}}', queue="default")
         )
     changed = tab.page.locator("#changed")
-    # On a slow machine a task that was delayed becomes due meanwhile, and is the fourth.
+    # On a slow machine, delayed tasks may become due in the meantime, and are then also new entries.
     until(lambda: passes(tab) or re.fullmatch(r"[345] new entries\. Show the changes", changed.inner_text()), every=0.1)
     assert changed.is_visible()
     assert link.get_attribute("href") == first
@@ -159,7 +159,7 @@ def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
 
 
 SPANS = (-90_000, -4_000, -610, -65, -1, 0, 4, 55, 594, 595, 3_594, 3_595, 86_394, 86_395, 200_000, 10**8)
-"""Seconds since a time."""
+"""Ages in seconds. Negative ages are in the future."""
 
 
 def test_ages_advance_without_the_server(at):
@@ -175,7 +175,7 @@ def test_ages_advance_without_the_server(at):
 
     now = datetime.now(UTC)
     spans = [str(age(now - timedelta(seconds=one), now)) for one in SPANS]
-    found = until(texts, every=0.1)  # a page that the server has made anew has none of them
+    found = until(texts, every=0.1)  # tries again, because a refresh removes the ages
     passed = timedelta(seconds=int(found[SPANS.index(0)].split()[0]))
     assert 5 <= passed.seconds < 60
     expected = [whole(age(now - timedelta(seconds=one) - passed, now)) for one in SPANS]

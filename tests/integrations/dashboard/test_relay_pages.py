@@ -1,4 +1,4 @@
-"""The pages about relays to brokers: what they say, and what a person does there."""
+"""The pages about relays to brokers, and the actions on them."""
 
 from __future__ import annotations
 

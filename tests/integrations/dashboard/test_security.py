@@ -23,7 +23,7 @@ TOKEN = "correct horse battery staple"
 
 @pytest.fixture
 def acted(monkeypatch):
-    """What an action was called with; its form is on the page /probe."""
+    """The viewer and the form of each call of an action, whose form is on the page /probe."""
     calls = []
 
     def act(request):
@@ -65,7 +65,7 @@ def serve(acted, sqlite_url):
 
 
 def from_address(address, **environ):
-    """As if requests came from this address."""
+    """Make requests appear to come from this address."""
 
     def around(wsgi):
         return lambda given, start: wsgi({**given, "REMOTE_ADDR": address, **environ}, start)
@@ -78,7 +78,7 @@ def act(visitor, fields=None, **headers):
     return visitor.post("/act", {"csrf": token, **(fields or {})}, **headers)
 
 
-# Forms of other sites
+# Forms on other sites
 
 
 def test_a_form_of_the_dashboard_acts(serve, acted):
@@ -155,7 +155,7 @@ def test_a_form_of_another_person_in_the_same_browser_is_refused(serve, acted):
     assert not acted
 
 
-# Rights
+# Permissions
 
 
 @pytest.mark.parametrize("may_act", [True, False])
@@ -224,7 +224,7 @@ def test_what_is_not_surely_this_machine_is_not_it(serve, address):
     ids=lambda headers: next(iter(headers)),
 )
 def test_a_proxy_on_this_machine_does_not_make_others_local(serve, headers):
-    # waitress takes some of these away unless it is told not to; the command tells it
+    # waitress removes some of these headers by default; `outboxq web` tells it not to.
     wsgi = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
     assert serve(around=from_address("127.0.0.1", **wsgi)).get("/").status == 403
 
@@ -262,7 +262,7 @@ def test_a_host_that_cannot_be_is_refused(serve, host):
 
 @pytest.fixture
 def fresh_tries(monkeypatch):
-    """A clock for the tries."""
+    """The clock of the login tries."""
     now = [1000.0]
     made = access.LoginTries
     monkeypatch.setattr(access, "LoginTries", lambda: made(lambda: now[0]))
@@ -282,7 +282,7 @@ def test_a_person_logs_in_and_out(serve, acted):
     assert visitor.post("/log-out", {"csrf": page.csrf}).location == "/login"
     assert visitor.get("/").status == 303
     visitor.cookies = session
-    assert visitor.get("/").status == 303, "the session is over, even for who kept its cookie"
+    assert visitor.get("/").status == 303, "the session is over, even for a client that kept its cookie"
 
 
 def test_a_wrong_token_gets_no_further(serve):
@@ -493,7 +493,7 @@ def test_a_wrong_token_of_a_program_is_logged_without_it(serve, caplog):
     assert [record.getMessage() for record in caplog.records] == ["someone at 127.0.0.1 sent an invalid token"]
 
 
-# A proxy that knows who asks
+# A proxy that authenticates users
 
 
 def test_a_proxys_header_is_believed_from_the_proxy_only(serve, acted):
@@ -509,7 +509,7 @@ def test_a_proxys_header_is_believed_from_the_proxy_only(serve, acted):
 
 @pytest.mark.parametrize("names", [("ann", "bob"), ("bob, ann",)], ids=["two headers", "one header"])
 def test_a_request_whose_headers_name_several_people_is_refused(serve, acted, names):
-    """One of the two may be the visitor's own, which the proxy has passed on."""
+    """The visitor may have sent one of the two names, which the proxy has passed on."""
     options = {"trust_header": "X-Forwarded-User", "trusted_proxies": ["10.0.0.0/8"], "allow_actions": True}
     visitor = serve(**options, around=from_address("10.1.2.3"))
     connection = http.client.HTTPConnection("127.0.0.1", visitor.port, timeout=60)
@@ -555,7 +555,7 @@ def test_options_that_contradict_each_other_are_refused(options):
         application(Outbox("sqlite:///none.db"), **options)
 
 
-# What answers hold
+# Responses
 
 
 PATHS = [
@@ -606,14 +606,14 @@ def test_an_outage_is_said_and_over_by_itself(serve, tmp_path, caplog):
     (tmp_path / "outboxq.db").rename(tmp_path / "away.db")
     for path in ("/healthz", "/", "/api/overview.json"):
         assert visitor.get(path).status == 503
-    assert "deleted" not in visitor.get("/healthz").text, "anyone may ask"
+    assert "deleted" not in visitor.get("/healthz").text, "anyone can read /healthz"
     assert '<a href="/tasks?queue=a+b">Try again</a>' in visitor.get("/tasks?queue=a+b").text
-    assert len(caplog.records) <= 2, "not once a request"
+    assert len(caplog.records) <= 2, "logged for each request"
     (tmp_path / "away.db").rename(tmp_path / "outboxq.db")
     assert [visitor.get(path).status for path in ("/healthz", "/", "/api/overview.json")] == [200, 200, 200]
 
 
-# Forms that are too large, and odd ones
+# Forms that are too large, and unusual requests
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 1])
@@ -663,12 +663,12 @@ def test_slashes_are_not_merged(serve, path):
 
 @pytest.mark.parametrize("path", ["/healthz", "/", "/login", "/api/tasks.json"])
 def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, path):
-    """waitress refuses them, and other servers do not."""
+    """waitress refuses such requests, but other servers do not."""
     visitor = serve(token=TOKEN, around=from_address("127.0.0.1", QUERY_STRING="name=\xff"))
     assert visitor.get(path).status == 400
     assert [
         one for one in caplog.records if one.name.startswith("outboxq")
-    ] == []  # waitress has a line when it has much to do
+    ] == []  # waitress logs a line when it is busy
 
 
 def test_bytes_that_are_text_are_understood(serve, sqlite_url):

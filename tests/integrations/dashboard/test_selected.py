@@ -1,4 +1,4 @@
-"""The tasks whose boxes are ticked: each is changed and recorded on its own, as far as the viewer may."""
+"""Ticked tasks are each changed and recorded separately, as far as the viewer's permissions allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stage(database):
 
 
 def tick(stage, path, verb, *ids, **fields):
-    """Send the form of a page with these boxes ticked."""
+    """Submit the form of a page with these boxes ticked."""
     (form,) = [one for one in stage.page(path).forms if one.action == "/selected"]
     assert not form.fields.keys() & {"verb", "id"}
     values = {**form.fields, "verb": verb, "id": [str(one) for one in ids], **fields}

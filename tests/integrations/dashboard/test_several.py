@@ -1,4 +1,4 @@
-"""Several dashboards in one application: each at its path, with links to the others."""
+"""Several dashboards in one application: each has its own path and links to the others."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_operator_gives_a_dashboard_a_name_in_its_header_and_titles(sqlite):
 
 
 def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite, monkeypatch):
-    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 60
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # in seconds; by default, pages are made again every 60 s
     outbox = Outbox(sqlite.engine)
     client = Local(application(outbox, title="staging"))
     tag = client.get("/queues").headers["ETag"]

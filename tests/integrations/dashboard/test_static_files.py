@@ -1,4 +1,4 @@
-"""The style sheet and scripts: what is served, and that nothing else is."""
+"""The style sheet and the scripts are served, and no other files are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HTMX = "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"
 """SHA-256 of dist/htmx.min.js in npm's htmx.org 4.0.1."""
 
 HARM = re.compile(r"""hx-on|hx-vals|hx-live|js:|javascript:|\son[a-z]+=["']|<style|\sstyle=|every \S+ ?\[""")
-"""What the content security policy would refuse."""
+"""Markup that the content security policy would block."""
 
 
 @pytest.fixture

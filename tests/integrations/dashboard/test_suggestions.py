@@ -1,4 +1,4 @@
-"""The fields for a queue and a task suggest their names."""
+"""The fields for queues and tasks suggest known names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integrations.dashboard.test_watch_pages import fail
 
 
 def suggested(text, kind):
-    """The names in the list of a kind, and the number of fields that suggest them."""
+    """The suggested names of a kind, and the number of fields that suggest them."""
     (options,) = re.findall(f'<datalist id="{kind}-names">(.*?)</datalist>', text, re.DOTALL)
     names = [unescape(one) for one in re.findall('<option value="([^"]*)">', options)]
     return names, len(re.findall(f'<input name="{kind}"[^>]* list="{kind}-names"', text))

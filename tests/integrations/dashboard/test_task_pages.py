@@ -1,4 +1,4 @@
-"""The pages of tasks: lists, one task, and what a person does to it."""
+"""The pages of tasks: the lists, the page of one task, and the actions on it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage(database):
 
 
 def listed(stage, path) -> list[str]:
-    """The ids that a list shows, in its order."""
+    """The ids that a list shows, in the order of the list."""
     stage.dashboard._freshness.forget()
     stage.visitor.go(path)
     return [href.rpartition("/")[2] for _, href in stage.visitor.page.links if href.startswith("/tasks/")]
@@ -91,7 +91,7 @@ def test_a_filter_that_cannot_be_read_is_named_and_nothing_is_listed(stage, quer
 
 def test_a_task_is_found_by_the_beginning_of_its_id(stage):
     one = stage.add()
-    other = stage.add(id=UUID(int=one.int ^ 1))  # each minute, ids begin with other characters
+    other = stage.add(id=UUID(int=one.int ^ 1))  # two new ids need not begin with the same characters
     stage.visitor.go("/tasks").press("Find", id=str(one))
     assert str(one)[:8] in stage.visitor.text
     assert listed(stage, f"/tasks?id={one}") == [str(one)]
@@ -221,7 +221,7 @@ def test_hostile_texts_are_written_out(stage):
     assert "\\u202e" in stage.page(task).text
 
 
-# --- what a person does
+# --- actions
 
 
 def test_a_second_click_is_harmless(stage):
@@ -339,7 +339,7 @@ def test_an_end_tells_how_far_the_handler_had_come(stage):
 
 
 def stepped(stage):
-    """A task that has completed one step and sleeps."""
+    """A task that has completed one step and is sleeping."""
     task_id = stage.add()
     claim = stage.claim()
     made = '{"charge": 7, "token": "sk-live-9"}'

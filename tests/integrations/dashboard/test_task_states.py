@@ -1,4 +1,4 @@
-"""The pages show tasks in the states that people think in: due, delayed, retrying, with their numbers."""
+"""The pages show how many tasks are due, delayed or retrying."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stage(database):
 
 
 def tabs(page) -> dict[str, str]:
-    """The number of each tab, by its word; "" for a tab without a number."""
+    """The number on each tab, by the tab's word; "" for a tab without a number."""
     names = ("All", "Due", "Delayed", "Retrying", "Running", "Failed", "Completed", "Cancelled")
     found = {}
     for text, _ in page.links:
@@ -37,7 +37,7 @@ def tabs(page) -> dict[str, str]:
 
 
 def in_each_state(stage):
-    """A task in each state, two of them delayed; all but one in the queue `mail`."""
+    """Create a task in each state (two that are delayed), all but one in the queue `mail`."""
     found = {"failed": stage.add(queue="mail")}
     stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
     found["retrying"] = stage.add(queue="mail")
@@ -112,7 +112,7 @@ def test_a_page_without_tasks_has_one_link_to_older_ones_and_no_bulk_button(stag
     assert words == ["Continue with older tasks →"]
     assert "Cancel all that match" not in stage.visitor.text
     stage.visitor.follow("Continue with older tasks →")
-    assert "Cancel all that match" in stage.visitor.text  # the task is listed now
+    assert "Cancel all that match" in stage.visitor.text  # the task is now listed
 
 
 def test_a_short_attempt_is_shown_to_the_millisecond(stage):

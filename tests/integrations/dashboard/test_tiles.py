@@ -1,4 +1,4 @@
-"""The tiles of the overview and of a queue: their numbers, their colours, and the lists behind them."""
+"""The tiles of the overview and of a queue: their numbers, their colors, and the lists that they link to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["onlooker", "reader"]
 
 
 def tile(reader, what: str) -> tuple[str, str]:
-    """The classes and the words of a tile of the last page."""
+    """The classes and the words of a tile on the last page."""
     found = re.findall(r'<(?:a|div) class="(tile [^"]*)"[^>]*>(.*?)</(?:a|div)>', reader.page.text, re.DOTALL)
     words = [(kind.split()[1:], " ".join(re.sub(r"<[^>]*>", " ", inside).split())) for kind, inside in found]
     [(kind, text)] = [(kind, text) for kind, text in words if text.startswith(what)]

@@ -1,4 +1,4 @@
-"""What the pages say that watch: the overview, queues, workers, schedules and the database; and their actions."""
+"""The monitoring pages (the overview, queues, workers, schedules and the database), and their actions."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Reader(Local):
     """A browser without JavaScript that reads the words of pages and presses their buttons."""
 
     def words(self, path: str, *, status: int = 200, **query: str) -> str:
-        """The text of a page, in one line."""
-        self.application._freshness.forget()  # else the page may be that of two seconds ago
+        """The text of a page as one line."""
+        self.application._freshness.forget()  # otherwise, the page may be two seconds old
         self.page = self.get(path, query_string=query)
         assert self.page.status_code == status, self.page.text
         body = self.page.text.partition("<main")[2].partition(">")[2].partition("</main>")[0]
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", body.replace("<wbr>", ""))).split())
 
     def forms(self) -> dict[str, dict[str, str]]:
-        """The fields of each form of the last page, by the path that it is sent to."""
+        """The fields of each form on the last page, by the path to which the form is sent."""
         found = {}
         for action, inside in re.findall(r'<form[^>]*action="([^"]*)"[^>]*>(.*?)</form>', self.page.text, re.DOTALL):
             fields = re.findall(r'<input[^>]*\bname="([^"]*)"[^>]*?(?:\bvalue="([^"]*)")?>', inside)
@@ -50,7 +50,7 @@ class Reader(Local):
         return found
 
     def press(self, action: str, **changed: str) -> str:
-        """Send a form of the last page, and return the notice of the page that follows."""
+        """Submit a form of the last page, and return the notice on the page that follows."""
         (found,) = (one for one in self.forms() if one.partition("?")[0] == action)
         answer = self.post(found, data=self.forms()[found] | changed)
         assert answer.status_code == 303, answer.text
@@ -70,7 +70,7 @@ def onlooker(database):
 
 
 def worker(database, *queues, label="web-1:7", **described):
-    """A live worker."""
+    """Register a live worker."""
     found = uuid4()
     database.store.workers.register(
         found, label=label, queues=queues or None, concurrency=4, task_names=["tests.work"], **described
@@ -79,7 +79,7 @@ def worker(database, *queues, label="web-1:7", **described):
 
 
 def fail(database, **fields):
-    """A dead letter that has just failed."""
+    """Create a dead letter and return its id."""
     handle = database.add(database.store, **fields)
     (claim,) = database.claim(store=database.store, queues=[fields.get("queue", "default")])
     database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: 1")])
@@ -181,7 +181,7 @@ def test_queues_have_their_last_hour_as_a_small_chart(database, reader):
         database.clock.now = datetime.now(UTC) - minutes * MINUTE
         database.frozen.samples.record([QueueSample(queue="mail", due=minutes)])
     reader.words("/queues")
-    assert reader.page.text.count('aria-label="Due tasks in the last hour"') == 1, "of the queue that was sampled"
+    assert reader.page.text.count('aria-label="Due tasks in the last hour"') == 1, "only the sampled queue has a chart"
 
 
 def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker):
@@ -292,7 +292,7 @@ def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fie
 
 
 def test_the_settings_of_a_queue_are_forgotten_after_a_question(database, reader):
-    """They cannot be restored, so the form opens first, says so, and asks for a reason."""
+    """The settings cannot be restored. The form says so and asks for a reason."""
     database.store.queues.limit("typo", concurrency=1, create=True)
     assert "Its limits, its order and its pause are deleted. This cannot be undone." in reader.words(
         "/queue", name="typo"
@@ -418,7 +418,7 @@ def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
     words = reader.words("/workers")
     assert "No worker is live." in words
     assert "Not seen lately" in words
-    assert "It was last seen 1 h " in reader.words(f"/workers/{silent}"), "and some seconds, on a slow machine"
+    assert "It was last seen 1 h " in reader.words(f"/workers/{silent}"), "plus a few seconds on a slow machine"
 
 
 def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, reader):
@@ -480,7 +480,7 @@ def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, rea
     words = reader.words("/schedules")
     assert "nightly active At 04:30 every day (Europe/Berlin)" in words
     assert "At 04:30 every day (Europe/Berlin)" in reader.words("/schedule", name="nightly")
-    assert reader.page.text.count("04:30:00 C") == 5, "the next five ticks, in its own zone"
+    assert reader.page.text.count("04:30:00 C") == 5, "the next five ticks, in the schedule's time zone"
     assert "is paused" in reader.press("/schedule/pause")
     assert database.store.schedules.get("nightly").pause_reason == "in the dashboard"
     assert "Paused since" in onlooker.words("/schedule", name="nightly")
@@ -505,7 +505,7 @@ def test_the_last_ticks_of_a_schedule_are_bars_of_their_outcomes_and_durations(d
     nightly(database, rule="every 60", tz="UTC", starts_at=datetime.now(UTC) - timedelta(seconds=210))
     nightly(database, name="new", rule="0 0 1 1 *")
     database.store.schedules.backfill("nightly", datetime.now(UTC) - 4 * MINUTE, datetime.now(UTC))
-    for _ in range(20):  # until what is due has run
+    for _ in range(20):  # until every due tick has run
         for claim in database.claim(store=database.store):
             is_first = not [one for one in database.store.tasks() if one.status == "Failed"]
             database.store.fail(claim, "E") if is_first else database.store.complete(claim)
@@ -532,7 +532,7 @@ def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     nightly(database, name="a calm one")
     database.clock.now = datetime.now(UTC) - HOUR
     late = NewSchedule(name="late", task_name="tests.work", rule="every 60", queue="a; b")
-    database.frozen.schedules.put(late)  # since then, no worker has planted
+    database.frozen.schedules.put(late)  # no worker has planted since then
     database.clock.now = datetime.now(UTC)
     words = reader.words("/schedules")
     assert words.index("late overdue") < words.index("a calm one active")
@@ -587,7 +587,7 @@ def test_the_database_shows_its_schema_and_its_tables(database, reader):
     assert f"Schema {REVISION}" in words
     if database.name == "postgresql":
         assert "PostgreSQL" in words
-        assert re.search(r"task_executions [^%]* never", words)  # the table has not been vacuumed
+        assert re.search(r"task_executions [^%]* never", words)  # the table has never been vacuumed
     else:
         assert "SQLite" in words
     database.store.schedules.put(

@@ -1,6 +1,6 @@
-"""Without scripts every page and every action works: links, tabs, filters, pages of rows, and each form.
+"""Every page and every action works without scripts: links, tabs, filters, paginated lists, and each form.
 
-The folded forms of a queue, the links and the filters are used in a browser; the other forms are sent as it sends them.
+A browser tests a queue's folded forms, the links and the filters. A client submits the other forms as a browser would.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.waiting import until
 
 @pytest.fixture
 def person(open_tab, site, filling, browser):
-    """Somebody with a browser that runs no scripts."""
+    """A person whose browser runs no scripts."""
     return Person(browser.run(open_tab, site.url, javascript=False), filling)
 
 
 class Person:
-    """Looks at pages, follows links and sends forms."""
+    """A person who opens pages, follows links and submits forms."""
 
     def __init__(self, tab, filling):
         self.tab, self.page, self.filling = tab, tab.page, filling
@@ -40,7 +40,7 @@ class Person:
         return self
 
     def sends(self, action, words="", **fields):
-        """Fill in and send the form of an action; what is folded up is opened first. Its notice has these words."""
+        """Fill in and submit the form of an action, unfolding it if necessary. Its notice must contain these words."""
         form = self.page.locator(f'main form:is([action$="{action}"], [action*="{action}?"])').first
         folded = form.locator("xpath=ancestor::details[not(@open)]/summary")
         if folded.count():
@@ -76,7 +76,7 @@ def sender(filling):
 
 
 class Sender:
-    """Reads pages and sends their forms."""
+    """A client that reads pages and submits their forms."""
 
     def __init__(self, filling):
         self.visitor = Visitor(application(filling.outbox, allow_actions=True, show_arguments=True))
@@ -89,7 +89,7 @@ class Sender:
         return self
 
     def sends(self, action, words="", **fields):
-        """Fill in and send the form of an action. The page that follows has these words."""
+        """Fill in and submit the form of an action. The page that follows must contain these words."""
         form = next(one for one in self.visitor.page.forms if one.action.partition("?")[0].endswith(action))
         ticked = {name: form.boxes[name] for name, value in fields.items() if value is True}
         typed = {name: value for name, value in fields.items() if value is not True}
@@ -114,7 +114,7 @@ def actions(prefix):
 
 
 def test_each_action_is_taken_here():
-    """A new action needs a place in these tests."""
+    """A new action must be added to these tests."""
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove", "schedule_edit"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_recover"}
@@ -127,7 +127,7 @@ def test_each_action_is_taken_here():
         "enqueue_start",
         "selected",
         "batch_cancel",
-        "session_end_session",  # tests/dialects/test_dead_rows.py
+        "session_end_session",  # tested in tests/dialects/test_dead_rows.py
     }
 
 
@@ -194,7 +194,7 @@ def test_orders_to_a_worker(sender, filling):
 def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeypatch):
     monkeypatch.setattr("outboxq.store.claims.lost_workers.LIVE_WITHIN", timedelta(0))
     task_id, store = filling.tasks["worker_silent"], filling.outbox.store
-    with store.bound_engine.begin() as connection:  # a slow machine must not see it expire, which leaves nothing to do
+    with store.bound_engine.begin() as connection:  # so that the lease does not expire on a slow machine
         later = store.now() + timedelta(seconds=60)
         lease = task_leases.c
         connection.execute(
@@ -303,4 +303,4 @@ def test_a_page_is_refreshed_by_a_link(open_tab, person, filling):
         person.presses(person.page.get_by_role("link", name="Refresh now"))
         return person.page.locator("main .badge").get_by_text("paused").count()
 
-    until(is_seen_after_a_click)  # what was seen a moment ago is shown for two seconds
+    until(is_seen_after_a_click)  # the dashboard may show a cached page for two seconds

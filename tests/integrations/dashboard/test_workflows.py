@@ -1,4 +1,4 @@
-"""The drawing of a workflow on the page of a batch or a chain."""
+"""The diagram of a workflow on the page of a batch or a chain."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_chain_is_drawn_with_the_status_of_each_task(database, reader):
     words = reader.words(f"/batches/{chain_id}")
     assert "Cancel the chain …" in words
     assert "Cancel the batch" not in words
-    assert f">{chain_id}<" not in reader.page.text  # its id is the heading
+    assert f">{chain_id}<" not in reader.page.text  # the chain's id is the heading
     assert label(reader, chain_id) == (
         "Chain: tests.fetch (waiting), then tests.add (not enqueued), then tests.keep (not enqueued)."
     )

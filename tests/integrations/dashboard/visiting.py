@@ -1,4 +1,4 @@
-"""A person with a browser without JavaScript: reads pages, follows their links, and submits their forms."""
+"""A person whose browser has no JavaScript: reads pages, follows their links, and submits their forms."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _EMPTY = {"input", "meta", "link", "br", "hr", "img", "wbr"}
 
 @dataclass
 class Form:
-    """A form of a page, with the values that its fields have."""
+    """A form on a page, with the current values of its fields."""
 
     action: str
     method: str
     fields: dict[str, str] = field(default_factory=dict)
     buttons: list[str] = field(default_factory=list)
     boxes: dict[str, str] = field(default_factory=dict)
-    """The boxes to tick, which send nothing otherwise."""
+    """The check boxes, with the values that they send if ticked."""
 
 
 class Page(HTMLParser):
-    """What a person sees of a page."""
+    """The words, links, forms and commands on a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -90,7 +90,7 @@ class Page(HTMLParser):
 
 
 class Visitor:
-    """The person. Each step ends on a page."""
+    """The person. Each method ends on a page."""
 
     def __init__(self, application: Any) -> None:
         self._client = Local(application)
@@ -108,7 +108,7 @@ class Visitor:
         return self.go(found[0])
 
     def press(self, button: str, *, tick: bool = False, **typed: str) -> Self:
-        """Submit the form with this button, and what is typed into its fields."""
+        """Type into the fields of the form that has this button, and press the button."""
         forms = [form for form in self.page.forms if button in form.buttons]
         assert forms, f"no button {button!r} on {self.path}: {self.page.buttons()}"
         form = forms[0]
@@ -116,7 +116,7 @@ class Visitor:
         return self.send(form, {**form.fields, **typed, **(form.boxes if tick else {})})
 
     def send(self, form: Form, values: dict[str, str]) -> Self:
-        """Submit a form of the page with these values."""
+        """Submit a form with these values."""
         if form.method == "get":
             return self._arrive(form.action, self._client.get(form.action, query_string=values))
         answer = self._client.post(form.action, data=values)

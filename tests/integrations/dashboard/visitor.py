@@ -1,4 +1,4 @@
-"""A browser without JavaScript, over a real connection: cookies, redirects it does not follow by itself, and forms."""
+"""A browser without JavaScript, over a real connection: it keeps cookies and submits forms, and follows no redirects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -31,7 +31,7 @@ class Answer:
 
 @dataclass
 class Visitor:
-    """One browser at a site. `headers` are sent with each request."""
+    """A browser. `headers` are sent with each request."""
 
     port: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -71,5 +71,5 @@ class Visitor:
 
 
 def named(headers: Mapping[str, str]) -> dict[str, str]:
-    """Names of headers, written as Python's names are."""
+    """Headers from keyword arguments, whose names have underscores instead of hyphens."""
     return {name.replace("_", "-"): value for name, value in headers.items()}

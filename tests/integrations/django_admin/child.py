@@ -1,4 +1,4 @@
-"""Commands of the project, each in a process of its own: settings are a process's, once."""
+"""Run commands of the project in separate processes, because Django's settings are global to a process."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ PROJECT = Path(__file__).parent / "project"
 
 
 def manage(database, *arguments):
-    """Run a command of the project; returns its exit code and what it said."""
+    """Run a command of the project; return its exit code and its output."""
     paths = os.pathsep.join([str(PROJECT), str(ROOT)])
     environment = {**os.environ, "ADMIN_DATABASE": database, "PYTHONPATH": paths}
     command = [*forked.PYTHON, "-m", "django", *arguments, "--settings=admin_settings"]

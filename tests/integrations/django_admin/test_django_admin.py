@@ -1,4 +1,4 @@
-"""The admin, in a Django project of its own for each database."""
+"""The admin, tested in a separate Django project for each database."""
 
 import re
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.in_turn
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def admin_database(request):
-    """Where Django's tests make their tables: in memory, or in an empty database."""
+    """The database in which Django's tests create their tables: in memory, or empty on the server."""
     if request.param == "sqlite":
         yield "sqlite://"
         return

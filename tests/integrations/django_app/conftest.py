@@ -1,4 +1,4 @@
-"""A Django project in processes of its own: its settings are global to a process."""
+"""A Django project that runs in separate processes, because its settings are global to a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parent / "project"
 
 
 def django_database(url: str) -> dict[str, Any]:
-    """A URL as one of DATABASES."""
+    """Return the entry in DATABASES for a URL."""
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         options = {"transaction_mode": "IMMEDIATE", "timeout": 30, "init_command": "PRAGMA journal_mode=WAL;"}
@@ -34,7 +34,7 @@ def django_database(url: str) -> dict[str, Any]:
 
 
 class Project:
-    """Its commands on one database."""
+    """The project's commands, run on one database."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -54,14 +54,14 @@ class Project:
         return {**os.environ, **own}
 
     def start(self, *arguments: str, stdout: Any) -> forked.Popen:
-        """Start Python with these arguments, which prints to `stdout`, also its errors."""
+        """Start Python with these arguments. Its output and its errors go to `stdout`."""
         command, streams = [*forked.PYTHON, *arguments], {"stdout": stdout, "stderr": subprocess.STDOUT, "text": True}
         starts_others = "--processes" in arguments
         options = {"warm": forked.FRAMEWORKS, "starts_others": starts_others, "cwd": PROJECT, "env": self.environment}
         return forked.Popen(command, **options, **streams)
 
     def python(self, *arguments: str, fails: int = 0, seconds: float = 240) -> str:
-        """What it printed, on both streams."""
+        """Run Python with these arguments; return its output and its errors."""
         with self.start(*arguments, stdout=subprocess.PIPE) as process:
             said, _ = process.communicate(timeout=seconds)
         assert process.returncode == fails, said

@@ -1,4 +1,4 @@
-"""`manage.py outboxq …` in a project of its own."""
+"""`manage.py outboxq …` in a separate project."""
 
 from __future__ import annotations
 

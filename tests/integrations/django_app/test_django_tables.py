@@ -1,4 +1,4 @@
-"""`migrate` and the other commands, on tables of every age."""
+"""`migrate` and the other commands, on tables of this release and of other releases."""
 
 from __future__ import annotations
 

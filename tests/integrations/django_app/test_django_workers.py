@@ -1,4 +1,4 @@
-"""Real `manage.py outboxq worker` processes that die while they commit, and orders beside a worker."""
+"""Real `manage.py outboxq worker` processes that die during a commit, and orders that are placed while a worker runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def enqueue(database: Database, name: str, orders: range) -> None:
 
 
 def left(database: Database) -> int:
-    """The number of tasks that wait or run, as of one moment: between two statements a recovered task would be in neither."""
+    """The number of waiting and running tasks, read at once, because a task can move between two statements."""
     [(tasks,)] = database.rows("SELECT (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)")
     return int(str(tasks))
 
@@ -124,7 +124,7 @@ def test_each_effect_exactly_once_while_workers_are_killed(database, shop, tmp_p
 def test_every_committed_order_is_seen_and_no_refused_one(project):
     rounds = int(os.environ.get("OUTBOXQ_ROUNDS", "20000"))
     project.manage("migrate")
-    # One writer at a time on SQLite, first come not first served: who waits for four others may wait too long.
+    # SQLite has one writer at a time, in no fair order: with four others, a writer may wait too long.
     threads, delay = ("1", "0.004") if project.name == "sqlite" else ("4", "0.02")
     printed = project.python("-m", "shop.rounds", str(rounds), threads, delay, seconds=3000)
     print(project.url.partition(":")[0], printed)
@@ -134,5 +134,5 @@ def test_every_committed_order_is_seen_and_no_refused_one(project):
 
 
 def children(pid: int) -> list[int]:
-    """The processes that this one started."""
+    """The child processes of a process."""
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

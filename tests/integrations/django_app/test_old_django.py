@@ -1,4 +1,4 @@
-"""A Django that is too old for our models, simulated: its number, and what it does not have."""
+"""A Django that is too old for our models, simulated by its version number and a missing class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's own test runner runs the cases in `site/parity`, in a project of its own, on each database."""
+"""Django's own test runner runs the cases in `site/parity`, in a separate project on each database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SITE = Path(__file__).parent / "site"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def django_database(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, object]:
-    """DATABASES["default"], whose test database Django makes by itself."""
+    """The entry DATABASES["default"]. Django creates its test database."""
     if request.param == "sqlite":
         pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
         return {
@@ -42,7 +42,7 @@ def django_database(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str,
 
 
 def run(database: dict[str, object], *arguments: str) -> str:
-    """What a program says in the project."""
+    """Run a program in the project, and return its output."""
     environment = os.environ | {
         "TASKS_DATABASE": json.dumps(database),
         "DJANGO_SETTINGS_MODULE": "settings",
@@ -58,11 +58,11 @@ def test_the_cases_of_djangos_tests_and_ours_pass(django_database: dict[str, obj
     said = run(django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
     ran = re.search(r"Ran (\d+) tests.*\n\nOK\n", said)
     assert ran is not None, said
-    assert int(ran[1]) >= 60  # nothing was overlooked
+    assert int(ran[1]) >= 60  # no case was overlooked
     assert "skipped" not in said
 
 
 def test_a_worker_process_runs_what_another_process_enqueued(django_database: dict[str, object]) -> None:
-    """It has imported nothing but the `tasks.py` of the apps: `elsewhere.jobs` it finds by the task's name."""
+    """The worker has imported only the `tasks.py` of the apps. It finds `elsewhere.jobs` by the task's name."""
     said = run(django_database, str(SITE / "two_processes.py"))
     assert json.loads(said.splitlines()[-1]) == [42, 1, 2, "from a module that is no app"]

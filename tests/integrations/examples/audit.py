@@ -1,4 +1,4 @@
-"""What the database says, when everything is over, about what the customers were told."""
+"""Compare the final contents of the database with the answers that the customers received."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recoveries(engine: Engine) -> int:
 
 
 def complaints(engine: Engine, wanted: Iterable[Wanted], before: dict[str, int]) -> list[str]:
-    """Every way in which an order was not handled exactly once; empty if each was."""
+    """Return every way in which an order was not handled exactly once, or an empty list."""
     with engine.connect() as connection:
         placed = {row.id: row for row in connection.execute(select(orders))}
         booked = connection.execute(select(ledger)).all()

@@ -1,4 +1,4 @@
-"""Customers: threads that send orders over HTTP, some of them twice, and remember what they were told."""
+"""Customers: threads that send orders over HTTP, some of them twice, and remember the answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from http.client import HTTPConnection, HTTPException
 from itertools import count
 
 ITEMS = {"tea": 60, "biscuits": 15, "clotted cream": 20}
-"""What is ordered, and how often; of tea there is enough, of biscuits too little, of cream nothing."""
+"""The items that are ordered, and their relative frequency. There is enough tea, too few biscuits, and no cream."""
 
 UNKNOWN = 0
-"""Instead of a status: no answer, or one that says nothing about the order."""
+"""The status of a missing answer, or of one that says nothing about the order."""
 
 
 @dataclass(kw_only=True)
@@ -26,7 +26,7 @@ class Wanted:
     key: str | None
     body: str
     answers: list[tuple[int, str | None]] = field(default_factory=list)
-    """Status and the order's id."""
+    """The status and the order's id, for each answer."""
 
     @property
     def is_accepted(self) -> bool:
@@ -42,14 +42,14 @@ class Wanted:
 
 
 class Customers:
-    """`threads` of them, together about `rate` orders a second."""
+    """`threads` customers, who together place about `rate` orders per second."""
 
     def __init__(self, port: int, *, threads: int, rate: float, seed: int) -> None:
         self.wanted: list[Wanted] = []
         self.surprises: list[str] = []
-        """What no server should have answered."""
+        """Answers that no server should have given."""
         self.slowest = 0.0
-        """Seconds until an answer, at worst."""
+        """The longest time until an answer, in seconds."""
         self._port = port
         self._pace = threads / rate
         self._numbers = count(1)
@@ -68,7 +68,7 @@ class Customers:
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
-            assert not thread.is_alive(), "a customer still waits for an answer"
+            assert not thread.is_alive(), "a customer is still waiting for an answer"
 
     def show(self, order_id: str) -> tuple[int, dict[str, object]]:
         connection = self._connection()
@@ -86,7 +86,7 @@ class Customers:
             began = time.monotonic()
             try:
                 self._visit(connection, dice)
-            except Exception as error:  # noqa: BLE001 - a thread tells by `surprises` what went wrong in it
+            except Exception as error:  # noqa: BLE001 - a thread reports its errors in `surprises`
                 self.surprises.append(f"a customer failed: {error!r}")
             took = time.monotonic() - began
             self.slowest = max(self.slowest, took)
@@ -96,7 +96,7 @@ class Customers:
     def _visit(self, connection: HTTPConnection, dice: random.Random) -> None:
         wanted = self._same_again(dice) or self._new(dice)
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": wanted.key} if wanted.key else {})
-        if dice.random() < 0.03:  # goes away before the answer
+        if dice.random() < 0.03:  # disconnects before the answer
             connection.request("POST", "/orders", wanted.body, headers)
             connection.close()
             wanted.answers.append((UNKNOWN, None))
@@ -116,7 +116,7 @@ class Customers:
                 self.surprises.append(f"order {wanted.reference} was answered with {status}: {answer}")
 
     def _same_again(self, dice: random.Random) -> Wanted | None:
-        """A request that somebody else may be sending at this moment."""
+        """Return a request that another customer may be sending at this moment."""
         if dice.random() < 0.15 and self._recent:
             return dice.choice(list(self._recent))
         return None

@@ -27,7 +27,7 @@ from tests.waiting import until
 
 WORKERS = 2
 PATIENCE = 60.0
-"""Seconds that the workers have to do what is left when nobody kills them any more."""
+"""The time in seconds that the workers have for the remaining tasks after the last kill."""
 
 _HELD = text(
     "SELECT count(*), coalesce(max(recovery_attempts), 0) FROM task_leases"
@@ -39,7 +39,7 @@ _LEFT = text("SELECT (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One run."""
+    """The results of one run."""
 
     shop: str
     database: str
@@ -58,8 +58,8 @@ class Report:
 def run(
     shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 100, seed: int = 1, at_least: int = 0
 ) -> Report:
-    """Start the shop on a fresh database, let customers order for so long, and until so many orders were accepted and a tenth of
-    that number refused, and see what has become of their orders.
+    """Start the shop on a fresh database, and let customers order for `seconds` and until `at_least` orders were
+    accepted and a tenth of that number refused. Report what has become of their orders.
     """
     began = time.monotonic()
     with _reading(url) as engine, Premises(shop, directory, url) as premises:
@@ -75,11 +75,11 @@ def run(
         customers.stop()
         _wait_for_workers(engine, customers)
         _ask_for(customers)
-        server.send(signal.SIGTERM)  # it may still answer somebody who has gone away
+        server.send(signal.SIGTERM)  # it may still be answering a customer who has disconnected
         premises.wait(server)
         _wait_for_workers(engine, customers)
         for worker in workers:
-            until(lambda one=worker: killer.is_up(one), seconds=240)  # before, it knows of no clean stop
+            until(lambda one=worker: killer.is_up(one), seconds=240)  # until then, it cannot stop cleanly
             worker.send(signal.SIGTERM)
         ends = [premises.wait(worker) for worker in workers]
         answers = [status for wanted in customers.wanted for status, _ in wanted.answers]
@@ -104,14 +104,14 @@ def run(
 
 
 class Killer:
-    """Each second, one of the workers dies in the midst of its work, and another one starts."""
+    """Kills a worker during its work every second, and starts another one."""
 
     def __init__(self, engine: Engine, premises: Premises, workers: list[Child]) -> None:
         self.kills = 0
         self._engine = engine
         self._premises = premises
         self._workers = workers
-        """The oldest first."""
+        """The oldest worker comes first."""
 
     def run(self, *, until: float) -> None:
         due = time.monotonic()
@@ -128,7 +128,7 @@ class Killer:
             return bool(connection.scalar(known, {"label": f"%:{worker.pid}"}))
 
     def _kill(self, worker: Child, *, patience: float) -> None:
-        """While it holds a task, if that happens soon; but none that died with its workers so often that it would be given up."""
+        """Kill the worker while it has a task, if it gets one soon, unless one of its tasks would then fail for good."""
         deadline = time.monotonic() + patience
         while True:
             worker.send(signal.SIGSTOP)
@@ -142,7 +142,7 @@ class Killer:
         self.kills += 1
 
     def _held_by(self, worker: Child) -> tuple[int, int]:
-        """How many tasks, and how often one of them was recovered already, at most."""
+        """The number of the worker's tasks, and the highest number of recoveries among them."""
         with self._engine.connect() as connection:
             held, recovered = connection.execute(_HELD, {"label": f"%:{worker.pid}"}).one()
         return held, recovered
@@ -163,7 +163,7 @@ def _wait_for_workers(engine: Engine, customers: Customers) -> None:
 
 
 def _ask_for(customers: Customers) -> None:
-    """What the shop says itself about the orders that it took."""
+    """Ask the shop about the orders that it has accepted."""
     for wanted in [one for one in customers.wanted if one.is_accepted][:20]:
         status, order = customers.show(str(min(wanted.ids)))
         if (status, order.get("booked")) != (200, True):

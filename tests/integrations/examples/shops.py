@@ -1,4 +1,4 @@
-"""The shops of `examples/`, started as their READMEs say, and always ended."""
+"""The shops of `examples/`, started as their READMEs say, and always stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[3]
 LEASE = 2.0
 
-# Reads until its pipe closes, that is until whoever writes to it is gone, however that happened.
+# Reads until its pipe closes, which happens when the writing process ends for any reason.
 _GUARD = """
 import os, signal, sys
 alive = set()
@@ -39,12 +39,12 @@ for pid in alive:
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """What its README says, as arguments of Python."""
+    """The commands in a shop's README, as arguments of Python."""
 
     name: str
     prepare: tuple[str, ...]
     serve: tuple[str, ...]
-    """`{port}` is the port."""
+    """`{port}` stands for the port."""
     work: tuple[str, ...]
     test: tuple[str, ...] = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
@@ -81,16 +81,16 @@ SHOPS = {
 of_each_shop = pytest.mark.parametrize(
     "shop",
     [
-        # It asks for Flask-SQLAlchemy 3.1, and that for SQLAlchemy 2.0.16.
+        # The Flask shop requires Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16.
         pytest.param(shop, id=name, marks=[pytest.mark.current] if name == "flask_shop" else [])
         for name, shop in SHOPS.items()
     ],
 )
-"""For a test of every one."""
+"""Run a test for each shop."""
 
 
 class Premises:
-    """A copy of a shop in a directory of its own, with its processes: all of them end with it."""
+    """A copy of a shop in a separate directory, with its processes, which all end when the block ends."""
 
     def __init__(self, shop: Shop, directory: Path, url: str) -> None:
         self.shop = shop
@@ -115,7 +115,7 @@ class Premises:
                 if error is not None:
                     error.add_note(f"{child.log.name} ends with:\n{child.text()[-2000:]}")
         finally:
-            self._guard.communicate(timeout=10)  # it ends those that could not be ended here
+            self._guard.communicate(timeout=10)  # the guard kills processes that could not be ended here
         assert self._guard.returncode == 0
 
     def prepare(self) -> None:
@@ -123,14 +123,14 @@ class Premises:
         assert self.wait(child) == 0, child.text()
 
     def serve(self) -> Child:
-        """A server that answers."""
+        """Start a server, and wait until it answers."""
         self.port = _free_port()
         server = self._start("server", [word.format(port=self.port) for word in self.shop.serve])
         until(lambda: self._answers(server), seconds=240)
         return server
 
     def work(self) -> Child:
-        """A worker process, which is still starting."""
+        """Start a worker process, without waiting until it is ready."""
         return self._start(f"worker-{len(self._children)}", self.shop.work)
 
     def wait(self, child: Child, seconds: float = 60) -> int:
@@ -143,8 +143,8 @@ class Premises:
         hidden = ("OUTBOXQ", "PYTHONPATH", "DJANGO")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         environment |= {"SHOP_DATABASE_URL": self.url, "SHOP_LEASE": str(LEASE), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["PYTEST_ADDOPTS"] = ""  # which is for these tests, and not for those of a shop
-        environment["GUNICORN_CMD_ARGS"] = "--no-control-socket"  # which would be one of the user's, in his home
+        environment["PYTEST_ADDOPTS"] = ""  # the options are for these tests, not for a shop's own tests
+        environment["GUNICORN_CMD_ARGS"] = "--no-control-socket"  # the socket would be in the user's home directory
         return environment
 
     def _start(self, name: str, arguments: Sequence[str]) -> Child:
@@ -171,7 +171,7 @@ class Premises:
 
 
 class Child(Process):
-    """A process and whatever it starts."""
+    """A process and all processes that it starts."""
 
     def __init__(self, command: list[str], directory: Path, log: Path, environment: dict[str, str]) -> None:
         self.log = log
@@ -191,7 +191,7 @@ class Child(Process):
         return self._process.poll()
 
     def end(self) -> None:
-        if self.poll() is None:  # as long as it is not waited for, its number, and its group's, is nobody else's
+        if self.poll() is None:  # until the process is waited for, no other process or group can have its number
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.wait(60)

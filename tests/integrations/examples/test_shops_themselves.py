@@ -1,4 +1,4 @@
-"""What the READMEs of `examples/` promise."""
+"""The READMEs of `examples/` are correct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_shops_own_tests_pass(shop, tmp_path):
 
 @of_each_shop
 def test_its_commands_are_those_of_its_readme(shop):
-    """But for `python -m`, the port, and how much a server says."""
+    """They differ only in `python -m`, the port, and the server's log level."""
     readme = (shop.directory / "README.md").read_text()
     for command in (shop.prepare, shop.serve, shop.work):
         words = " ".join(command).replace("--bind 127.0.0.1:{port} ", "").split(" --port ")[0].removeprefix("-m ")

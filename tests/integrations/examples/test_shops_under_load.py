@@ -1,4 +1,4 @@
-"""A shop of `examples/` for a few seconds; `nox -s examples` has half a minute for each of them on each database."""
+"""A shop of `examples/` under load for seconds. `nox -s examples` tests each shop for half a minute per database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.in_turn
 
 @pytest.fixture(params=DATABASES)
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Of a database without any tables."""
+    """The URL of a database without tables."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/shop.db"
     else:

@@ -1,4 +1,4 @@
-"""FastAPI with sync endpoints: a task is committed with the request's rows, and before the client is told of it."""
+"""FastAPI with sync endpoints: a task is committed with the request's rows, before the client receives the response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def receipt(outbox):
 
 @pytest.fixture
 def post(engine, receipt):
-    """Of an application with an endpoint for each scope of the dependency."""
+    """Post to an application that has an endpoint for each scope of the dependency."""
 
     def get_session():
         with Session(engine) as session, session.begin():
@@ -82,7 +82,7 @@ def post(engine, receipt):
         return place(session, customer, refused)
 
     def post(path: str, **parameters) -> int:
-        """The status that the client is told."""
+        """Return the status that the client receives."""
 
         async def send() -> int:
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -112,7 +112,7 @@ def test_a_commit_that_fails_is_the_clients_to_know(post, database):
 
 
 def test_the_trap_of_the_default_scope_is_a_success_that_never_was(post, database):
-    """Not ours to change; docs/fastapi.md warns of it, and should know when it is gone."""
+    """FastAPI's behavior, of which docs/fastapi.md warns. If this test fails, the warning is outdated."""
     assert post("/trap", customer=2) == 200
     assert (orders(database), *database.counts()) == (0, 0, 0, 0)
 
@@ -121,7 +121,7 @@ def test_the_trap_of_the_default_scope_is_a_success_that_never_was(post, databas
 def test_a_task_that_a_request_does_not_commit_is_named_in_the_log(
     engine, receipt, caplog, refused, is_committed, number
 ):
-    """Unless it commits later, or its exception tells enough."""
+    """There is no warning if the request commits later or ends with an exception."""
 
     def get_session():
         with Session(engine) as session:

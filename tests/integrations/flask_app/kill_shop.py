@@ -1,4 +1,7 @@
-"""What the killed workers of test_flask_kills.py run: `flask --app tests.integrations.flask_app.kill_shop outboxq worker`."""
+"""The application of test_flask_kills.py.
+
+Its workers run `flask --app tests.integrations.flask_app.kill_shop outboxq worker`.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ class Ledger(db.Model):
 
 @outbox.task(name="kills.book", lease=1, transactional=True)
 def book(ctx: TaskContext, number: int, die: str = "") -> None:
-    """Two effects through the application's session; dies, the first time, after the one or after the other."""
+    """Write two effects through the application's session. The first attempt may die after either of them."""
     db.session.add(Ledger(number=number, step="committed"))
     db.session.commit()
     _die(ctx, die == "after the first")
-    time.sleep(number % 7 * 0.003)  # for those who kill at any moment
+    time.sleep(number % 7 * 0.003)  # gives the test time to kill the worker at any moment
     followed.enqueue(number)
     db.session.add(Ledger(number=number, step="flushed"))
     db.session.flush()

@@ -1,4 +1,4 @@
-"""Workers that are killed: what a transactional task did through `db.session` is there once, with its completion."""
+"""The effects of a transactional task through `db.session` occur once, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def app(database):
 
 @contextmanager
 def workers(database, log, *options):
-    """`flask … outboxq worker` as a process, ended with all it has started."""
+    """Run `flask … outboxq worker` as a process, and end it with all processes that it has started."""
     command = [*forked.PYTHON, "-m", "flask", "--app", kill_shop.__name__, "outboxq", "worker"]
     command += ["--poll", "100ms", "--queue", "default", *options]
     with log.open("a") as output:
@@ -81,8 +81,8 @@ def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_pat
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_kills_at_any_moment(app, database, tmp_path):
-    """Two workers, both killed again and again; in the end one is left to finish."""
-    numbers = range(400 if database.name == "sqlite" else 5000)  # so that there is work left in every round
+    """Two workers are killed repeatedly, and then another one finishes the tasks."""
+    numbers = range(400 if database.name == "sqlite" else 5000)  # every round needs unfinished tasks
     rounds, chance, kills = 8, random.Random(7), 0
     handles = [kill_shop.book.enqueue(number) for number in numbers]
     kill_shop.db.session.commit()
@@ -91,7 +91,7 @@ def test_kills_at_any_moment(app, database, tmp_path):
         with workers(database, log) as worker, workers(database, log) as other:
             before = left(database)
             until(lambda at=before: left(database) < at, seconds=240, every=0.02)
-            time.sleep(chance.uniform(0, 0.3))  # a campaign: the moment is the point
+            time.sleep(chance.uniform(0, 0.3))  # a campaign: the kill comes at a random moment
             for process in (worker, other):
                 kills += process.poll() is None
                 process.kill()
@@ -100,10 +100,10 @@ def test_kills_at_any_moment(app, database, tmp_path):
     tasks = [kill_shop.outbox.store.get(handle.id) for handle in handles]
     given_up = [task for task in tasks if task.status == "Failed"]
     assert all(task.last_error.startswith("ABANDONED:") for task in given_up), (
-        "its worker died four times, as the docs say"
+        "only tasks whose worker died four times may fail, as the docs say"
     )
     assert {task.status for task in tasks} <= {"Completed", "Failed"}
     expect_each_once(database, [number for number in numbers if tasks[number].status == "Completed"])
     recovered = database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_reset'")[0][0]
-    assert recovered > 0, "no kill met a task that ran"
+    assert recovered > 0, "no task was running at any kill"
     print(f"{database.name}: {len(numbers)} tasks, {kills} kills, {recovered} recoveries, {len(given_up)} given up")

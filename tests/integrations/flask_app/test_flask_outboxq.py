@@ -1,4 +1,4 @@
-"""Outboxq in Flask applications: where requests write, what handlers have, and several applications in one process."""
+"""Outboxq in Flask: transactions of requests, sessions of handlers, and several applications in one process."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ONCE = RetryPolicy.never()
 
 
 class Own(FlaskSession):
-    """An application's own kind of session."""
+    """An application's own session class."""
 
 
 @dataclass
 class Shop:
-    """What a module of an application has: made before any application is."""
+    """The objects of an application's module, created before any application."""
 
     options: dict = field(default_factory=dict)
     outbox_options: dict = field(default_factory=dict)
@@ -114,7 +114,7 @@ def app(shop, database):
     return shop.app(database.url)
 
 
-# In a request.
+# Requests.
 
 ENDS = {
     "commits": ("200 OK", 1),
@@ -147,7 +147,7 @@ def test_a_task_is_enqueued_in_the_transaction_of_the_request(end, shop, app, da
 
 
 def test_a_context_that_stays_pushed_is_the_requests_and_keeps_its_transaction_open(shop, app):
-    """So docs/flask.md asks tests for none around their requests, and examples/flask_shop has none."""
+    """This is why docs/flask.md says to push no context around a test's requests; examples/flask_shop pushes none."""
     sessions = []
 
     @app.post("/orders")
@@ -160,7 +160,7 @@ def test_a_context_that_stays_pushed_is_the_requests_and_keeps_its_transaction_o
     with app.app_context():
         assert client.post("/orders").status_code == 409
         assert sessions == [shop.db.session()]
-        assert len(shop.outbox.store.tasks(using=shop.db.session)) == 1, "what was refused is not rolled back"
+        assert len(shop.outbox.store.tasks(using=shop.db.session)) == 1, "the refused request's task is not rolled back"
     assert client.post("/orders").status_code == 409
     assert not sessions[1].in_transaction()
     with app.app_context():
@@ -189,7 +189,7 @@ def test_an_engine_is_left_as_it_is_where_the_configuration_says_so(sqlite_url):
         shop.db.session.rollback()
 
 
-# In a handler.
+# Handlers.
 
 
 def test_a_handler_runs_in_the_applications_context_with_a_session_of_its_own(shop, app, database):
@@ -359,7 +359,7 @@ def test_a_session_of_another_context_is_refused_in_a_transactional_task(shop, a
 
 
 def test_the_session_is_whichever_the_application_has_now(shop, app, database):
-    """Set-ups of tests put another one there."""
+    """Tests may replace the session."""
     with app.app_context():
         before, shop.db.session = shop.db.session, shop.db._make_scoped_session({"expire_on_commit": False})
         shop.receipt.enqueue(1)
@@ -369,7 +369,7 @@ def test_the_session_is_whichever_the_application_has_now(shop, app, database):
         shop.db.session.remove()
 
 
-# Several applications, and none.
+# Several applications, or none.
 
 
 def test_an_application_that_is_gone_is_forgotten(sqlite_url):
@@ -557,7 +557,7 @@ def test_the_commands_work_on_the_applications_database(shop, database, tmp_path
     assert (result.exit_code, result.exception) == (0, None) or isinstance(result.exception, SystemExit)
     with app.app_context():
         assert shop.outbox.store.get(handle.id).status == "Completed"
-    del sys.modules["late_tasks"], shop.outbox.tasks._tasks["late_tasks.paid"]  # the worker had imported it
+    del sys.modules["late_tasks"], shop.outbox.tasks._tasks["late_tasks.paid"]  # the worker has imported it
     result = run(args=["outboxq", "upgrade"])
     assert (result.exit_code, result.output) == (
         0,
@@ -629,7 +629,7 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
 
 
 def test_schedules_are_of_the_applications_tasks(shop, database, tmp_path, monkeypatch):
-    """Also of those in modules that only a worker imports otherwise."""
+    """This includes tasks in modules that otherwise only a worker imports."""
     (tmp_path / "late_tasks.py").write_text(
         "from shop_of_this_test import outbox\n@outbox.task(queue='late')\ndef close(day: int): ...\n"
     )
@@ -735,7 +735,7 @@ def test_a_schedule_ticks_in_the_application(database):
         with app.app_context():
             shop.outbox.sync_schedules()
             assert [one.name for one in shop.outbox.schedules.list()] == ["nightly", "outboxq.retention"]
-            shop.outbox.schedules.trigger("nightly")  # in the transaction of the request
+            shop.outbox.schedules.trigger("nightly")  # in the request's transaction
             shop.outbox.schedules.trigger("outboxq.retention")
             shop.db.session.commit()
             assert shop.outbox.schedules.get("nightly").declared_by == "1.2"
@@ -744,7 +744,7 @@ def test_a_schedule_ticks_in_the_application(database):
     assert seen == [("shop", "nightly")]
 
 
-# On the dashboard.
+# The dashboard.
 
 
 def test_the_dashboard_shows_the_database_of_its_application(shop, database, tmp_path):

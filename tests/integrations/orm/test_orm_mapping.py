@@ -1,4 +1,4 @@
-"""`outboxq.orm`: our tables as classes, read in an application's Session beside its own models."""
+"""`outboxq.orm`: our tables as classes that an application reads in its Session beside its own models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.contract.helpers import everything
 
 
 class Base(DeclarativeBase):
-    """An application's."""
+    """The base class of an application's models."""
 
 
 class Order(Base):
@@ -80,7 +80,7 @@ def statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
 
 
 def test_a_task_reads_as_the_store_reads_it_at_each_station(database, engine):
-    """Ready, Running, Completed, Failed: each field, each event."""
+    """Each field and each event of a Ready, Running, Completed and Failed task."""
     for number in range(4):
         database.add(
             args=f'{{"number": {number}}}',
@@ -183,10 +183,10 @@ def test_events_and_entries_of_many_tasks_take_no_query_each(database, engine, l
 
 @pytest.mark.parametrize("how", ["lazy", "selectin", "join"])
 def test_the_events_of_a_task_are_found_by_the_three_indexes(database, engine, how):
-    """Partial ones: a condition that does not repeat theirs would read the whole history."""
+    """The indexes are partial: a query that does not repeat their conditions would read the whole history."""
     new = [NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(500)]
     ids = [one.id for one in database.store.enqueue_many(new)][: 1 if how == "lazy" else 3]
-    database.run("ANALYZE")  # or the planner knows from an earlier test that the tables are empty, and reads them whole
+    database.run("ANALYZE")  # otherwise, the planner believes that the tables are empty and scans them
     options = [selectinload(TaskExecution.events)] if how == "selectin" else []
     query: Select[Any] = select(TaskExecution).where(TaskExecution.id.in_(ids)).options(*options)
     if how == "join":
@@ -205,7 +205,7 @@ def test_the_events_of_a_task_are_found_by_the_three_indexes(database, engine, h
         "uq_execution_events_end",
         "ix_execution_events_other",
     }, plan
-    # Each searched for the task, and none read from end to end.
+    # The plan searches each index for the task, and reads none from end to end.
     searched = r"Index Cond: \(+task_execution_id =|SEARCH execution_events\w* USING INDEX \w+ \(task_execution_id=\?"
     assert len(re.findall(searched, plan)) == 3, plan
 
@@ -225,7 +225,7 @@ def test_a_pipeline_is_the_tasks_that_were_written_together(database, engine):
 
 
 def test_an_engine_for_the_class_is_one_for_the_table(database, engine):
-    """A Session with an engine for each class and none besides: `using(session)` finds ours."""
+    """A Session with an engine for each class and no other engine: `using(session)` finds the engine of our tables."""
     outbox = Outbox(engine)
 
     @outbox.task(name="shop.send_receipt")
@@ -237,7 +237,7 @@ def test_an_engine_for_the_class_is_one_for_the_table(database, engine):
         session.commit()
 
 
-# --- Beside an application's own declarations
+# --- An application's own declarations
 
 
 def test_nothing_is_declared_in_anybodys_metadata(database, engine):
@@ -310,7 +310,7 @@ def test_an_object_is_not_made_nor_changed(database, engine):
         assert (task.status, task.queue, task.result) == (TaskStatus.READY, "default", None)
         assert not session.dirty
         session.add(Order(id=1))
-        session.commit()  # the refusals cost the transaction nothing
+        session.commit()  # the transaction survives the refusals
         assert session.get(Order, 1)
     assert everything(database) == before
 
@@ -370,7 +370,7 @@ def test_a_query_may_leave_columns_for_later(database, engine):
         assert task.arguments == {"a": 1}
 
 
-# --- In a schema of its own
+# --- A separate schema
 
 
 def test_each_schema_has_its_classes(cluster):

@@ -1,4 +1,4 @@
-"""Enqueueing without outboxq: PostgreSQL's function, SQLite's documented statements; beside what Python writes."""
+"""Enqueueing with plain SQL (PostgreSQL's function, SQLite's documented statements) has the same result as in Python."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ LATER = datetime(2031, 2, 3, 4, 5, 6, 789000, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 DIFFERS = {"id", "pipeline_execution_id", "task_execution_id", "created_at", "updated_at", "sequence_num", "xact_id"}
-"""From one task to the next, however it was written."""
+"""The columns that differ between any two tasks."""
 
 
 def enqueue(connection: Connection, **given: Any) -> UUID:
-    """By SQL alone, in the connection's transaction."""
+    """Enqueue with plain SQL, in the connection's transaction."""
     given = {"task_name": "tests.work", **given}
     if connection.dialect.name == "postgresql":
         arguments = ", ".join(
@@ -65,7 +65,7 @@ def committed(database: Database, **given: Any) -> UUID:
 
 
 def rows_of(database: Database, task_id: UUID) -> dict[str, list[dict[str, object]]]:
-    """Every row of the task, without what differs from one task to the next."""
+    """All rows of the task, without the columns that differ between any two tasks."""
     mark = "%s" if database.name == "postgresql" else "?"
     value = task_id if database.name == "postgresql" else task_id.hex
     found = {}
@@ -120,7 +120,7 @@ def test_sql_writes_the_rows_that_python_writes(database, case):
 
 
 def comparable(rows: dict[str, list[dict[str, object]]]) -> None:
-    """Takes away what the two cannot share: numbers that are drawn, moments that pass; and reads the JSON."""
+    """Remove values that two enqueues cannot share, such as positions and times, and decode the JSON."""
     (execution,), (entry,), (event,) = rows["task_executions"], rows["task_outbox"], rows["execution_events"]
     assert execution.pop("position") == entry.pop("position")
     execution["args"] = json.loads(execution["args"])  # type: ignore[arg-type]
@@ -348,7 +348,7 @@ def test_who_wants_a_key_waits_for_the_transaction_that_has_just_taken_it(databa
 
 
 def test_above_read_committed_a_key_taken_since_is_a_serialization_failure(postgresql):
-    """Never a second task, and never a wait without end."""
+    """There is never a second task or an endless wait."""
     with psycopg_connection(postgresql) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         connection.execute("SELECT count(*) FROM idempotency_keys")
@@ -360,7 +360,7 @@ def test_above_read_committed_a_key_taken_since_is_a_serialization_failure(postg
 
 
 def test_of_two_who_find_a_key_free_again_one_has_it_and_the_other_looks_again(postgresql):
-    """Both have looked, and wait to take it over: a lock on the key's row lets them look and not write."""
+    """Both have seen that the key is free, and wait for a lock on the key's row, which blocks writes but not reads."""
     first = postgresql.add(postgresql.store, idempotency_key="k", unique_for=HOUR).id
     FREE["time is over"](postgresql)
     waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -376,7 +376,7 @@ def test_of_two_who_find_a_key_free_again_one_has_it_and_the_other_looks_again(p
 
 
 def dead_letter(database):
-    """A task that has failed, and whose key is free by that."""
+    """Create a task that has failed, which makes its key free."""
     task_id = database.add(database.store, idempotency_key="k", unique_until_finished=True).id
     [claim] = database.claim(store=database.store)
     database.store.fail(claim, "no")
@@ -402,7 +402,7 @@ def test_a_task_from_sql_waits_for_who_runs_a_dead_letter_again(postgresql, ends
     assert len(postgresql.claim(2, store=postgresql.store)) == 1
 
 
-# --- What is refused
+# --- Refusals
 
 
 REFUSED = {
@@ -454,7 +454,7 @@ def test_the_statements_refuse_what_is_no_object_and_no_moment(sqlite):
     assert sqlite.counts() == (0, 0, 0)
 
 
-# --- PostgreSQL's function as an object of the database
+# --- PostgreSQL's function as a database object
 
 
 def test_it_wakes_who_sleeps_on_its_queue(postgresql):
@@ -501,9 +501,9 @@ def test_it_belongs_to_its_schema_and_goes_with_the_tables(cluster):
 
 
 def test_a_role_may_be_let_enqueue_and_do_nothing_else(postgresql):
-    """As docs/sql.md grants it."""
+    """The role has the privileges that docs/sql.md grants."""
     granted = re.search(r"-- PostgreSQL\n(REVOKE EXECUTE.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
-    role = f"storefront_{uuid4().hex}"  # of the whole server
+    role = f"storefront_{uuid4().hex}"  # roles belong to the whole server
     with psycopg_connection(postgresql, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role}")
         try:
@@ -527,7 +527,7 @@ def test_a_role_may_be_let_enqueue_and_do_nothing_else(postgresql):
 
 def test_a_caller_needs_the_rights_that_the_page_names_and_no_others(postgresql):
     written = "task_executions, execution_events, task_outbox"
-    role = f"storefront_{uuid4().hex}"  # of the whole server
+    role = f"storefront_{uuid4().hex}"  # roles belong to the whole server
     with psycopg_connection(postgresql, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role}")
         try:
@@ -552,7 +552,7 @@ def test_a_session_goes_on_when_the_history_is_partitioned_meanwhile(cluster):
     migrations.upgrade(url)
     engine = create_engine(url)
     with engine.connect() as connection:
-        for _ in range(7):  # its plans are kept by now
+        for _ in range(7):  # until the session has cached the plans
             enqueue(connection, idempotency_key="k")
             enqueue(connection)
         connection.commit()

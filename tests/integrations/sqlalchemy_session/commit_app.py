@@ -1,4 +1,4 @@
-"""What the worker beside test_commits.py runs; its database is OUTBOXQ_DATABASE_URL."""
+"""The application of the worker in test_commits.py. Its database is OUTBOXQ_DATABASE_URL."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ outbox = Outbox()
 
 @outbox.task(name="commits.see", retry=RetryPolicy.never())
 def see(order: int) -> None:
-    """Fails for good unless the business row is there."""
+    """Fail for good unless the business row exists."""
     with Session(outbox.store.bound_engine) as session:
         session.scalars(select(Order).filter_by(id=order)).one()

@@ -1,4 +1,4 @@
-"""Inside `AsyncSession.run_sync`: the one way from a coroutine into its own transaction."""
+"""`AsyncSession.run_sync`: the only way for a coroutine to enqueue in its own transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_task_is_enqueued_in_the_transaction_of_an_async_session(postgresql, c
 def test_the_other_calls_take_the_session_as_the_refusal_says(postgresql):
     outbox = Outbox(postgresql.engine)
     follow = outbox.task(name="follow", subscribe=["order.paid"])(lambda n: None)
-    outbox.worker().run(burst=True)  # it stores the subscription
+    outbox.worker().run(burst=True)  # stores the subscription
 
     def write(session):
         outbox.emit("order.paid", {"n": 1}, using=session)

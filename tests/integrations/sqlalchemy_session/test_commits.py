@@ -1,4 +1,4 @@
-"""A handler raises after enqueue: no row. It commits, however late: the task runs, and sees the business row. Real workers."""
+"""With real workers, a rolled-back task leaves no row, and a task sees its business row, however late the commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Refused(Exception):
-    """What a request handler raises."""
+    """The error that a request handler raises."""
 
 
 @contextmanager
@@ -38,14 +38,14 @@ def worker(database, tmp_path):
 
 
 def request(engine, chance, longest):
-    """One request; whether it was accepted."""
+    """Run one request, and return whether it was accepted."""
     try:
         with Session(engine) as session, session.begin():
             order = Order()
             session.add(order)
             session.flush()
             see.using(session).enqueue(order.id)
-            time.sleep(chance.uniform(0, longest))  # between the enqueue and the commit: what this is about
+            time.sleep(chance.uniform(0, longest))  # between the enqueue and the commit, which this test is about
             if chance.random() < 0.2:
                 raise Refused
     except Refused:

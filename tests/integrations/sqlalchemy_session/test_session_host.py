@@ -1,4 +1,4 @@
-"""`Outbox(session=…)`: a program's own sessions, in its requests and in the handlers of its tasks."""
+"""`Outbox(session=…)`: an application's own sessions, in its requests and in the handlers of its tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Effect(Base):
 
 
 class Elsewhere(DeclarativeBase):
-    """In another database."""
+    """Tables in another database."""
 
 
 class Page(Elsewhere):
@@ -34,7 +34,7 @@ class Page(Elsewhere):
 
 
 class Own(Session):
-    """A program's own kind of session."""
+    """An application's own session class."""
 
     def write(self, note: str) -> None:
         self.add(Effect(note=note))
@@ -71,7 +71,7 @@ def error_of(outbox, handle) -> str:
     return outbox.store.get(handle.id).last_error or ""
 
 
-# In a request.
+# Requests.
 
 
 def test_a_task_is_enqueued_in_the_transaction_of_the_present_session(engine, database):
@@ -115,7 +115,7 @@ def test_a_function_says_which_session_is_the_present_one_and_may_know_none(engi
 
 @pytest.mark.parametrize("makes_it_anew", [sessionmaker(), Session, Own])
 def test_what_makes_sessions_is_not_the_present_one(makes_it_anew, engine):
-    """Nobody would commit what is written in them."""
+    """Nobody would commit such a session."""
     with pytest.raises(ConfigurationError, match=r"scoped_session\(sessionmaker\(engine\)\)"):
         outbox_of(makes_it_anew, engine)
 
@@ -131,7 +131,7 @@ def test_nor_is_what_a_function_makes_at_each_call(engine, database):
 
 def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhere, database):
     class Routing(Session):
-        """As SQLAlchemy's documentation has it: what only reads is asked of another server."""
+        """Routing as in SQLAlchemy's documentation: reads go to another server."""
 
         def get_bind(self, mapper=None, *, clause=None, **_):
             if mapper is not None and issubclass(mapper.class_, Page):
@@ -145,7 +145,7 @@ def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhe
     def book(n: int) -> None:
         session.add(Effect(note=str(n)))
         session.flush()
-        assert session.scalars(select(Page)).all() == []  # from the other one
+        assert session.scalars(select(Page)).all() == []  # reads from the other database
 
     handle = book.enqueue(1)
     session.commit()
@@ -154,7 +154,7 @@ def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhe
     assert (error_of(outbox, handle), notes(database)) == ("", ["1"])
 
 
-# In a handler.
+# Handlers.
 
 
 def test_each_handler_has_a_session_of_its_own_that_is_removed_after_it_also_after_an_error(engine, database):
@@ -176,7 +176,7 @@ def test_each_handler_has_a_session_of_its_own_that_is_removed_after_it_also_aft
     work(outbox)
     sessions, began, held_back = zip(*seen, strict=True)
     assert len(set(sessions)) == 3
-    assert not any(began), "what another handler began"
+    assert not any(began), "another handler's transaction is still open"
     assert held_back == ([], [], [])
     assert engine.pool.checkedout() == 0
     assert notes(database) == []
@@ -209,7 +209,7 @@ def test_a_worker_beside_the_open_transaction_of_a_test_is_refused(engine, datab
     session = scoped_session(sessionmaker(engine))
     worker = outbox_of(session, engine).worker()
     session.execute(select(1))
-    assert not worker._integration.is_in_a_test(), "a request of its own may have read something"
+    assert not worker._integration.is_in_a_test(), "the application may only have read something"
     session.remove()
     with engine.connect() as connection, connection.begin():
         session.configure(bind=connection, join_transaction_mode="create_savepoint")
@@ -220,7 +220,7 @@ def test_a_worker_beside_the_open_transaction_of_a_test_is_refused(engine, datab
     assert not worker._integration.is_in_a_test()
 
 
-# In a transactional task.
+# Transactional tasks.
 
 FACTORIES = {
     "plain": {},
@@ -300,7 +300,7 @@ def test_what_is_enqueued_there_is_taken_back_by_the_sessions_rollback_as_in_a_r
 
 
 def test_the_transaction_is_of_the_sessions_engine_with_all_that_is_set_up_there(engine, database):
-    """A search path, foreign keys on SQLite, a map of schemas."""
+    """The setup may be a search path, foreign keys on SQLite, or a schema map."""
     mapped = engine.execution_options(mark="theirs", schema_translate_map={"elsewhere": "mapped"})
     session = scoped_session(sessionmaker(mapped))
     outbox = outbox_of(session, database.url)
@@ -321,7 +321,7 @@ def test_the_transaction_is_of_the_sessions_engine_with_all_that_is_set_up_there
 
 
 def test_two_databases_in_memory_are_two():
-    """As Flask-SQLAlchemy's binds may be, in tests."""
+    """Flask-SQLAlchemy's binds may be in-memory databases in tests."""
     engines = [create_engine("sqlite:///:memory:", poolclass=StaticPool) for _ in "ab"]
     for engine, base in zip(engines, (Base, Elsewhere), strict=True):
         base.metadata.create_all(engine)
@@ -375,11 +375,11 @@ def test_a_session_of_several_databases_is_joined_in_ours_alone(engine, elsewher
     work(outbox)
     assert notes(database) == []
     with elsewhere.connect() as connection:
-        assert connection.execute(select(Page.id)).all() == [(1,)], "its transaction is apart, as the docs say"
+        assert connection.execute(select(Page.id)).all() == [(1,)], "its transaction is separate, as the docs say"
 
 
 def test_two_engines_of_our_database_are_one(engine, database):
-    """Of a session for each kind of table: what is not in the task's transaction would be committed without it."""
+    """The session has an engine for each kind of table, but both take part in the task's transaction."""
     Elsewhere.metadata.create_all(engine)
     second = database.host_engine()
     session = scoped_session(sessionmaker(binds={Effect: engine, Page: second}))
@@ -418,7 +418,7 @@ def test_a_session_that_is_made_in_the_middle_of_a_transactional_task_is_refused
 
 
 def test_many_outboxes_of_one_scoped_session_listen_to_it_once():
-    """As where each application of a test has an outbox of its own."""
+    """In tests, for example, each application may have its own outbox."""
     engine = create_engine("sqlite://")
     session = scoped_session(sessionmaker(engine))
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Tasks that are lost with a Session: one warning if it is closed without a commit, and none after any intended end."""
+"""Tasks that a Session loses: one warning if it is closed without a commit, and none after any intended end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_task_after_the_last_commit_is_lost_with_a_warning(engine, database, r
     )
     with Session(engine) as session:
         session.connection()
-    assert len(warnings()) == 1, "once"
+    assert len(warnings()) == 1, "there is only one warning"
 
 
 def test_tasks_and_events_are_counted(engine, outbox, receipt, warnings):

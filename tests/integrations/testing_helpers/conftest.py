@@ -1,4 +1,4 @@
-"""The test's own transaction."""
+"""A test's own transaction, and a shop that uses it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integrations.testing_helpers.shop import Base, Shop, declared
 
 @pytest.fixture
 def connection(database) -> Iterator[Connection]:
-    """The test's own transaction, rolled back at its end; then nothing may be left."""
+    """The test's own transaction, which is rolled back at the end and must leave nothing behind."""
     engine = database.host_engine()
     with engine.connect() as made:
         transaction = made.begin()
@@ -38,5 +38,5 @@ def session(sessions) -> Iterator[Session]:
 
 @pytest.fixture
 def shop(sessions) -> Shop:
-    """Bound to a database that nobody may open: a test's harness says where it lives."""
+    """A shop whose own database cannot be opened. A test's harness determines the database."""
     return Shop(*declared(sessions))

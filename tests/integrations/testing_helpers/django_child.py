@@ -1,4 +1,4 @@
-"""Django's own test classes over a fresh test database, in a process of their own: `python django_child.py SETTINGS`."""
+"""Django's own test classes with a fresh test database, in a separate process: `python django_child.py SETTINGS`."""
 # ruff: noqa: E402, PT027, RUF012 - settings come before models, and these are unittest's classes
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small shop in a database, for tests to hold."""
+"""A small shop whose database is a test's."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Order(Base):
 
 @dataclass
 class Shop:
-    """What a test needs of an application."""
+    """The parts of an application that a test needs."""
 
     outbox: Outbox
     sessions: sessionmaker[Session]
-    """The application's; in the test's transaction."""
+    """The application's sessions, in the test's transaction."""
     tasks: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:

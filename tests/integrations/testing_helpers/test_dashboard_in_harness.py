@@ -1,4 +1,4 @@
-"""The dashboard in a harness reads through the test's own transaction."""
+"""Within a harness, the dashboard reads through the test's own transaction."""
 
 from __future__ import annotations
 

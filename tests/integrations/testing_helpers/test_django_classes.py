@@ -1,4 +1,4 @@
-"""TestCase and TransactionTestCase of Django, each in a process of its own, for settings are."""
+"""Django's TestCase and TransactionTestCase, in separate processes, because Django's settings are global to a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql"}
 
 
 def test_djangos_test_classes(database):
-    """On SQLite in memory, as Django's tests are by default."""
+    """On SQLite, the test database is in memory, as by default in Django."""
     url = make_url(database.url)
     settings = {"ENGINE": f"django.db.backends.{ENGINES[database.name]}", "NAME": url.database}
     if database.name == "postgresql":

@@ -1,4 +1,4 @@
-"""What was enqueued, and what a test is told when it expected something else."""
+"""The harness's assertions about enqueued tasks, and the messages of failed ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outboxq.testing import Harness
 
 @pytest.fixture
 def harness(shop, connection, session):
-    """With three tasks in it."""
+    """A harness with three enqueued tasks."""
     with Harness(shop.outbox, using=connection) as harness:
         shop.receipt.using(session).enqueue(7)
         shop.receipt.using(session, queue="slow", priority=5, partition_key="c:1", delay=60).enqueue(8, copy_to="boss")
@@ -44,7 +44,7 @@ def test_a_task_is_described_by_what_matters(shop, harness):
     assert [one.args["order_id"] for one in harness.assert_enqueued("shop.receipt", times=2)] == [7, 8]
     assert [one.args for one in harness.enqueued(receipt, 7)] == [{"order_id": 7}]
     assert [one.task_name for one in harness.enqueued()] == ["shop.receipt", "shop.receipt", "shop.ship"]
-    assert harness.assert_enqueued(receipt, 7, copy_to="nobody"), "a default is not stored, and means the same"
+    assert harness.assert_enqueued(receipt, 7, copy_to="nobody"), "a default is not stored, but matches"
     assert harness.assert_enqueued(receipt, 99, times=0) == []
     harness.refute_enqueued(receipt, 9)
     harness.refute_enqueued(shop.book)
@@ -109,7 +109,7 @@ def test_an_unknown_name_is_told_with_a_similar_one(shop, harness):
 
 
 def test_an_unknown_name_is_not_refuted(shop, harness, session):
-    """A misspelt name would be refuted whatever the application does."""
+    """With a misspelled name, `refute_enqueued` would always pass."""
     told = (
         "this process does not declare a task 'shop.recipt', and none was enqueued; did you mean 'shop.receipt'? "
         "If another program declares it, write: assert not harness.enqueued('shop.recipt')"
@@ -178,7 +178,7 @@ def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
 
 
 def test_a_task_of_another_outbox_is_refused(shop, harness):
-    """Otherwise a refutation would pass, and an assertion would say that it was not enqueued."""
+    """Otherwise, `refute_enqueued` would pass, and `assert_enqueued` would say that the task was not enqueued."""
     foreign = Outbox().task(name="other.bill")(lambda: None)
     for call in (harness.assert_enqueued, harness.refute_enqueued, harness.enqueued, harness.run):
         with pytest.raises(ConfigurationError, match=r"the task other\.bill belongs to another Outbox"):

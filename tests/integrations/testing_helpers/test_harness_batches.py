@@ -1,4 +1,4 @@
-"""Batches and chains in a test: in a transaction that is rolled back, and in one that is committed."""
+"""Batches and chains in a test, in a transaction that is rolled back and in one that is committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox, seen):
-    """Enqueue a batch and a chain in a session, drain, and look."""
+    """Enqueue a batch and a chain in a session; record their results."""
 
     @outbox.task(name="add", retry=RetryPolicy.never())
     def add(number: int) -> int:
@@ -89,7 +89,7 @@ def within(database, outbox):
 
 
 def test_inline_runs_what_follows(outbox, work, seen, within):
-    """The tasks of a batch run when its block has ended, so the error of one leaves no batch that nothing follows."""
+    """A batch's tasks run when its block ends, so after an error of one task, the `then` task still follows."""
     harness, connection = within
     with harness.inline(), pytest.raises(ValueError, match="three"):
         work(connection)
@@ -109,7 +109,7 @@ def test_inline_runs_what_follows(outbox, work, seen, within):
         assert add.using(connection).enqueue(7).result() == 7
     before = len(harness.enqueued())
     add.using(connection).enqueue(8)
-    assert harness.enqueued(add, 8, status="Ready"), "not inline any more"
+    assert harness.enqueued(add, 8, status="Ready"), "tasks no longer run inline"
     assert len(harness.enqueued()) == before + 1
 
 

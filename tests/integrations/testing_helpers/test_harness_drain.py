@@ -1,4 +1,4 @@
-"""Real claims inside a test's own transaction, which is rolled back: nothing is left (see `connection`)."""
+"""Real claims in a test's own transaction, which is rolled back and leaves nothing behind (see `connection`)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class TestDrain:
             harness.drain(until=timedelta(days=1))
 
     def test_an_unknown_task_is_an_error(self, shop, harness, session):
-        other = Outbox()  # by the database's clock
+        other = Outbox()  # uses the database's clock
 
         @other.task(name="elsewhere")
         def elsewhere() -> None: ...
@@ -154,7 +154,7 @@ class TestFailures:
         with pytest.raises(Exception, match="No row was found") as raised:
             harness.drain()
         assert raised.value.__notes__ == ["in task shop.ship(order_id=404), attempt 1: task_retry_scheduled"]
-        assert raised.traceback[-2].name != "drain"  # the handler's own frames are there
+        assert raised.traceback[-2].name != "drain"  # the traceback contains the handler's own frames
         assert any(frame.name == "ship" for frame in raised.traceback)
         [task] = harness.enqueued(shop.ship)
         assert (task.status, task.attempt) == ("Ready", 2)
@@ -498,7 +498,7 @@ class TestRun:
 
 
 class TestTheOutbox:
-    """While a harness has it, what would have been a transaction of the outbox's own is part of the test's."""
+    """Within a harness, a separate transaction of the outbox is part of the test's transaction."""
 
     def test_has_its_own_transactions_inside_the_tests(self, shop, harness):
         handle = shop.receipt.using(shop.outbox).enqueue(1)

@@ -1,4 +1,4 @@
-"""Results in a test: nothing runs a task but the test itself, so that nothing is waited for, and no thread is started."""
+"""Results in a test: only the test itself runs tasks, so nothing waits and no thread is started."""
 
 from __future__ import annotations
 

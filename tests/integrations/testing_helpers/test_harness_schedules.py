@@ -1,4 +1,4 @@
-"""Ticks of schedules in a test: the clock of the harness makes them, and nothing else does."""
+"""Ticks of schedules in a test: only the harness's clock makes them due."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_advance_runs_each_tick_at_its_time(harness):
 
 
 def test_a_schedule_of_the_code_ticks_before_the_moment_at_which_it_was_stored(harness):
-    """A test may set a date that has passed, or will have passed when somebody runs it."""
+    """A test may set a date that is in the past, or will be when the test runs."""
     harness.app.periodic(every=HOUR, name="own", starts_at=NOON)(harness.report)
     harness.app.periodic("0 2 * * *")(harness.report)
     harness.drain()
@@ -52,7 +52,7 @@ def test_a_schedule_of_the_code_ticks_before_the_moment_at_which_it_was_stored(h
     assert len(harness.advance(2 * DAY)) == 2
     assert harness.ran == [datetime(2005, 5, day, 2, tzinfo=UTC) for day in (12, 13)]
     harness.clock.set(harness.clock() - DAY)
-    assert harness.advance(DAY) == [], "no tick twice"
+    assert harness.advance(DAY) == [], "each tick runs only once"
 
 
 def test_advance_runs_delayed_tasks_and_ticks_in_their_order(harness, connection):
@@ -69,7 +69,7 @@ def test_advance_runs_delayed_tasks_and_ticks_in_their_order(harness, connection
 
 
 def test_a_delayed_task_does_not_carry_the_clock_over_a_tick(harness, connection):
-    """Ticks are planted an hour ahead, and the task is due much later."""
+    """Ticks are planted an hour ahead, and the task becomes due much later."""
     harness.app.periodic(every=3 * HOUR)(harness.report)
     harness.drain()
     started = harness.clock()
@@ -95,8 +95,8 @@ def test_a_clock_that_jumps_misses_ticks(harness):
 def test_no_tick_comes_by_itself(harness, monkeypatch):
     harness.app.periodic("* * * * *")(harness.report)
     harness.drain()
-    assert harness.enqueued() == []  # none is planted ahead
-    # The real clock goes on meanwhile, by a minute and more.
+    assert harness.enqueued() == []  # no tick is planted ahead
+    # Meanwhile, the real clock advances by more than a minute.
     monkeypatch.setattr(harness.clock, "_moved", harness.clock._moved - HOUR)
     assert harness.drain() == []
     assert harness.clock() < NOON + MINUTE
@@ -128,7 +128,7 @@ def test_ticks_do_not_count_as_runs_of_an_endless_drain(harness, connection):
 
 
 def test_a_tick_executes_few_statements(tmp_path):
-    """14 on SQLite, where they can be counted, and ticks are planted for an hour at once."""
+    """SQLite, where statements can be counted, runs 14 for each tick. Ticks are planted an hour at a time."""
     outbox = ticking(f"sqlite:///{tmp_path}/shop.db")
     engine, statements = configure_sqlite(create_engine(outbox.store.bound_engine.url)), []
     with engine.connect() as connection, connection.begin(), Harness(outbox, using=connection) as harness:
@@ -142,7 +142,7 @@ def test_a_tick_executes_few_statements(tmp_path):
 
 
 def test_a_tick_takes_one_transaction(tmp_path):
-    """It ends the task, reads that nothing else is due and when the next tick is, and claims that one."""
+    """The transaction ends the last task, reads the next due task and the next tick, and claims the tick's task."""
     outbox, commits = ticking(f"sqlite:///{tmp_path}/shop.db"), []
     with Harness(outbox) as harness:
         harness.advance(100)
@@ -154,7 +154,7 @@ def test_a_tick_takes_one_transaction(tmp_path):
 
 @pytest.mark.parametrize(("is_tests", "most"), [(True, 8), (False, 6)])
 def test_a_tick_takes_few_round_trips(postgresql, monkeypatch, is_tests, most):
-    """Five on PostgreSQL, and two more for the handler's savepoint in a transaction of the test."""
+    """There are five round trips on PostgreSQL, and two more for the handler's savepoint in a test's transaction."""
     outbox, trips = ticking(postgresql.url), []
     execute, commit = psycopg.Cursor.execute, psycopg.Connection.commit
     with (
@@ -169,13 +169,15 @@ def test_a_tick_takes_few_round_trips(postgresql, monkeypatch, is_tests, most):
         assert len(harness.advance(500)) == 50
         monkeypatch.undo()
         plans = "SELECT sum(generic_plans) > 9 * sum(custom_plans) FROM pg_prepared_statements"
-        assert not is_tests or connection.exec_driver_sql(plans).scalar(), "no statement is planned anew for each tick"
+        assert not is_tests or connection.exec_driver_sql(plans).scalar(), (
+            "statements are not planned again for each tick"
+        )
     outbox.store.bound_engine.dispose()
     assert most - 3 < len(trips) / 50 < most
 
 
 def ticking(url):
-    """An outbox with a tick every ten seconds."""
+    """Return an outbox with a tick every ten seconds."""
     outbox = Outbox(url)
     outbox.upgrade()
     outbox.periodic(every=10)(outbox.task(name="report")(lambda: None))
@@ -183,7 +185,7 @@ def ticking(url):
 
 
 def test_what_becomes_due_at_the_same_moment_runs_then(harness, connection):
-    """A tick's task may make others due without an enqueue: here the next of a key, and a queue that was paused."""
+    """A tick's task may make tasks due without enqueueing them: here the next task of a key, and a paused queue's task."""
 
     @harness.app.task(name="keyed")
     def keyed() -> None:
@@ -209,7 +211,7 @@ def test_what_becomes_due_at_the_same_moment_runs_then(harness, connection):
 
 @pytest.mark.parametrize("commits", [False, True])
 def test_what_follows_a_batch_runs_before_the_next_tick(database, commits):
-    """PostgreSQL counts the batch at a commit."""
+    """PostgreSQL counts a batch's tasks when a transaction is committed."""
     outbox, ran = Outbox(database.host), []
     with ExitStack() as stack:
         connection = None if commits else stack.enter_context(database.host_engine().connect())
@@ -237,7 +239,7 @@ def test_what_follows_a_batch_runs_before_the_next_tick(database, commits):
 
 
 def test_an_error_of_the_next_claim_leaves_the_end_of_the_last(harness, monkeypatch):
-    """Neither is undone alone: the task is ended again, and the next one is claimed in a transaction of its own."""
+    """The task is ended again, and the next task is claimed in a separate transaction."""
     harness.app.periodic(every=10 * MINUTE)(harness.report)
     harness.drain()
     real, failed = harness.store.claim_ready_task, []
@@ -296,7 +298,7 @@ def test_a_schedule_that_a_handler_declares_ticks_from_the_next_run_on(harness):
 
 
 def test_ticks_are_planted_together(shop, connection):
-    """At most an hour of them. What is left of a schedule that a handler changes is planted anew, and a limit plants none ahead."""
+    """Ticks are planted at most an hour ahead, and again if a handler changes the schedule. A limit plants none ahead."""
     outbox = Outbox()
     with Harness(outbox, using=connection) as harness:
         harness.clock.set(NOON)

@@ -1,4 +1,4 @@
-"""Many ticks in one advance: each handler has a savepoint of its own, inside one of SQLAlchemy's."""
+"""Many ticks in one advance: each handler has its own savepoint, inside one of SQLAlchemy's savepoints."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_savepoint_that_a_handler_leaves_open_is_rolled_back(harness, connecti
 
 
 def test_a_handlers_plain_session_on_the_connection_uses_a_savepoint(harness, connection):
-    """As in a drain: its rollback must not end the test's transaction."""
+    """As in `drain()`, the session's rollback must not end the test's transaction."""
 
     def tick(ctx: TaskContext) -> None:
         with Session(bind=connection) as session:
@@ -112,7 +112,7 @@ def test_a_handler_that_ends_the_tests_transaction_is_told_of(database, end):
 
 
 def test_a_series_has_one_savepoint_of_sqlalchemy(harness, connection):
-    """The ticks of a series share one savepoint, whose statements SQLAlchemy compiles anew each time."""
+    """Ticks in a series share one savepoint of SQLAlchemy's, which compiles the statements of each savepoint again."""
     named = []
     event.listen(connection, "savepoint", lambda _, name: named.append(name))
     every_minute(harness, lambda: None)

@@ -1,4 +1,4 @@
-"""Durable steps in a test: real ones in drain(), in memory in run(), and results that the test gives."""
+"""Durable steps in a test: real ones in drain(), in-memory ones in run(), and results that the test provides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A harness in each thing that may be a test's transaction, and in none."""
+"""A harness within each kind of test transaction, and without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integrations.testing_helpers.shop import Base, Order
 
 @pytest.fixture
 def raw(database):
-    """The driver's own connection, in a transaction."""
+    """A connection of the driver itself, in a transaction."""
     if database.name == "sqlite":
         connection: Any = sqlite3.connect(database.url.removeprefix("sqlite:///"), isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
@@ -88,7 +88,7 @@ def test_a_drivers_connection(raw):
 
 
 class TestOutsideTheTransaction:
-    """On PostgreSQL, because on SQLite another connection waits for the test's transaction."""
+    """Tests for PostgreSQL only: on SQLite, another connection would wait for the test's transaction."""
 
     @pytest.fixture
     def harness(self, postgresql):
@@ -135,7 +135,7 @@ class TestOutsideTheTransaction:
 
 @pytest.mark.parametrize("bound", [True, False], ids=["to the transaction", "to an engine"])
 def test_a_scoped_session_of_the_application(database, connection, bound):
-    """Each handler has a session of its own, in the test's transaction; the test's own is there after it."""
+    """Each handler has its own session in the test's transaction. The test gets its own session back."""
     factory = sessionmaker(connection if bound else database.host_engine(), join_transaction_mode="create_savepoint")
     scoped = scoped_session(factory)
     outbox = Outbox(session=scoped)
@@ -169,7 +169,7 @@ def test_a_scoped_session_of_the_application(database, connection, bound):
 
 
 class TestThatCommits:
-    """Without `using=`, in transactions of the outbox's own."""
+    """A harness without `using=`, in separate transactions of the outbox."""
 
     @pytest.fixture
     def outbox(self, database):
@@ -267,7 +267,7 @@ def test_unittest_refuses_the_wrong_order_of_bases():
 
 
 def test_unittest_is_to_be_told_which_outbox(monkeypatch):
-    # Other tests may have configured it, or not: to look at it by its name would ask for the settings.
+    # Replaces the settings, because other tests may have configured them, and reading them by name would load them.
     monkeypatch.setitem(django.conf.settings.__dict__, "_wrapped", django.utils.functional.empty)
 
     class Case(OutboxTests, unittest.TestCase):

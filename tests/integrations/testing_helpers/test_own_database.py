@@ -1,4 +1,4 @@
-"""A harness without the test's transaction, which commits: it is refused on the database of a developer."""
+"""A harness that commits, without a test's transaction, is refused on a developer's own database."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_message_names_the_database_without_its_password_and_the_line_to_wri
     [("", False), ("outboxq_test_database = shop.db", True)],
 )
 def test_a_run_with_only_the_application_does_not_touch_its_database(tmp_path, line, passes):
-    """The directory for temporary files is another one, so that the file is where an application would have it."""
+    """A database in the directory for temporary files would be allowed, so TMPDIR names another directory."""
     project, temporary = tmp_path / "project", tmp_path / "temporary"
     for directory in (project, temporary):
         directory.mkdir()
@@ -132,7 +132,7 @@ def test_a_test_case_is_refused_too(monkeypatch):
 
     assert "write outboxq_test_database = /srv/shop/shop.db" in said()
     monkeypatch.setattr(Case, "outboxq_test_database", "shop.db")
-    assert "write outboxq_test_database" not in said(), "then the directory is missing"
+    assert "write outboxq_test_database" not in said(), "the error is then the missing directory"
 
 
 def test_a_database_of_django_is_its_test_runners():

@@ -1,4 +1,4 @@
-"""The plugin and its fixtures. (In a pytest run of its own, on both databases: tests/docs/test_testing_page.py.)"""
+"""The plugin and its fixtures. (tests/docs/test_testing_page.py runs pytest in a subprocess, on both databases.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorders of what the two tracing hooks report, without a global provider."""
+"""Recorders of the reports of the two tracing hooks, without a global provider."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Telemetry:
         return OpenTelemetryHook(tracer_provider=self.tracers, meter_provider=self.meters, **options)
 
     def spans(self, name: str | None = None) -> list[ReadableSpan]:
-        """Those of this name that have ended, the first begun first."""
+        """The ended spans with this name, in the order of their start."""
         found = [span for span in self._exporter.get_finished_spans() if name in (None, span.name)]
         return sorted(found, key=lambda span: span.start_time or 0)
 
@@ -43,7 +43,7 @@ class Telemetry:
         return found
 
     def metrics(self) -> dict[str, list[Any]]:
-        """The data points of each metric."""
+        """The data points of each metric, by its name."""
         data = self._reader.get_metrics_data()
         every = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
         return {metric.name: list(metric.data.data_points) for metric in every}
@@ -58,7 +58,7 @@ def telemetry() -> Iterator[Telemetry]:
 
 
 class Sent(Transport):
-    """What the Sentry SDK would have sent."""
+    """A transport that keeps the items instead of sending them."""
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
@@ -81,7 +81,7 @@ class Sent(Transport):
 
 @pytest.fixture
 def sentry() -> Iterator[Any]:
-    """A function that sets the SDK up in this process until the test ends."""
+    """A function that sets up the Sentry SDK in this process until the test ends."""
     before = sentry_sdk.get_global_scope().client
 
     def init(**options: Any) -> Sent:
@@ -106,7 +106,7 @@ def sentry() -> Iterator[Any]:
 
 @pytest.fixture
 def outbox(database: Any) -> Iterator[Any]:
-    """A function that makes an outbox with hooks in the test's database."""
+    """A function that makes an outbox with hooks on the test's database."""
     made: list[Outbox] = []
 
     def make(*hooks: Any) -> Outbox:

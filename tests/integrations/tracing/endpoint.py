@@ -1,4 +1,4 @@
-"""A Sentry server on loopback that keeps what it is sent."""
+"""A Sentry server on loopback that keeps the items it receives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def listening() -> Iterator[Endpoint]:
-    """The server, until the block ends."""
+    """Run a server until the block ends."""
     server = Endpoint()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

@@ -1,6 +1,6 @@
-"""The shop of test_one_trace.py: a Flask application and its workers, with OpenTelemetry and Sentry on.
+"""The shop of test_one_trace.py: a Flask application and its workers, with OpenTelemetry and Sentry enabled.
 
-Spans are appended to the file TRACES, one JSON object a line: as soon as they end, or, with AT_EXIT, when the process ends.
+Spans are appended to the file TRACES, one JSON object per line, when they end or, with AT_EXIT, when the process ends.
 Sentry sends to SENTRY_DSN.
 """
 
@@ -27,7 +27,7 @@ from outboxq.contrib.sentry import SentryHook
 
 
 class FileExporter(SpanExporter):
-    """Writes a line for each span. One short write to a file opened for appending stays whole, from any process."""
+    """Write a line for each span. A short write to a file that is open for appending is atomic, even between processes."""
 
     def export(self, spans: Any) -> SpanExportResult:
         with Path(os.environ["TRACES"]).open("a") as file:
@@ -83,7 +83,7 @@ def create_app() -> Flask:
 
     @app.post("/orders/<int:number>")
     def order(number: int) -> dict[str, str]:
-        # As the instrumentation of Flask does.
+        # Flask's instrumentation does the same.
         parent = propagate.extract({name.lower(): value for name, value in request.headers})
         with trace.get_tracer("shop").start_as_current_span("POST /orders", context=parent, kind=trace.SpanKind.SERVER):
             db.session.add(Order(number=number))

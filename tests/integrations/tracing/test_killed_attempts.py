@@ -1,4 +1,4 @@
-"""Attempts whose handler cannot say that it has ended: its child process died, or it runs on after the grace of its timeout."""
+"""Attempts whose handler cannot report its end: its child process died, or it runs on after its timeout grace."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_check_in_of_a_tick_ends_though_its_child_died(outbox, sentry):
     schedules.put(NewSchedule(name="nightly", task_name=task.name, rule="30 2 * * *"))
     schedules.backfill("nightly", LAST_YEAR, LAST_YEAR + timedelta(days=1))
     run_until_failed(ours, ours.store.tasks(task=task.name)[0])
-    [end] = sent.of("check_in")  # the child had sent its begin from a copy of this transport
+    [end] = sent.of("check_in")  # the child sent the first check-in through its own copy of this transport
     assert (end["monitor_slug"], end["status"]) == ("nightly", "error")
 
 
@@ -166,7 +166,7 @@ def test_a_hook_that_does_not_return_costs_no_log_line(outbox, caplog):
 
 
 def test_a_hook_that_was_never_entered_makes_no_span(outbox, telemetry):
-    """Only the end of a killed attempt is one: where `handling` failed, there is nothing to end."""
+    """`ended` begins a span only for a killed attempt. After a failed `handling`, there is no span to end."""
 
     class Broken(OpenTelemetryHook):
         def handling(self, context):

@@ -1,4 +1,4 @@
-"""A Flask application and two worker processes with both hooks and Prometheus: one trace from the request to what its tasks enqueue."""
+"""One trace, from a request to a Flask application to the tasks of its task, with two worker processes and both hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.in_turn]
 
 ROOT = Path(__file__).parents[3]
 TRACE, PARENT = "c0ffee" + "0" * 25 + "1", "00000000000000aa"
-"""The ids of the client's own span, under which all of it happens."""
+"""The trace id and the span id of the client, under which everything happens."""
 
 
 ATTEMPTS = Counter(
@@ -45,7 +45,7 @@ def orders(database):
 
 @contextmanager
 def process(log, env, *command):
-    """`flask …` as a process, ended with all that it has started."""
+    """Run `flask …` as a process, and end it with all processes that it has started."""
     words = [*forked.PYTHON, "-m", "flask", "--app", "tests.integrations.tracing.shop", *command]
     with log.open("w") as output:
         given = {"env": {**os.environ, **env}, "stdout": output, "stderr": output}
@@ -61,7 +61,7 @@ def process(log, env, *command):
 
 
 def attempts(port):
-    """The attempts that a worker process has counted, by queue, task and outcome. One may still be starting when the other is done."""
+    """The attempts that a worker process has counted, by queue, task and outcome; none while the process is starting."""
     try:
         found = scrape(port).get("outboxq_task_attempts_total", {})
     except OSError:
@@ -130,7 +130,7 @@ def expect_opentelemetry(spans, task):
         {span["resource"]["attributes"]["service.instance.id"] for span in spans if span["kind"] == kind}
         for kind in ("SpanKind.SERVER", "SpanKind.CONSUMER")
     )
-    assert request.isdisjoint(*rest), "the task ran in the process of the request"
+    assert request.isdisjoint(*rest), "the task ran in the request's process"
 
 
 def expect_sentry(sentry, task):

@@ -1,4 +1,4 @@
-"""The OpenTelemetry hook: the spans, their names and attributes, the trace that they share, and the metrics."""
+"""The OpenTelemetry hook: spans, their names and attributes, their shared trace, and metrics."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ AT_ONCE = RetryPolicy(max_attempts=2, wait=timedelta(0))
 
 
 def trace_of(*spans):
-    """The one trace that these spans belong to."""
+    """The single trace to which these spans belong."""
     [found] = {span.context.trace_id for span in spans}
     return found
 
 
 def linked(span):
-    """The ids of the spans that this one is linked to."""
+    """The ids of the spans to which this span is linked."""
     return [(link.context.trace_id, link.context.span_id) for link in span.links]
 
 
@@ -162,7 +162,7 @@ def test_a_retry_has_a_trace_of_its_own_that_is_linked_to_the_enqueue(outbox, te
 
 
 def test_a_task_that_starts_late_has_a_trace_of_its_own(outbox, telemetry):
-    """A backend has closed the trace of the enqueue by then."""
+    """By then, a backend has closed the trace of the enqueue."""
     ours = outbox(telemetry.hook(same_trace_for=0))
 
     @ours.task(name="shop.remind")
@@ -197,7 +197,7 @@ def test_the_tick_of_a_schedule_has_a_trace_of_its_own(outbox, telemetry):
 
 
 def test_a_task_without_headers_begins_a_trace_and_has_no_link(outbox, telemetry):
-    """It was enqueued by another program, in plain SQL. A span around what runs it is not its parent."""
+    """Another program has enqueued the task with plain SQL. A span around the drain is not the task's parent."""
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.import")
@@ -251,7 +251,7 @@ def test_a_retry_of_the_last_attempt_is_an_error(outbox, telemetry):
 
 
 def test_the_span_of_a_transactional_task_lasts_until_its_commit(outbox, telemetry):
-    """What it enqueues is in its trace; what the commit refuses is its error."""
+    """Its enqueued tasks are in its trace, and an error at its commit is its error."""
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.book", queue="ledger", transactional=True, retry=RetryPolicy.never())
@@ -279,7 +279,7 @@ def test_a_transactional_task_that_lost_its_lease_says_so(outbox, telemetry, dat
     @ours.task(name="shop.book", transactional=True)
     def book(ctx: TaskContext) -> None:
         if ctx.attempt == 1 and ctx.claim.lease_token == 1:
-            # The row as it is after another worker has taken the task, had it, and given it back.
+            # The row is as if another worker had claimed the task and given it back.
             ctx.connection.exec_driver_sql("UPDATE task_leases SET lease_token = 99")
 
     handle = book.using(ours).enqueue()
@@ -411,7 +411,7 @@ def test_a_program_without_the_sdk_pays_with_no_header(outbox):
 
 
 class Broken(SpanProcessor):
-    """An exporter's side that fails where the SDK does not catch it."""
+    """A span processor that fails where the SDK does not catch errors."""
 
     def on_start(self, span, parent_context=None):
         raise OSError("the exporter is down")

@@ -1,4 +1,4 @@
-"""The Sentry hook: queue spans in one trace, which errors are reported, and what of a task they tell."""
+"""The Sentry hook: queue spans in one trace, the reported errors, and the task's data in them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_emit_and_a_batch_are_one_span_each(outbox, sentry):
 
 @pytest.mark.parametrize("every_attempt", [False, True])
 def test_an_error_is_reported_when_the_task_has_failed_for_good(outbox, sentry, every_attempt):
-    """Once: the worker's own log line has the same exception."""
+    """The error is reported once, although the worker's own log line has the same exception."""
     sent, ours = sentry(), outbox(SentryHook(every_attempt=every_attempt))
 
     @ours.task(name="shop.charge", queue="payments", retry=TWICE)
@@ -166,7 +166,7 @@ def test_what_a_handler_wishes_is_never_reported(outbox, sentry, status):
 
 
 def test_a_retry_of_the_last_attempt_is_reported(outbox, sentry):
-    """The task has failed for good: a person has to know."""
+    """The task has failed for good, and somebody has to know."""
     sent, ours = sentry(), outbox(SentryHook())
 
     @ours.task(name="shop.wishes", retry=RetryPolicy.never())
@@ -204,7 +204,7 @@ SETTINGS = [
 @pytest.mark.filterwarnings("ignore:The send_default_pii option is deprecated")
 @pytest.mark.parametrize(("options", "expected"), SETTINGS)
 def test_arguments_are_attached_only_if_sentry_is_set_to_send_them(outbox, sentry, options, expected):
-    """Local variables of the handler are another setting of Sentry's, `include_local_variables`."""
+    """Sentry's setting `include_local_variables` decides about a handler's local variables."""
     sent, ours = sentry(**options), outbox(SentryHook())
 
     @ours.task(name="shop.charge", retry=RetryPolicy.never())
@@ -212,7 +212,7 @@ def test_arguments_are_attached_only_if_sentry_is_set_to_send_them(outbox, sentr
         del card
         raise ConnectionError("the bank is away")
 
-    card = str(uuid4())  # no text of this file, whose lines Sentry sends with the traceback
+    card = str(uuid4())  # not a text in this file, because Sentry sends these lines with the traceback
     charge.using(ours).enqueue(card)
     ours.worker().run(burst=True)
     [error] = sent.errors
@@ -234,7 +234,7 @@ def test_a_transactional_task_reports_what_its_commit_refused(outbox, sentry):
 
 
 def test_an_enqueue_outside_of_any_span_has_no_trace(outbox, sentry):
-    """A program that enqueues all day would else put a day's tasks into one trace."""
+    """Otherwise, a program that enqueues all day would put all of a day's tasks into one trace."""
     sent, ours = sentry(), outbox(SentryHook())
 
     @ours.task(name="shop.charge")
@@ -272,12 +272,12 @@ def test_the_latency_counts_from_the_moment_at_which_the_task_was_there_and_due(
 
     assert latency(enqueued + timedelta(hours=1)) == 30
     assert latency(None) == 3_600_030
-    assert latency(enqueued - timedelta(days=9)) == 3_600_030, "it was enqueued for a moment in the past"
+    assert latency(enqueued - timedelta(days=9)) == 3_600_030, "the task was enqueued for a time in the past"
     assert latency(started + timedelta(seconds=1)) == 0
 
 
 def test_it_goes_with_opentelemetry_and_the_callers_headers(outbox, sentry, telemetry):
-    """All of them have members in `baggage`."""
+    """Each of them has members in `baggage`."""
     sentry()
     seen = {}
     for hooks in ([SentryHook(), telemetry.hook()], [telemetry.hook(), SentryHook()]):

@@ -1,4 +1,4 @@
-"""Cron monitors in Sentry: the check-ins of ticks, and how rules and names of schedules are written there."""
+"""Cron monitors in Sentry: the check-ins of ticks, and how the rules and names of schedules are translated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def run_tick(ours, task, rule="30 2 * * *", **fields):
-    """Run the task of one tick of a new schedule, and the task that a person triggers."""
+    """Run the task of one tick of a new schedule, and a task that a person has triggered."""
     schedules = ours.store.schedules
     schedules.put(NewSchedule(name="Nightly report", task_name=task.name, rule=rule, **fields))
     ticks = schedules.backfill("Nightly report", LAST_YEAR, LAST_YEAR + timedelta(days=1))

@@ -1,4 +1,4 @@
-"""The endpoints that receive webhooks in Flask, in FastAPI and in plain WSGI. Django's is in its own project's suite."""
+"""The endpoints for webhooks in Flask, FastAPI and plain WSGI. The suite of the Django project tests Django's."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_event_loop_goes_on_while_the_tasks_are_enqueued(
 
 
 class Drips(BytesIO):
-    """An input that gives a few bytes at each call, as a socket does."""
+    """An input that returns a few bytes on each call, as a socket may."""
 
     def read(self, size=-1):
         return super().read(min(size, 7))

@@ -1,4 +1,4 @@
-"""The admin, asked as a browser would ask it. Run by `test_django_admin.py`, once for each database."""
+"""Tests of the admin through Django's test client. `test_django_admin.py` runs them once for each database."""
 
 import json
 import re
@@ -46,9 +46,9 @@ def page_of(key, list_page=LIST):
 
 
 def holds(connection):
-    """Every invariant, by one statement that stays prepared: Django's connections plan each anew, which takes 50 ms."""
+    """Check every invariant with one prepared statement. Django's connections would plan it again, which takes 50 ms."""
     raw = connection.connection
-    raw.prepare_threshold, before = 5, raw.prepare_threshold  # None: not even what asks for it is prepared
+    raw.prepare_threshold, before = 5, raw.prepare_threshold  # with None, nothing is prepared
     try:
         return every_check_holds(raw, timezone.now())
     finally:
@@ -90,7 +90,7 @@ class Case(TestCase):
 
     def claim_of(self, task_id):
         claim = self.claim()
-        assert claim.id == task_id, "another was ready before it"
+        assert claim.id == task_id, "another task was ready first"
         return claim
 
     def running(self, **fields):
@@ -110,7 +110,7 @@ class Case(TestCase):
         return self.store.history(task_id, using=self.alias)[-1]
 
     def listed(self, query="", path=LIST):
-        """The ids that the list shows, in its order."""
+        """The ids that the list shows, in the order of the list."""
         response = self.client.get(f"{path}{query}")
         assert response.status_code == 200, (response.status_code, response.headers.get("Location"))
         return [task.pk for task in response.context["cl"].result_list]
@@ -121,7 +121,7 @@ class Case(TestCase):
         return response.content.decode()
 
     def take(self, action, *keys, path=LIST, query="", **more):
-        """Run an action of a list; returns what the user is told."""
+        """Run an action of a list; return the messages that the user sees."""
         given = {"action": action, "index": 0, "_selected_action": [str(one) for one in keys], **more}
         return self.told(self.client.post(f"{path}{query}", given))
 
@@ -142,7 +142,7 @@ class Lists(Case):
             assert f">{shown}<" in body, shown
 
     def test_the_task_and_its_status_stand_first(self):
-        """So a telephone shows them without a move."""
+        """A phone then shows them without scrolling."""
         self.add()
         columns = re.findall(r'<t[hd] class="field-(\w+)', self.client.get(LIST).content.decode())
         assert columns[:2] == ["task_name", "status"]
@@ -215,7 +215,7 @@ class Lists(Case):
             assert self.listed(f"?q={made[0]}", LETTERS) == [made[0]]
 
     def test_no_statement_of_a_list_reads_a_whole_table_of_tasks(self):
-        """Each is bounded by a limit, by the lower bound that another one has found, or by the keys of a page."""
+        """Each statement is bounded by a limit, by another statement's lower bound, or by the keys on a page."""
         failed, _ = self.failed(), self.add(queue="mail")
         with mock.patch.object(ours, "NEWEST", 1):
             for address in (LIST, f"{LIST}?status=Failed", f"{LIST}?status=Ready&queue=mail", LETTERS):
@@ -466,7 +466,7 @@ class BeforeMigrate(Case):
 
 
 class OutsideATransaction(TransactionTestCase):
-    """Django's requests have no transaction, unless ATOMIC_REQUESTS is set; those of a TestCase do."""
+    """Django runs requests without a transaction, unless ATOMIC_REQUESTS is set. In a TestCase, they are in one."""
 
     def test_a_change_that_cannot_be_logged_is_not_made(self):
         user = User.objects.create_superuser("root")
@@ -756,7 +756,7 @@ class OtherDatabase(Case):
         assert "ValueError: no" in self.client.get(letters).content.decode()
         body = self.page(task_id, tasks)
         assert "shown" not in body
-        assert ">Dashboard</a>" not in body, "only the dashboard of the other database is mounted"
+        assert ">Dashboard</a>" not in body, "only the default database's dashboard is mounted"
         assert "was redriven" in self.take("redrive", task_id, path=letters)[0]
         assert self.status(task_id) == "Ready"
         assert len(LogEntry.objects.using("default").all()) == 1
@@ -765,7 +765,7 @@ class OtherDatabase(Case):
         def title(*address, **options):
             urls = ModuleType("urls_of_a_dashboard")
             urls.urlpatterns = [path("tasks/", include(dashboard_urls(*address, **options)))]
-            with override_settings(ROOT_URLCONF=urls):  # a database in memory has no pages but that which says so
+            with override_settings(ROOT_URLCONF=urls):  # a database in memory has only one page
                 return re.search("<title>(.*)</title>", self.client.get("/tasks/queues").content.decode())[1]
 
         assert title().count(" – ") == 1
@@ -774,7 +774,7 @@ class OtherDatabase(Case):
 
 
 class Documented(Case):
-    """docs/django-admin.md does what it says."""
+    """The code, permissions and actions in docs/django-admin.md are correct."""
 
     PAGE = (Path(__file__).parents[4] / "docs" / "django-admin.md").read_text()
 

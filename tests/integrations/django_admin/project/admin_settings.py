@@ -1,4 +1,4 @@
-"""A Django project with the admin, and outboxq in two databases; the first is the one that the test names."""
+"""A Django project with the admin, and outboxq in two databases. The test names the first one."""
 
 import os
 from urllib.parse import urlsplit
@@ -50,5 +50,5 @@ TEMPLATES = [
         },
     }
 ]
-# Of Django's own apps there are only tables: their 18 migrations take a second.
+# Create the tables of Django's own apps without their 18 migrations, which take a second.
 MIGRATION_MODULES = dict.fromkeys(("admin", "auth", "contenttypes", "sessions"))

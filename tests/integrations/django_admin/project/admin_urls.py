@@ -1,4 +1,4 @@
-"""The admin of the project with the dashboard of its database, and an admin of the other database without one."""
+"""An admin site with the dashboard of its database, and an admin site of the other database, without a dashboard."""
 
 from django.contrib import admin
 from django.urls import include, path

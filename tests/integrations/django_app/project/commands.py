@@ -1,4 +1,4 @@
-"""The commands under `manage.py outboxq`, in one process: as they are typed, and by `call_command`."""
+"""The commands under `manage.py outboxq`, in one process: typed, and called through `call_command`."""
 
 import io
 import sys
@@ -19,7 +19,7 @@ from outboxq.contrib.django.management.commands.outboxq import ELSEWHERE, Comman
 
 
 def typed(*words):
-    """Run `manage.py outboxq …`; returns its exit code, and what it said on stdout and stderr."""
+    """Run `manage.py outboxq …`; return its exit code, its output and its errors."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     sys.argv = ["manage.py", "outboxq", *words]
     with redirect_stdout(out), redirect_stderr(err):
@@ -50,7 +50,7 @@ def names(group, path=()):
         yield from names(command, (*path, name)) if inner else [((*path, name), {one.name for one in command.params})]
 
 
-# each command of `outboxq` is there, but for the address of the database
+# every command of `outboxq` exists, without the options for the database's address
 ours, theirs = dict(names(main)), dict(names(Command()._group("default")))
 assert (
     {path[0] for path in ours.keys() - theirs.keys()}
@@ -71,7 +71,7 @@ call_command("migrate", verbosity=0)
 handle = tasks.send.using(delay=3600).enqueue(1)
 failing = tasks.book.enqueue(2, then="raise")
 
-# a task by its name, in either database; the live workers; what needs attention
+# a task by its name, in either database; the live workers; the problems that need attention
 sent = called("enqueue", tasks.send.name, "--args", '{"order": 7}', "--delay", "1h").strip()
 assert "task_created" in called("task", "history", sent)
 assert called("workers", "list").startswith("host\tpid")
@@ -81,7 +81,7 @@ assert (code, said.partition(":")[0]) == (1, "no_worker"), said
 assert "manage.py outboxq worker -q" in said
 assert called("db", "current").endswith("the revision of this release\n")
 
-# as they are typed
+# typed commands
 code, said, _ = typed("--help")
 assert code == 0
 assert "manage.py outboxq [options] COMMAND" in said
@@ -94,7 +94,7 @@ assert (code, str(handle.id) in said) == (0, True)
 assert typed("task", "run-now", str(handle.id)) == (0, f"task {handle.id} is due now\n", "")
 assert typed("queue", "resume", "mail")[0] == 0
 code, _, said = typed("worker", "--burst", "--concurrency=1")
-assert (code, "outboxq.W003" in said) == (0, True), said  # it runs the checks
+assert (code, "outboxq.W003" in said) == (0, True), said  # the worker runs the system checks
 assert tasks.seen == [1]
 assert str(failing.id) in typed("failed", "list")[1]
 assert "ValueError: no" in typed("task", "show", str(failing.id), "--traceback")[1]
@@ -114,7 +114,7 @@ NO_ALIAS = "outboxq: DATABASES in the settings has no database 'nowhere'; it has
 code, _, said = typed("verify", "--database=nowhere")
 assert (code, said) == (2, NO_ALIAS)
 
-# schedules: of the project's tasks, with their options and arguments
+# schedules of the project's tasks, with their options and arguments
 assert typed("schedule", "next", "@daily", "--tz", "Asia/Tokyo", "-n", "2")[1].count(" 00:00:00 JST\n") == 2
 schedule = ("schedule", "add", "nightly", "shop.tasks.send", "30 2 * * *", "--args")
 assert typed(*schedule, '{"order": "seven"}')[0] == 1
@@ -128,13 +128,13 @@ REMOVED = "the schedule 'nightly' was removed; planted ticks that were not due y
 assert typed("schedule", "remove", "nightly") == (0, REMOVED, "")
 assert typed("task", "cancel", said.strip())[1] == f"task {said.strip()} was cancelled\n"
 
-# by call_command
+# call_command
 assert called("queue", "list").startswith("queue\tpaused since\tpaused because\tconcurrency\trate\torder\t")
 assert refused("status", database="nowhere").startswith("outboxq: DATABASES in the settings has no database 'nowhere'")
 assert refused("status", "--by", "moon") == ""
 refused("worker", "--skip-checks", "--processes=2")
 
-# in another database
+# another database
 call_command("migrate", database="other", verbosity=0)
 elsewhere = tasks.elsewhere.enqueue()
 assert str(elsewhere.id) in typed("task", "list", "--database=other")[1] == typed("--database=other", "task", "list")[1]
@@ -146,7 +146,7 @@ assert outboxes["other"].integration.front_end.typed(["verify"]) == "manage.py o
 assert outbox.integration.front_end.typed(["verify"]) == "manage.py outboxq verify"
 assert called("task", "cancel", str(elsewhere.id), database="other") == f"task {elsewhere.id} was cancelled\n"
 assert outboxes["other"].store.verify() == outbox.store.verify() == []
-# a command that opens the application itself finds the project's
+# a command that opens the application itself finds the project's application
 code, _, said = typed("relay", "run", "--burst")
 assert (code, "this application declares no relay to a broker" in said) == (2, True), said
 

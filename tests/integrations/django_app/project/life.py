@@ -1,4 +1,4 @@
-"""The tables' life under `manage.py`: taken over, removed, made, checked. Begins with tables that `outboxq upgrade` made."""
+"""`manage.py` adopts, removes, creates and checks the tables, which `outboxq upgrade` has created."""
 
 import io
 from contextlib import redirect_stderr, suppress
@@ -53,7 +53,7 @@ def tables(alias="default"):
 
 
 def said(*arguments, **options):
-    """What `check` says, by ids."""
+    """The ids of the messages that `check` prints."""
     heard = io.StringIO()
     try:
         call_command("check", *arguments, stderr=heard, **options)
@@ -80,7 +80,7 @@ ALL = {*metadata.tables, VERSION_TABLE}
 
 assert tables() == ALL
 before = outbox.store.ensure_current()
-migrate()  # takes them over
+migrate()  # adopts the existing tables
 assert tables() == ALL
 tasks.send.enqueue(1)
 assert TaskExecution.objects.get().task_name == "shop.tasks.send"
@@ -88,7 +88,7 @@ call_command("makemigrations", "--check", "--dry-run")
 
 migrate("outboxq", "zero")
 assert tables() <= {VERSION_TABLE}
-assert said("--database", "default") == ["outboxq.W003"]  # Django itself says what is not migrated
+assert said("--database", "default") == ["outboxq.W003"]  # Django itself reports unapplied migrations
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
     try:
         tasks.send.enqueue(1)
@@ -108,15 +108,15 @@ call_command("flush", interactive=False, verbosity=0)
 assert TaskExecution.objects.count() == 0
 outbox.store.ensure_current()
 
-# tables that are missing although Django's migrations have run, as with `--fake` or a new SCHEMA in the settings
+# tables are missing although Django's migrations have run, as after `--fake` or with a new SCHEMA in the settings
 migrate("outboxq", "zero")
-outbox.store._current = False  # as in a later process
+outbox.store._current = False  # as in a new process
 with suppress(CommandError):
     migrate("outboxq", fake=True)
 heard = io.StringIO()
 call_command("check", "--database", "default", stderr=heard)
 assert "(outboxq.W002) default: " in heard.getvalue()
-assert "run: manage.py migrate" not in heard.getvalue()  # it would find nothing to do
+assert "run: manage.py migrate" not in heard.getvalue()  # `migrate` would find nothing to do
 refuses("or, if you do not need its data, `migrate outboxq zero` and `migrate`", "migrate")
 migrate("outboxq", "zero")
 migrate()
@@ -147,11 +147,11 @@ def pretend(version, oldest_code):
         cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
-pretend(LATER, "0001")  # they admit this one
+pretend(LATER, "0001")  # the tables admit this release
 assert said("--database", "default") == ["outboxq.W003"]
 migrate()
 migrate("outboxq", "zero", fake=True)
-migrate("outboxq")  # Django believes that there are none, as where the later release's `outboxq upgrade` made them
+migrate("outboxq")  # Django believes that there are none, as after the later release's `outboxq upgrade`
 refuses(f"which this release ({REVISION}) does not know", "migrate", "outboxq", "zero")
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
     admitted = tasks.send.enqueue(2)
@@ -164,7 +164,7 @@ with connection.cursor() as cursor:
 call_command("outboxq", "worker", "-q", "mail", "--burst", "--concurrency", "1", "--log-level", "ERROR")
 assert TaskExecution.objects.get(pk=admitted.id).status == "Completed"
 assert "task_exploded" in {event.event_type for event in outbox.store.history(admitted.id)}
-pretend(LATER, LATER)  # they admit it no more
+pretend(LATER, LATER)  # the tables no longer admit this release
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
 refuses("exit code 4", "outboxq", "worker", "--burst")
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
@@ -185,7 +185,7 @@ if connection.vendor == "sqlite":
 with override_settings(OUTBOXQ={"SCHEME": "x"}):
     assert said() == ["outboxq.E001"]
 with override_settings(DATABASE_ROUTERS=[OfOthers()]):
-    assert said() == ["outboxq.W003"]  # of the default database now
+    assert said() == ["outboxq.W003"]  # about the default database now
 with override_settings(DATABASE_ROUTERS=[Nowhere()]):
     assert said() == ["outboxq.E003"]
     migrate(database="other")
@@ -196,13 +196,13 @@ with mock.patch.dict(_DRIVERS):
 migrate("outboxq", "zero", database="other")
 with override_settings(MIGRATION_MODULES={"outboxq": None, "shop": None}):
     migrate(database="other", run_syncdb=True)
-    assert tables("other") == ALL  # also where tests run no migrations
+    assert tables("other") == ALL  # also if tests run no migrations
     tasks.elsewhere.enqueue()
     other, (subscription,) = outboxes["other"].store, outbox.subscriptions
     with transaction.atomic(using="other"):
         other.subscriptions.replace([replace(subscription, task_name=tasks.elsewhere.name)], using="other")
     migrate(database="other", run_syncdb=True)
-assert TaskSubscription.objects.using("other").count() == 0  # its last task of an event is one no more
+assert TaskSubscription.objects.using("other").count() == 0  # removed, because `elsewhere` does not subscribe
 
 # commands
 printed = io.StringIO()
@@ -211,7 +211,7 @@ assert printed.getvalue().startswith("queue\ttask\tdue")
 printed = io.StringIO()
 call_command("outboxq", "prune", "--older-than", "0s", "--dry-run", stdout=printed)
 assert ": 0 would be deleted\n" in printed.getvalue()
-refuses("exit code 2", "outboxq", "prune", "--older-than", "0s")  # a program is never asked
+refuses("exit code 2", "outboxq", "prune", "--older-than", "0s")  # `call_command` cannot ask for confirmation
 printed = io.StringIO()
 call_command("outboxq", "prune", "--older-than", "0s", "--yes", stdout=printed)
 assert printed.getvalue() == "0 tasks were deleted with their events\n"
@@ -221,10 +221,10 @@ assert tasks.seen[-1:] == [7]
 refuses("is not in the range", "outboxq", "worker", "--concurrency", "0")
 refuses("from the command line", "outboxq", "worker", "--processes", "2")
 refuses("exit code 2", "outboxq", "worker", "--database", "nowhere", "--burst")
-refuses("exit code 2", "outboxq", "worker", "--database", "other", "--burst")  # in memory
+refuses("exit code 2", "outboxq", "worker", "--database", "other", "--burst")  # the database is in memory
 refuses("Missing option '--older-than'", "outboxq", "prune")
 
-# settings: USE_TZ is False here, and the clock on the wall in India
+# settings: USE_TZ is False here, and the local time is that of India
 moment = datetime(2030, 1, 1, 12, tzinfo=UTC)
 later = tasks.send.using(run_after=moment).enqueue(8)
 with transaction.atomic():
@@ -256,7 +256,7 @@ with override_settings(OUTBOXQ={"SCHEMA": "apart"}):
 
 
 def named(**changes):
-    """Return the name that messages give to our engine's database, with these changes in the settings."""
+    """Return the name of our engine's database in messages, with these changes in the settings."""
     with mock.patch.dict(connection.settings_dict, {"NAME": "shop", "PASSWORD": "hush"} | changes):
         url = engine_of("default", poolclass=NullPool).url
     return dialect_for("postgresql", schema=None).place(url, lambda: None)
@@ -272,7 +272,7 @@ if connection.vendor == "postgresql":
 
 
 def asked(sql, **changes):
-    """With these changes in the settings, by an engine of ours."""
+    """Run a query on one of our engines, with these changes in the settings."""
     with mock.patch.dict(connection.settings_dict, changes), engine_of("default", poolclass=NullPool).connect() as own:
         return own.exec_driver_sql(sql).scalar(), getattr(own.connection.dbapi_connection, "prepare_threshold", None)
 

@@ -1,4 +1,4 @@
-"""A project with two databases; the test says which, as JSON."""
+"""A project with two databases, which the test passes as JSON."""
 
 import json
 import os

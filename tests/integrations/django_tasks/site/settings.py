@@ -1,4 +1,4 @@
-"""A project whose tasks are run by outboxq; its database comes from the test that starts it."""
+"""A project whose tasks outboxq runs. The test that starts it provides the database."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A request and a worker as the processes that they are: this one enqueues, `manage.py outboxq worker` runs."""
+"""A request and a worker in separate processes: this one enqueues tasks, and `manage.py outboxq worker` runs them."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from django.core.management import call_command
 django.setup()
 call_command("migrate", run_syncdb=True, verbosity=0)
 
-from elsewhere import jobs  # noqa: E402 - models need the set-up
+from elsewhere import jobs  # noqa: E402 - models need django.setup()
 from parity import tasks  # noqa: E402
 
 enqueued = [

@@ -1,4 +1,4 @@
-"""Named in OUTBOXQ's HOOKS; it imports models, which the settings could not."""
+"""The hooks that HOOKS in OUTBOXQ names. This module imports models, which the settings could not do."""
 
 from contextlib import contextmanager
 

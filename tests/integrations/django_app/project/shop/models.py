@@ -1,4 +1,4 @@
-# ruff: noqa: DJ008 - nobody looks at them
+# ruff: noqa: DJ008 - nobody reads their text
 from django.db import models
 
 
@@ -7,6 +7,6 @@ class Order(models.Model):
 
 
 class Booking(models.Model):
-    """No unique constraint: a second booking of an order must be seen, not prevented."""
+    """Bookings, without a unique constraint: a second booking of an order must be visible, not prevented."""
 
     order = models.IntegerField()

@@ -1,4 +1,4 @@
-"""Orders with their tasks, every third refused after the enqueue, committed after random delays, beside a worker."""
+"""Orders with tasks, committed after random delays beside a worker. Every third order fails after its enqueue."""
 
 import random
 import sys
@@ -31,7 +31,7 @@ def place(number, delay):
 
 
 def run(rounds, *, delay, threads=1):
-    """Returns what became of the tasks."""
+    """Place orders while a worker runs, and return what became of the tasks."""
     from outboxq.contrib.django import outbox
     from outboxq.contrib.django.models import TaskExecution
     from shop.models import Order
@@ -40,7 +40,7 @@ def run(rounds, *, delay, threads=1):
         try:
             for number in range(first, rounds + 1, threads):
                 place(number, delay)
-                threading.Event().wait(random.uniform(0, delay))  # on SQLite, the worker's turn
+                threading.Event().wait(random.uniform(0, delay))  # on SQLite, lets the worker write
         finally:
             connections.close_all()
 

@@ -1,4 +1,4 @@
-"""Run by `manage.py test`: the default database is a file or on the server, so that workers may run; `other` is in memory."""
+"""Tests for `manage.py test`. Workers can use the default database, which is not in memory; `other` is in memory."""
 # ruff: noqa: PT027 - unittest runs it
 
 import asyncio
@@ -34,14 +34,14 @@ def counts(using="default"):
 
 
 def work(**options):
-    """A worker in this process until nothing is left to do; the tasks by their names."""
+    """Run a worker in this process until nothing is due; return the tasks by their names."""
     tasks.seen.clear()
     assert outbox.worker(concurrency=1, **options).run(burst=True) == 0
     return {one.task_name.rpartition(".")[2]: one for one in TaskExecution.objects.all()}
 
 
 class InsideATest(TestCase):
-    """Twice the same: what the first one wrote is gone when the second one begins."""
+    """The same test twice: the rows of the first run are gone when the second run begins."""
 
     databases = frozenset({"default", "other"})
 
@@ -133,7 +133,7 @@ class InsideATest(TestCase):
                 refused()
 
     def test_the_ranges_of_time_are_those_of_the_rows(self):
-        """Text on SQLite: compared as text, and so written alike."""
+        """SQLite compares times as text, so each time must be written in the same format."""
         handle = tasks.send.using(run_after=datetime(2030, 1, 1, 12, tzinfo=UTC)).enqueue(1)
         for first, last, found in ((11, 13, 1), (12, 12, 1), (13, 14, 0), (10, 11, 0)):
             times = [datetime(2030, 1, 1, hour, tzinfo=UTC) for hour in (first, last)]
@@ -144,7 +144,7 @@ EVENT = b'{"specversion": "1.0", "id": "e1", "source": "erp", "type": "billing.p
 
 
 def post_webhook(body, *, signed=None, **options):
-    """Post a webhook as another program does it, without a token; its status."""
+    """Post a webhook without a CSRF token, as another program does; return the response's status."""
     headers = signed_headers("m1", body if signed is None else signed, tasks.erp.secret)
     client = Client(enforce_csrf_checks=True, **options)
     return client.post("/hooks/erp/", body, content_type="application/json", headers=headers).status_code
@@ -194,10 +194,10 @@ class CommittedWebhooks(TransactionTestCase):
 
 
 class Committed(TransactionTestCase):
-    """Real commits, of real workers; `flush` cleans up after each test."""
+    """Real commits by real workers. `flush` cleans up after each test."""
 
     def setUp(self):
-        for table in metadata.sorted_tables:  # what a flush left of the test before
+        for table in metadata.sorted_tables:  # the flush after the previous test left nothing
             if table.name != "task_subscriptions":
                 with connection.cursor() as cursor:
                     cursor.execute(f"SELECT count(*) FROM {table.name}")
@@ -209,7 +209,7 @@ class Committed(TransactionTestCase):
     test_flush = test_is_followed_by_another = lambda self: self.fill()
 
     def fill(self):
-        """A row in every table that outboxq has."""
+        """Write a row to every table of outboxq."""
         store, worker = outbox.store, uuid7()
         with transaction.atomic():
             options = {"queue": "full", "partition_key": "p", "idempotency_key": "k"}
@@ -229,7 +229,7 @@ class Committed(TransactionTestCase):
         with CaptureQueriesContext(connection) as queries:
             handle = tasks.send.enqueue(1)
         assert not connection.in_atomic_block
-        assert outbox.store.get(handle.id).task_name == "shop.tasks.send"  # on another connection
+        assert outbox.store.get(handle.id).task_name == "shop.tasks.send"  # read on another connection
         if connection.vendor == "sqlite":
             assert queries[0]["sql"] == "BEGIN IMMEDIATE"
 
@@ -299,7 +299,7 @@ class Committed(TransactionTestCase):
         assert outbox.store.verify() == []
 
     def test_a_task_sees_the_row_it_was_enqueued_with(self):
-        """Short of `rounds.py`, which a campaign runs."""
+        """A short run of `rounds.py`, which a campaign runs for longer."""
         found = rounds.run(200, delay=0.002)
         assert found == {"refused": 66, "seen": 134, "missed": 0, "of refused": 0}
 
@@ -319,7 +319,7 @@ class Committed(TransactionTestCase):
             tasks.book_in_a_coroutine.enqueue(how)
         with self.assertLogs("outboxq.worker"):
             work()
-        asyncio.run(sync_to_async(connections.close_all)())  # the coroutine's own, which would keep the database in use
+        asyncio.run(sync_to_async(connections.close_all)())  # open connections would keep the database in use
         found = TaskExecution.objects.order_by("id").values_list("status", "last_error")
         assert [status for status, _ in found] == ["Completed", "Failed", "Failed"], list(found)
         assert ["connection of another thread" in (error or "") for _, error in found] == [False, True, False], list(
@@ -333,7 +333,7 @@ class Committed(TransactionTestCase):
             another = threading.Thread(target=unit.abandon)
             another.start()
             another.join()
-            Booking.objects.create(order=2)  # on SQLite it would be a transaction of its own
+            Booking.objects.create(order=2)  # on SQLite, this would be committed separately
             raise DatabaseError
         Booking.objects.create(order=3)
         assert list(Booking.objects.values_list("order", flat=True)) == [3]
@@ -344,7 +344,7 @@ class Committed(TransactionTestCase):
             done = work()
         assert (done["fulfil"].status, done["fulfil"].result, done["fulfil"].attempt) == ("Completed", "7", 2)
         assert list(Booking.objects.values_list("order", flat=True)) == [7]
-        assert tasks.seen == [7, 7]  # the step, once, and what the other step has enqueued
+        assert tasks.seen == [7, 7]  # "count" ran once, and "book" enqueued `send`
         assert [step.name for step in outbox.store.steps.list(done["fulfil"].id)] == ["count", "book"]
         assert outbox.store.verify() == []
 
@@ -420,7 +420,7 @@ class Committed(TransactionTestCase):
 
     def test_on_postgresql_an_error_from_outside_uses_no_attempt(self):
         if connection.vendor == "sqlite":
-            return  # where no server goes away
+            return  # SQLite has no server that could fail
         tasks.lose_server.enqueue()
         tasks.meet_deadlock.enqueue()
         with self.assertLogs("outboxq.worker", "WARNING") as logs:
@@ -434,7 +434,7 @@ class Committed(TransactionTestCase):
 
     def test_on_sqlite_a_commit_by_hand_fails_the_task(self):
         if connection.vendor == "postgresql":
-            return  # where the driver begins the next transaction by itself, it is not known from the first
+            return  # psycopg begins another transaction itself, which looks like the first
         tasks.commit_by_hand.enqueue()
         with self.assertLogs("outboxq.worker", "ERROR"):
             done = work()
@@ -469,7 +469,7 @@ class Committed(TransactionTestCase):
             assert outbox.store is not before
 
     def test_a_connection_of_another_kind_is_known_by_its_database(self):
-        """A Session beside Django's ORM, in the same database."""
+        """A Session's connection beside Django's ORM, to the same database."""
         before = outbox.store.bound_engine
         with before.connect() as foreign, foreign.begin():
             foreign.exec_driver_sql("BEGIN IMMEDIATE" if connection.vendor == "sqlite" else "BEGIN")
@@ -532,7 +532,7 @@ class Committed(TransactionTestCase):
         assert ours.keys() == metadata.tables.keys()
         for name, table in metadata.tables.items():
             fields = {field.column: field for field in ours[name]._meta.fields if field.column}
-            assert fields.keys() == set(table.columns.keys()) - {"xact_id"}  # of a type that Django does not know
+            assert fields.keys() == set(table.columns.keys()) - {"xact_id"}  # Django has no such type
             assert {n for n, f in fields.items() if f.null} == {c.key for c in table.columns if c.nullable} - {
                 "xact_id"
             }

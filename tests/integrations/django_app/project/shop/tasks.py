@@ -13,7 +13,7 @@ from outboxq.contrib.django import outbox, outboxes
 from shop.models import Booking, Order
 
 seen = []
-"""What ran in this process."""
+"""The arguments of tasks that ran in this process."""
 
 
 @outbox.task(queue="mail")
@@ -67,7 +67,7 @@ async def book_async(order: int) -> None:
 
 @outbox.task(transactional=True, retry=RetryPolicy.never())
 def book_in_a_coroutine(how: str) -> None:
-    if how == "handler":  # Django runs it in the handler's thread
+    if how == "handler":  # Django runs the coroutine in the handler's thread
         async_to_sync(book_async)(1)
     elif how == "write":
         asyncio.run(book_async(2))
@@ -77,7 +77,7 @@ def book_in_a_coroutine(how: str) -> None:
 
 @outbox.task(retry=RetryPolicy(max_attempts=2, wait=0))
 def fulfil(ctx: TaskContext, order: int) -> int:
-    """A plain step, and a transactional one whose callback fails after the commit; then it is tried again."""
+    """Run a plain step, and a transactional one whose callback fails after the commit. The first attempt then fails."""
     found = ctx.step("count", lambda: seen.append(order) or order)
     ctx.step("book", book_in_step, found, transactional=True)
     with suppress(ValueError):
@@ -107,7 +107,7 @@ def write_apart() -> None:
 
 @outbox.task(retry=RetryPolicy.never(), transactional=True)
 def touch_nothing() -> None:
-    """As a task that speaks to another service."""
+    """Write nothing, as a task that only calls another service."""
 
 
 @outbox.task(retry=RetryPolicy.never(), transactional=True)
@@ -119,7 +119,7 @@ def lose_server() -> None:
 
 @outbox.task(retry=RetryPolicy.never(), transactional=True)
 def meet_deadlock() -> None:
-    """It fails in a block of its own, so that the transaction around it goes on."""
+    """Fail in a nested block, so that the outer transaction continues."""
     Booking.objects.create(order=7)
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = '40P01'; END $$")
@@ -134,7 +134,7 @@ def commit_by_hand() -> None:
 
 @outbox.task(lease=3, transactional=True, queue="deadly")
 def book_once(ctx: TaskContext, order: int) -> None:
-    """Every fifteenth takes its process with it, the first time, right before the commit."""
+    """Book an order. Every fifteenth order kills the process the first time, just before the commit."""
     Booking.objects.create(order=order)
     send.enqueue(order)
     if order % 15 == 7 and ctx.recovery_attempts == 0:
@@ -143,7 +143,7 @@ def book_once(ctx: TaskContext, order: int) -> None:
 
 @outbox.task(lease=3, transactional=True, queue="deadly")
 def book_slowly(order: int) -> None:
-    """So that a worker that is killed has some under way."""
+    """Book an order slowly enough that a killed worker has unfinished tasks."""
     Booking.objects.create(order=order)
     send.enqueue(order)
     threading.Event().wait(0.01)
@@ -151,13 +151,13 @@ def book_slowly(order: int) -> None:
 
 @outbox.task(queue="orders")
 def look(order: int) -> bool:
-    """Whether the business row is there."""
+    """Return whether the business row exists."""
     return Order.objects.filter(number=order).exists()
 
 
 @outbox.task(queue="connections")
 def open_connection() -> int:
-    """Breaks the connection for the next task of this thread, as a server that restarts does."""
+    """Break the connection for this thread's next task, as a server restart does."""
     connection = connections["default"]
     connection.ensure_connection()
     connection.connection.close()
@@ -167,7 +167,7 @@ def open_connection() -> int:
 
 @outbox.task(queue="connections")
 def lose_connection() -> None:
-    """As where a server restarts while nobody asks it anything. (A file does not.)"""
+    """Break the connection unnoticed, as a restart of an idle server does. (SQLite has no server.)"""
     connection = connections["default"]
     connection.ensure_connection()
     if connection.vendor == "postgresql":
@@ -176,7 +176,7 @@ def lose_connection() -> None:
 
 @outbox.task(queue="connections")
 def leave_open() -> None:
-    """Begins what nobody ends."""
+    """Begin a transaction and leave it open."""
     transaction.atomic().__enter__()
     Order.objects.create(number=-1)
 

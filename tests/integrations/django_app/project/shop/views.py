@@ -7,7 +7,7 @@ from shop.tasks import send
 
 
 def place(request, number):
-    """Under ATOMIC_REQUESTS: one transaction."""
+    """Write in the transaction of ATOMIC_REQUESTS."""
     number = int(number)
     Order.objects.create(number=number)
     handle = send.enqueue(number)
@@ -20,6 +20,6 @@ def place(request, number):
 async def place_async(request, number):
     number = int(number)
     if number < 0:
-        send.enqueue(number)  # Django refuses: it would block the event loop
+        send.enqueue(number)  # Django refuses this, because it would block the event loop
     handle = await sync_to_async(send.enqueue)(number)
     return JsonResponse({"task": str(handle.id)})

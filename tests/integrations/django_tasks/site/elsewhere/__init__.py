@@ -1,1 +1,1 @@
-"""No app: its tasks may be imported because OPTIONS says so."""
+"""A package that is not an app. Its tasks may be imported because OPTIONS names it."""

@@ -1,7 +1,8 @@
-"""What Django's tests ask of any backend, asked of ours.
+"""The requirements of Django's tests for any backend, applied to ours.
 
-The cases follow those of Django's own tests/tasks (test_tasks.py, test_dummy_backend.py, test_custom_backend.py) by name.
-Copyright (c) Django Software Foundation and individual contributors, BSD 3-Clause licence; rewritten for this backend.
+The cases follow those of Django's own tests/tasks (test_tasks.py, test_dummy_backend.py, test_custom_backend.py) by
+name. Copyright (c) Django Software Foundation and individual contributors, BSD 3-Clause licence; rewritten for this
+backend.
 """
 
 import copy
@@ -122,8 +123,8 @@ class TaskCases(TestCase):
         original = dataclasses.asdict(result)
         result.refresh()
         self.assertEqual(dataclasses.asdict(result), original)
-        if int(version("tenacity").partition(".")[0]) >= 9:  # tenacity 8 keeps a thread's locals, which nobody can copy
-            dataclasses.asdict(tasks.third_time_lucky.enqueue())  # a retry policy is in it
+        if int(version("tenacity").partition(".")[0]) >= 9:  # tenacity 8 keeps thread-locals, which cannot be copied
+            dataclasses.asdict(tasks.third_time_lucky.enqueue())  # contains a retry policy
 
     def test_naive_datetime(self):
         with self.assertRaisesMessage(InvalidTask, "run_after must be an aware datetime."):
@@ -278,7 +279,7 @@ class BackendCases(TestCase):
 
 
 class HelpedCases(OutboxTests, TestCase):
-    """What outboxq.testing does for other tasks, it does for these."""
+    """outboxq.testing works with these tasks as with others."""
 
     def test_drain(self):
         result, failing = tasks.echo.enqueue(1, two=3), tasks.never_lucky.enqueue()
@@ -311,7 +312,7 @@ class HelpedCases(OutboxTests, TestCase):
 
 class CostCases(TestCase):
     def test_statements(self):
-        tasks.noop_task.enqueue()  # looks at the tables once
+        tasks.noop_task.enqueue()  # the first enqueue reads the list of tables
         with CaptureQueriesContext(connection) as enqueueing:
             result = tasks.noop_task.enqueue()
         with CaptureQueriesContext(connection) as asking:

@@ -1,4 +1,4 @@
-"""Schedules of `django.tasks`, and those of outboxq's own tasks in a Django project."""
+"""Schedules of `django.tasks`, and schedules of outboxq's own tasks in a Django project."""
 
 from datetime import timedelta
 

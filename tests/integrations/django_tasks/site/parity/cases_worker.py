@@ -1,8 +1,8 @@
-"""Tasks that a worker has run, and what is known of them afterwards.
+"""Tasks that a worker has run, and their results.
 
 The first cases follow those of Django's own tests/tasks (test_immediate_backend.py) and of django-tasks-db, by name.
-Copyright (c) Django Software Foundation and individual contributors, and (c) Jake Howard and individual contributors, both
-BSD 3-Clause licence; rewritten for this backend.
+Copyright (c) Django Software Foundation and individual contributors, and (c) Jake Howard and individual contributors,
+both BSD 3-Clause licence; rewritten for this backend.
 """
 
 import json
@@ -31,7 +31,7 @@ OURS = "outboxq.contrib.django.OutboxqBackend"
 
 
 def work(*results, **options):
-    """Run what is due; the results, as they are then."""
+    """Run the due tasks, and return the refreshed results."""
     assert outbox.worker(concurrency=1, notifications=False, **options).run(burst=True) == 0
     for result in results:
         result.refresh()
@@ -40,7 +40,7 @@ def work(*results, **options):
 
 @contextmanager
 def told():
-    """The signals that are sent meanwhile: name, sender, status, and the error that is being handled."""
+    """Record the signals that are sent in the block: name, sender, status, and the error that is being handled."""
     found = []
 
     def receiver(signal, sender, task_result, **_):
@@ -84,7 +84,7 @@ class WorkerCases(TransactionTestCase):
             (tasks.exit_task, SystemExit, "SystemExit: 1\n"),
             (tasks.complex_exception, ValueError, 'ValueError(ValueError("This task failed"))'),
             (tasks.complex_return_value, TypeError, "Unsupported type"),
-            # Django's backend ends with it; a worker's signals are its own affair, and not its tasks'.
+            # KeyboardInterrupt ends Django's backend. In a worker, it only fails the task.
             (tasks.failing_task_keyboard_interrupt, KeyboardInterrupt, "KeyboardInterrupt: This Task failed"),
         ):
             with self.subTest(one.name), self.assertLogs(LOGGER, level="ERROR") as logs:
@@ -148,7 +148,7 @@ class WorkerCases(TransactionTestCase):
         self.assertEqual(Order.objects.get().number, 7)
 
     def test_only_tasks_of_django_are_found_by_their_path(self):
-        """A row cannot make the worker call, or even import, anything else."""
+        """A row cannot make the worker call or even import anything else."""
         paths = [
             "subprocess.check_output",
             "parity.tasks.not_a_task",
@@ -169,7 +169,7 @@ class WorkerCases(TransactionTestCase):
         self.assertNotIn("this", sys.modules)
         for path in paths:
             self.assertIn(repr(path), "".join(logs.output))
-        self.assertEqual(sum(queue.delayed for queue in outbox.store.stats()), len(paths))  # until another worker knows
+        self.assertEqual(sum(queue.delayed for queue in outbox.store.stats()), len(paths))  # until a worker knows them
 
     def write(self, path, **fields):
         args = json.dumps({"args": [], "kwargs": {}, "backend": "default"})
@@ -201,7 +201,7 @@ class WorkerCases(TransactionTestCase):
         self.assertEqual(outbox.store.stats(), [])
 
     def test_what_annotations_say_is_not_asked(self):
-        """Django's contract is that arguments are JSON, and a third party's tasks were written for that."""
+        """Django's contract is that arguments are JSON, and tasks of third parties are written for that."""
         self.assertEqual(work(tasks.annotated.enqueue("7"))[0].return_value, "str")
 
     def test_written_by_another_language(self):
@@ -216,7 +216,7 @@ class WorkerCases(TransactionTestCase):
             default_task_backend.get_result(str(other.id))
 
     def test_what_was_enqueued_under_other_settings(self):
-        """QUEUES has changed since; the task is run, and its result can be read."""
+        """After QUEUES has changed, the task still runs and its result can be read."""
         mail = tasks.noop_task.using(queue_name="mail").enqueue()
         with override_settings(TASKS={"default": {"BACKEND": OURS, "QUEUES": ["other"]}}):
             self.assertEqual(default_task_backend.get_result(mail.id).task.queue_name, "mail")
@@ -288,7 +288,7 @@ class ExtraCases(TransactionTestCase):
             once.using(on_conflict="raise").enqueue()
 
     def test_transactional(self):
-        """The ORM's writes, what was enqueued and the completion are committed together, or none of them."""
+        """The ORM's writes, the enqueued task and the completion are committed together, or not at all."""
         booked, lost = work(tasks.book.enqueue(1), tasks.book.enqueue(2, fails=True))
         self.assertEqual(
             (booked.status, booked.return_value, lost.status, lost.attempts), ("SUCCESSFUL", 1, "FAILED", 3)
@@ -317,7 +317,7 @@ class ExtraCases(TransactionTestCase):
         self.assertEqual((failed.status, failed.attempts, len(failed.errors)), ("FAILED", 2, 2))
 
     def test_a_worker_died(self):
-        """What it did not end is no attempt of its own, to whoever asks and to the task itself."""
+        """The lost attempt does not count, neither in the result nor in the task itself."""
         now = timezone.now()
         past = Store(outbox.store.bound_engine, clock=lambda: now - timedelta(hours=1))
         result = tasks.check_context.using(run_after=now - timedelta(hours=2)).enqueue(1)
@@ -341,7 +341,7 @@ class ExtraCases(TransactionTestCase):
         self.assertIn("ABANDONED", abandoned.errors[0].traceback)
 
     def test_known_to_operators_before_they_ran(self):
-        """A worker says which tasks it knows, those that it has not met yet among them."""
+        """A worker reports which tasks it knows, including those that it has not yet run."""
         self.assertIn("parity.tasks.declared", [one.name for one in outbox.tasks])
         self.assertIn("elsewhere.jobs.listed", [one.name for one in outbox.tasks])
 

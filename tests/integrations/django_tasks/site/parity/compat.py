@@ -1,4 +1,4 @@
-"""`from django.tasks import …`, by whichever name it has here."""
+"""`from django.tasks import …`, under the name that the package has here."""
 
 from importlib import import_module
 

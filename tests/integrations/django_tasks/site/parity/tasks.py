@@ -1,4 +1,4 @@
-"""The tasks of the cases. Some follow the names of Django's own tests/tasks/tasks.py, so that the cases can be compared."""
+"""The tasks of the cases. Some are named as in Django's own tests/tasks/tasks.py, so that the cases can be compared."""
 
 import sys
 from datetime import timedelta
@@ -91,7 +91,7 @@ def check_context(context, attempt):
     return context.task_result.worker_ids
 
 
-# What outboxq adds.
+# Features that outboxq adds.
 
 
 @backend.task(retry=SOON, takes_context=True)
