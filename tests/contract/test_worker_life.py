@@ -586,12 +586,6 @@ def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, da
             return ctx.lost
 
     hogs = hog.using(outbox).enqueue_many([()] * 8)
-    late = []
-
-    @event.listens_for(small, "checkout")
-    def _watch(*_):
-        late.append(small.pool.checkedout())
-
     work(outbox, concurrency=8, recover_every=0.05, heartbeat=0.2)
     until(lambda: len(taken) == 2)
     other = Store(database.engine)  # the small pool has no free connection

@@ -132,12 +132,14 @@ def test_suspects_that_wait_for_their_turn_are_given_back_and_not_counted(databa
     assert [database.store.get(one).attempt for one in suspects] == [1] * 3
 
 
-def test_suspects_that_are_given_back_may_run_in_another_process_at_once(database, add, suspect, fork, tmp_path):
-    """While one of them runs: each waits until all do."""
-    suspects = [add("wait", directory=str(tmp_path)) for _ in range(3)]
+def test_a_suspect_that_is_given_back_may_run_in_another_process_at_once(database, add, suspect, fork, tmp_path):
+    """Both processes compete for it whenever it is due, after growing delays. Two are enough: of three, the two that were
+    running a suspect won ten times in a row in 1 of 30 runs.
+    """
+    suspects = [add("wait", directory=str(tmp_path)) for _ in range(2)]
     suspect(suspects)
     database.run("UPDATE task_outbox SET available_at = '2999-01-01T00:00:00.000000+00:00'")
-    workers = [fork(), fork(), fork()]
+    workers = [fork(), fork()]
     for worker in workers:
         until(worker.is_up)
     database.run("UPDATE task_outbox SET available_at = '2020-01-01T00:00:00.000000+00:00'")

@@ -185,7 +185,7 @@ def _reading(url: str) -> Iterator[Engine]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--rate", type=float, default=100, help="Orders a second, of all customers together.")
+    parser.add_argument("--rate", type=float, default=100, help="Orders per second, from all customers together.")
     parser.add_argument("--shop", choices=SHOPS, action="append")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), action="append")
     given = parser.parse_args(arguments)

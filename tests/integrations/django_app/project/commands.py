@@ -75,7 +75,6 @@ failing = tasks.book.enqueue(2, then="raise")
 sent = called("enqueue", tasks.send.name, "--args", '{"order": 7}', "--delay", "1h").strip()
 assert "task_created" in called("task", "history", sent)
 assert called("workers", "list").startswith("host\tpid")
-assert called("workers", "list").startswith("host\tpid")
 code, said, _ = typed("check")
 assert (code, said.partition(":")[0]) == (1, "no_worker"), said
 assert "manage.py outboxq worker -q" in said
