@@ -507,7 +507,7 @@ def test_what_was_carried_over_lives_on(partitioned, full):
     assert partitioned.frozen.recover()
     partitioned.claim(10)
     partitioned.clock.advance(3 * DAY)
-    assert partitioned.frozen.prune(DAY, statuses=TERMINAL) == 4  # late, ready, running, failed
+    assert partitioned.frozen.prune(DAY, statuses=TERMINAL) == 4  # late, ready, running and failed
     assert gone(partitioned, full) == full.keys() - {"held", "delayed", "member"}
 
 
@@ -583,7 +583,7 @@ def test_an_open_transaction_delays_a_drop_and_the_wish_to_drop_delays_nobody(pa
     with helpers.transaction(partitioned) as connection:
         partitioned.frozen.enqueue(NewTask(id=uuid7(), task_name="a", args="{}"), using=connection)
         with helpers.stuck(partitioned, lambda: partitioned.frozen.prune(DAY)) as pruning:
-            partitioned.add()  # waits for the wish to be given up
+            partitioned.add()  # waits until the prune gives up its lock request
             assert not pruning.done()
             connection.commit()
             assert pruning.result(60) == 2
@@ -595,7 +595,7 @@ def test_an_open_transaction_delays_a_drop_and_the_wish_to_drop_delays_nobody(pa
 
 @contextlib.contextmanager
 def busy(database: Database, threads: int = 3) -> Iterator[list[UUID]]:
-    """Enqueue, claim and complete in several threads; what was completed. No error is to be seen."""
+    """Enqueue, claim and complete tasks in several threads. Yield the list of completed tasks, and check that there were no errors."""
     stopped, done, errors = threading.Event(), list[UUID](), list[BaseException]()
 
     def live() -> None:
@@ -635,7 +635,7 @@ def test_a_partition_is_dropped_under_work(partitioned, full):
 
 
 def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(partitioned, full, monkeypatch):
-    """Its id is older than its life: its maker's clock is wrong."""
+    """The task's id is older than the task, because its producer's clock is wrong."""
     store, lived = partitioned.frozen, []
     look = TimePartitions._look
 
@@ -660,7 +660,7 @@ def test_the_tables_are_partitioned_under_work(postgresql):
 
 
 def test_partitions_that_had_run_out_are_made_up_for_under_work(partitioned):
-    """What went into the default partition meanwhile goes where it belongs; events without a task stay."""
+    """Tasks in the default partition are moved to their own partitions. Events without a task stay."""
     partitioned.run(
         "DO $$ DECLARE name text; BEGIN FOR name IN SELECT relname FROM pg_class WHERE relname ~ '_(p[0-9]{8}|first)$' AND "
         "relkind = 'r' LOOP EXECUTE 'DROP TABLE ' || name; END LOOP; END $$"
