@@ -203,9 +203,9 @@ def test_it_reads_by_indexes_what_it_counts_and_no_more(fresh):
     before_analyze = rows_read(fresh)
     fresh.run("ANALYZE")
     for scanned, fetched in (before_analyze, rows_read(fresh)):
-        assert set(scanned) <= {"task_leases"}, "this table has only a row for each running task"
+        assert set(scanned) <= {"task_leases"}, "the only scanned table has one row for each running task"
         assert set(fetched) <= {"task_outbox", "execution_events"}, (
-            "no task is running, and no worker has recorded counts recently"
+            "no task was claimed, and no worker has recorded counts recently"
         )
         assert fetched["task_outbox"] <= 10_100
         assert 5_000 < fetched["execution_events"] <= 6_010, (
@@ -280,5 +280,5 @@ def test_a_divided_history_is_read_from_its_end_too(fresh):
     fresh.claim(2, fresh.store)
     assert backlog(fresh).started_last_minute == 2
     scanned, fetched = rows_read(fresh)
-    assert set(scanned) <= {"task_leases"}, "this table has only a row for each running task"
+    assert set(scanned) <= {"task_leases"}, "the only scanned table has one row for each running task"
     assert sum(rows for name, rows in fetched.items() if name.startswith("execution_events")) <= 2_100

@@ -470,7 +470,7 @@ def test_an_answer_says_when_a_rate_limit_lets_the_next_task_start(postgresql, l
 
 
 def test_a_worker_answers_only_what_has_waited(postgresql, sleeping, lie_down, connect, payloads):
-    """While tasks arrive, the called workers check all the time, so an answer would be sent for each task."""
+    """While tasks arrive, the called workers check all the time, and must not answer each call."""
     lie_down(2)
     one = Observer(postgresql, connect())
     one.distributor._horizon = 0

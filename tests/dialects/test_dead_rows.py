@@ -245,9 +245,8 @@ def test_a_reader_that_keeps_the_log_is_named_by_its_process(sqlite, monkeypatch
         sqlite.add(args='{"long": "' + "x" * 4000 + '"}')
     (found,) = [one for one in sqlite.store.health(HealthLimits(no_worker=False)) if one.rule is Rule.OLD_SNAPSHOT]
     assert "the log of the SQLite file (-wal) has grown to" in found.sentence
-    assert (
-        "a long read transaction keeps it from being shortened; end that transaction" in found.sentence
-    )  # the reader is this process
+    # The reader is this process.
+    assert "a long read transaction keeps it from being shortened; end that transaction" in found.sentence
     assert rules(sqlite, HealthLimits(no_worker=False, snapshot=None)) == []
     reader.close()
 

@@ -331,9 +331,7 @@ class Explained:
             # Compared with an instant of another type, our domain's column appears as "(available_at)::timestamp … <= …".
             ranges = [node for node, condition in said if bound in _UNCAST.sub("available_at", condition)]
             assert ranges
-            others = (
-                {"ix_task_outbox_key_due"} if name in NEXT else set()
-            )  # the index of the tasks with a key, of which there are none
+            others = {"ix_task_outbox_key_due"} if name in NEXT else set()  # for tasks with a key; there are none
             assert {node["Index Name"] for node in ranges} - others == {"ix_task_outbox_due"}
 
     def check_amount(self, name: str, begin: Begin | None) -> None:
@@ -565,9 +563,7 @@ def fifty(postgresql: Database) -> Database:
 
 
 def force(connection: Connection, combination: str) -> None:
-    connection.exec_driver_sql(
-        "SET LOCAL jit = off"
-    )  # forced plans seem expensive, and would be JIT-compiled for a second
+    connection.exec_driver_sql("SET LOCAL jit = off")  # forced plans seem expensive, and JIT would take a second
     for setting in FORCED[combination].split():
         connection.exec_driver_sql(f"SET LOCAL enable_{setting} = off")
 
@@ -800,9 +796,7 @@ def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkey
             assert found.read(table) <= 3 * SCAN + (IN_BATCH if "batch" in name else 0), (table, sql)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PAGES if name != "the mark of change"]
-)  # this one scans 200 rows by row id
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "the mark of change"])  # it scans 200 rows by id
 def test_a_page_reads_no_whole_table_of_sqlite(big_sqlite, name):
     PAGES[name](big_sqlite.database.store, big_sqlite, None)
     small = {"queue_settings", "task_schedules", "workers", "task_leases"}

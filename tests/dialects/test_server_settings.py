@@ -155,9 +155,7 @@ def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, settin
     outbox.store.subscriptions.replace(
         [Subscription(task_name="tests.work", topic="known", parameter="text")], tasks=["tests.work"]
     )
-    text = (
-        "naïve \\ '" if setting.name == "client_encoding" else TEXT
-    )  # a text that the caller's own connection can encode
+    text = "naïve \\ '" if setting.name == "client_encoding" else TEXT  # the caller's connection can encode it
     if kind == "sqlalchemy":
         caller: Any = postgresql.own(create_engine(postgresql.url)).begin()
     else:

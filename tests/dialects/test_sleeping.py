@@ -335,9 +335,7 @@ class Producer:
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         if self.kind == "serializable":
             self._connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
-        self._connection.execute(
-            "SELECT count(*) FROM sleeping_workers"
-        )  # takes the snapshot, if the transaction has only one
+        self._connection.execute("SELECT count(*) FROM sleeping_workers")  # takes the transaction's snapshot, if any
         if self.kind == "prepared":
             self._connection.execute("SET LOCAL outboxq.notify = off")
         if self.kind == "savepoint":

@@ -120,9 +120,8 @@ def test_an_engine_left_as_it_is_never_keeps_a_task_that_was_rolled_back(
 ) -> None:
     engine = shop.own(create_engine(shop.url))
     if end == "enqueue after it":
-        run_cell(
-            shop, engine, kind, first, end
-        )  # the order may survive, because the driver's savepoint is not real; the task does not
+        # The order may survive, because the driver's savepoint is not real. The task does not survive.
+        run_cell(shop, engine, kind, first, end)
     else:
         with pytest.raises(InvalidTarget, match=r"outboxq\.configure_sqlite\(engine\)"):
             run_cell(shop, engine, kind, first, end)

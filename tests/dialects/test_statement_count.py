@@ -185,9 +185,8 @@ def test_a_call_of_a_worker_is_one_round_trip(postgresql):
         raw = connection.connection.dbapi_connection
     claims = store.claim_ready_task(1, worker_id=postgresql.worker)
     store.heartbeat(claims)
-    store.finish(
-        [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
-    )  # all statements are now prepared
+    store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
+    # All statements are now prepared.
 
     def claim() -> None:
         claims[:] = store.claim_ready_task(1, worker_id=postgresql.worker)
