@@ -56,7 +56,7 @@ def payloads(connect):
                 return found
             if not notice.payload.startswith(PROOF):
                 found.append(notice.payload)
-        raise AssertionError("the end was not heard")
+        raise AssertionError("the last notification was not received")
 
     return heard
 

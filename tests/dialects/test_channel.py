@@ -247,7 +247,7 @@ def heard_before(word, ear):
         if notice.payload == word:
             return heard
         heard.append(notice.payload.partition(" ")[2])
-    raise AssertionError("the last word was not heard")
+    raise AssertionError("the last notification was not received")
 
 
 @pytest.mark.parametrize("found", FEW_OR_ALL)

@@ -1,4 +1,4 @@
-"""Rows and pages that claims of keys and operators' queries read in large tables, which must match what was requested (items 24, 28).
+"""Claims of keys and operators' queries read only a bounded number of rows and pages of large tables (items 24, 28).
 
 There are 200 keys with 1,000 tasks each, one key with 20,000 tasks, 20,000 keys with one task each, and 10,000 keys of which five are due.
 The bounds limit the rows and pages visited, not the time. `OUTBOXQ_PLAN_ROWS` replaces the 20,000.

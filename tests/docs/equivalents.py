@@ -124,7 +124,7 @@ class _Reader:
                 return UNKNOWN
             case ast.Constant():
                 return UNKNOWN
-        raise AssertionError(f"what is {ast.dump(node) if node else node}?")
+        raise AssertionError(f"unknown expression: {ast.dump(node) if node else node}")
 
     def _named(self, name: str) -> Any:
         if name in GIVEN:
@@ -134,7 +134,7 @@ class _Reader:
         for home in (outboxq, tenacity, builtins):
             if hasattr(home, name):
                 return getattr(home, name)
-        raise AssertionError(f"nothing is called {name}")
+        raise AssertionError(f"there is no name {name}")
 
 
 def _imported(path: str) -> Any:

@@ -60,7 +60,7 @@ def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_
     group = click.Group("outboxq")
 
     def look(**given: object) -> None:
-        raise AssertionError("it is run on the framework's database")
+        raise AssertionError("the command must run on the framework's database")
 
     def looking(store: Store, name: str) -> None:
         click.echo(f"{store.alias} {name} {front_end('inner look').typed(['verify'])}")
