@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "install.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_DEVELOPERS = {"test", "lint", "site", "types", "dev"}
-"""Extras for people who change outboxq. The README describes them."""
+"""Extras for people who change outboxq. CONTRIBUTING.md describes them."""
 
 EXTRAS = {
     "postgresql": "workers, commands and enqueues on PostgreSQL",
