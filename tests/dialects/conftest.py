@@ -8,12 +8,12 @@ from tests.reuse import Reused
 
 @pytest.fixture
 def untouched(reused_postgresql: Reused, request: pytest.FixtureRequest) -> Database:
-    """A new database: of a reused one, PostgreSQL still knows the dead rows and the vacuums of earlier tests."""
+    """Return a new database. In a reused one, PostgreSQL still has the statistics of earlier tests' dead rows and vacuums."""
     reused_postgresql.drop()
     database: Database = request.getfixturevalue("postgresql")
     return database
 
 
 def report_statistics(database: Database) -> None:
-    """Have the session of the database's engine report what it has counted. By itself it does so up to a second later."""
+    """Make the session of the database's engine report its statistics now. It would otherwise do so within a second."""
     database.run("SELECT pg_stat_force_next_flush()")

@@ -1,4 +1,4 @@
-"""`outboxq_backlog`, PostgreSQL's function for autoscalers: what it counts, what it reads, and who may call it."""
+"""PostgreSQL's function for autoscalers, `outboxq_backlog`: what it counts, what it reads, and who may call it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add(database, **fields):
 
 
 def fill(database, number: int, **columns: object) -> None:
-    """Write entries without their tasks, which the function does not read."""
+    """Insert entries without tasks. The function does not read the tasks."""
     values = {"queue": "'default'", "priority": 0, "partition_key": "NULL", "available_at": "clock_timestamp()"}
     values |= columns
     database.run(
@@ -60,7 +60,7 @@ def fill_events(database, number: int, task_id: object, kind: str, ago: str) -> 
 
 
 def count_by_worker(database, began: int, ago: str, queue: str = "default") -> None:
-    """Write what a worker counted in ten seconds: so many attempts."""
+    """Insert a worker's record that `began` attempts started within ten seconds."""
     given = {
         "id": "gen_random_uuid()",
         "seconds": 10,
@@ -113,7 +113,7 @@ def test_it_counts_to_ten_thousand_and_no_further(postgresql, key):
     fill(postgresql, 1, priority=-1, available_at="clock_timestamp() - interval '2 hours'")
     found = backlog(postgresql)
     assert found.due == 10_000
-    assert found.oldest_seconds >= 7200, "also of a priority that is beyond the ten thousand"
+    assert found.oldest_seconds >= 7200, "the oldest task counts even if it comes after the first 10,000"
 
 
 def test_claims_of_the_last_minute_are_starts(postgresql):
@@ -122,7 +122,7 @@ def test_claims_of_the_last_minute_are_starts(postgresql):
     add(postgresql, queue="mail")
     claims = postgresql.claim(2, postgresql.store, queues=["default"])
     postgresql.store.complete(claims[0])
-    assert backlog(postgresql)[2:] == (2, 1), "two began, one of them still runs"
+    assert backlog(postgresql)[2:] == (2, 1), "two started, and one of them is still running"
     assert backlog(postgresql, "mail")[2:] == (0, 0)
 
 
@@ -140,9 +140,9 @@ def test_older_events_end_the_look_and_newer_ones_up_to_ten_thousand(postgresql)
     fill_events(postgresql, 9_998, handle.id, "task_created", "0 seconds")
     assert backlog(postgresql).started_last_minute == 1
     fill_events(postgresql, 1_000, handle.id, "task_created", "0 seconds")
-    assert backlog(postgresql).started_last_minute == 0, "it is not looked for further back"
+    assert backlog(postgresql).started_last_minute == 0, "the function reads no more events than that"
     count_by_worker(postgresql, 500, "20 seconds")
-    assert backlog(postgresql).started_last_minute == 500, "but the workers' own counts are read"
+    assert backlog(postgresql).started_last_minute == 500, "but it reads the workers' own counts"
 
 
 def test_the_greater_count_holds(postgresql):
@@ -164,7 +164,7 @@ def test_each_bucket_of_the_waits_counts(postgresql):
 
 @pytest.fixture
 def fresh(cluster, migrated_postgresql):
-    """A database of its own, whose tables have no statistics and no dead rows."""
+    """Return a new database, whose tables have no statistics and no dead rows."""
     url = cluster.create_database(template=migrated_postgresql)
     database = Database("postgresql", url)
     yield database
@@ -173,10 +173,9 @@ def fresh(cluster, migrated_postgresql):
 
 
 def rows_read(database) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the rows that one call reads of each table: by sequential scans, and by indexes.
+    """Return the number of rows that one call reads from each table: by sequential scans, and by indexes.
 
-    In one transaction, in which the server keeps its counts to itself: between two it gives them away once a second, and begins
-    again from 0.
+    The numbers are read in one transaction. Between transactions, the server publishes its counts once a second and starts again from 0.
     """
     counted = "SELECT relname, seq_scan + seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables"
     with database.engine.connect() as connection:
@@ -204,12 +203,14 @@ def test_it_reads_by_indexes_what_it_counts_and_no_more(fresh):
     before_analyze = rows_read(fresh)
     fresh.run("ANALYZE")
     for scanned, fetched in (before_analyze, rows_read(fresh)):
-        assert set(scanned) <= {"task_leases"}, "which has a row for each running task"
+        assert set(scanned) <= {"task_leases"}, "the only scanned table has one row for each running task"
         assert set(fetched) <= {"task_outbox", "execution_events"}, (
-            "nothing was claimed, and no worker has counted lately"
+            "no task was claimed, and no worker has recorded counts recently"
         )
         assert fetched["task_outbox"] <= 10_100
-        assert 5_000 < fetched["execution_events"] <= 6_010, "those of the minute, and the thousand that ends it"
+        assert 5_000 < fetched["execution_events"] <= 6_010, (
+            "the events of the last minute, and up to a thousand older ones"
+        )
 
 
 def test_the_search_path_of_the_caller_does_not_matter(postgresql):
@@ -279,5 +280,5 @@ def test_a_divided_history_is_read_from_its_end_too(fresh):
     fresh.claim(2, fresh.store)
     assert backlog(fresh).started_last_minute == 2
     scanned, fetched = rows_read(fresh)
-    assert set(scanned) <= {"task_leases"}, "which has a row for each running task"
+    assert set(scanned) <= {"task_leases"}, "the only scanned table has one row for each running task"
     assert sum(rows for name, rows in fetched.items() if name.startswith("execution_events")) <= 2_100

@@ -1,5 +1,5 @@
-"""PostgreSQL: a task wakes one worker, and the others look if it does not take the task. The proof and the bounds are in
-`outboxq/store/claims/sleeping_workers.py`.
+"""Calls on PostgreSQL: a task wakes one worker, and the other workers check if that one does not take the task. The proof and the bounds
+are in `outboxq/store/claims/sleeping_workers.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def connect(postgresql_url):
 
 @pytest.fixture
 def payloads(connect):
-    """Calling it returns the payloads of everything committed since the last call."""
+    """Return a function that returns the payloads of all notifications since its last call."""
     connection = connect()
     connection.execute("LISTEN task_ready")
 
@@ -56,14 +56,16 @@ def payloads(connect):
                 return found
             if not notice.payload.startswith(PROOF):
                 found.append(notice.payload)
-        raise AssertionError("the end was not heard")
+        raise AssertionError("the last notification was not received")
 
     return heard
 
 
 @pytest.fixture
 def lie_down(sleeping, connect):
-    """Let so many workers sleep that do nothing. Returns their sessions. `killed`: these have ended; otherwise, they are frozen."""
+    """Return a function that adds sleeping workers that do nothing, and returns their sessions. With `killed`, their sessions have ended.
+    Otherwise, the workers are frozen.
+    """
     held, numbers = connect(), count(10**18)
 
     def several(many, queues=None, *, killed=False):
@@ -111,7 +113,7 @@ def sessions_of(payload):
     return called, sessions
 
 
-# What the trigger says
+# What the trigger sends
 
 
 def test_one_task_calls_one_sleeper_and_names_a_deputy(postgresql, lie_down, payloads):
@@ -141,7 +143,7 @@ def test_a_statement_calls_as_many_as_it_has_tasks(postgresql, lie_down, payload
 
 
 def test_a_worker_whose_session_has_ended_is_not_called(postgresql, lie_down, payloads):
-    """Nor by a transaction that runs while another one has tested the same sessions."""
+    """This also holds in a transaction that runs while another one has tested the same sessions."""
     lie_down(10, killed=True)
     add(postgresql)
     assert payloads() == ["* default"]
@@ -182,9 +184,9 @@ STRANGE = [
 
 @pytest.mark.parametrize("payload", STRANGE)
 def test_a_strange_notification_wakes_the_worker_and_ends_no_listener(postgresql, start, payload):
-    """Any role may notify."""
+    """Any role may send a notification."""
     distributor = start()
-    distributor.wait_for_work(timeout=0)  # it has begun to listen
+    distributor.wait_for_work(timeout=0)  # starts to listen
     connections = distributor.health.connections
     distributor._on_notify(payload)
     assert distributor._wakeup.wait(0)
@@ -229,7 +231,7 @@ def test_a_delayed_task_says_when_it_is_due(postgresql, lie_down, payloads):
 
 
 def test_a_worker_of_some_topics_is_called_by_each_task_and_never_by_name(postgresql, lie_down, payloads, start):
-    """It may refuse the task, and the one that would take it must not wait for it."""
+    """The worker may refuse the task. A worker that would take it must not wait for that."""
     choosy = start(topics=["order.*"])
     sleeper = Sleeper(choosy)
     with sleeper.asleep() as woken:
@@ -264,7 +266,7 @@ def test_two_open_transactions_do_not_wait_for_each_other(postgresql, start):
 
 @pytest.fixture
 def sleepers(postgresql, start):
-    """Ten workers that sleep."""
+    """Ten sleeping workers."""
     with ExitStack() as stack:
         found = [stack.enter_context(Claimer(postgresql.store, start(), tells=False)) for _ in range(10)]
         for one in found:
@@ -273,7 +275,7 @@ def sleepers(postgresql, start):
 
 
 def test_a_task_makes_one_claim_while_ten_workers_sleep(postgresql, sleepers, monkeypatch):
-    """On a machine so slow that the called worker needs 0.1 s, deputies would claim too: here they wait for an hour."""
+    """On a slow machine, where the called worker needs 0.1 s, the deputies would also claim. So they wait for an hour here."""
     monkeypatch.setattr(f"{MODULE}._DEPUTY_AFTER", 3600.0)
     monkeypatch.setattr(f"{MODULE}._EVERYBODY_AFTER", 3600.0)
     until(lambda: quiet(sleepers))
@@ -288,17 +290,18 @@ def test_a_task_makes_one_claim_while_ten_workers_sleep(postgresql, sleepers, mo
     monkeypatch.setattr(postgresql.store.sleeping_workers, "look", looked)
     for number in range(1, 21):
         add(postgresql)
-        # The worker that took the task sleeps again. Its look could find the next task due before the worker that is called for it.
+        # Wait until the worker that took the task sleeps again. Otherwise, its check could find the next task before the called worker
+        # does.
         until(lambda number=number: sum(len(one.claimed) for one in sleepers) == number and len(looks) >= number)
     assert sum(one.claims for one in sleepers) - before <= 22
-    assert len([one for one in sleepers if one.claimed]) > 1, "they take turns"
+    assert len([one for one in sleepers if one.claimed]) > 1, "the workers take turns"
 
 
 def test_a_delayed_task_makes_few_claims_when_it_becomes_due(postgresql, sleepers, monkeypatch):
-    """Each looks some milliseconds after the one before, and a slow machine needs longer to claim: here it is a minute."""
+    """Each worker checks some milliseconds after the previous one. A slow machine takes longer to claim, so the interval is a minute here."""
     monkeypatch.setattr(f"{MODULE}._APART", 60.0)
     monkeypatch.setattr(f"{MODULE}._LATEST", 3600.0)
-    for one in sleepers:  # which have counted only those that came before them
+    for one in sleepers:  # each has counted only the workers that came before it
         one.distributor._announced_until = -math.inf
         one.distributor.wake()
         until(lambda one=one: one.distributor._announced_until > time.monotonic())
@@ -324,7 +327,7 @@ def quiet(sleepers):
 def test_frozen_workers_delay_a_task_for_two_seconds_however_many_they_are(
     postgresql, lie_down, start, monkeypatch, frozen, patched
 ):
-    """0.1 s if the deputy is alive, and otherwise 1 to 2 s. The poll would come after an hour."""
+    """The delay is 0.1 s if the deputy is alive, and 1 to 2 s otherwise. The poll would come after an hour."""
     monkeypatch.setattr(f"{MODULE}.{patched}", 3600.0)
     with Claimer(postgresql.store, start(), tells=False) as alive:
         until(lambda: alive.distributor._announced_until > time.monotonic())
@@ -335,7 +338,7 @@ def test_frozen_workers_delay_a_task_for_two_seconds_however_many_they_are(
 
 
 def test_a_worker_that_finds_nothing_due_answers_for_the_others(postgresql, sleepers, monkeypatch):
-    """They would look after an hour."""
+    """Without the answer, they would check after an hour."""
     monkeypatch.setattr(f"{MODULE}._EVERYBODY_AFTER", 3600.0)
     monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
     until(lambda: quiet(sleepers))
@@ -344,15 +347,15 @@ def test_a_worker_that_finds_nothing_due_answers_for_the_others(postgresql, slee
     until(lambda: all(one.distributor._calls.look_at == math.inf for one in sleepers))
 
 
-# An answer, at every interleaving
+# Answers, in every interleaving
 
 
 class Observer:
-    """A worker that hears, looks and answers step by step."""
+    """A worker that receives calls, checks and answers one step at a time."""
 
     def __init__(self, postgresql, connection):
         self.distributor = create_work_distributor(postgresql.store, poll=MINUTE)
-        self.distributor._announced_until = math.inf  # its row is there
+        self.distributor._announced_until = math.inf  # its row already exists
         self._connection = connection
         connection.execute("LISTEN task_ready")
 
@@ -370,7 +373,7 @@ EVENTS = ("A is committed", "A is taken", "B is committed")
 
 
 def interleavings():
-    """Let the worker hear at every point of the events, and put these before its look, into it and after it."""
+    """Yield every way to insert "hears" into the events, and to distribute the steps before, during and after the worker's check."""
     for events in (EVENTS[:2], EVENTS):
         for place in range(len(events) + 1):
             steps = (*events[:place], "hears", *events[place:])
@@ -384,7 +387,7 @@ def interleavings():
 def test_no_interleaving_of_an_answer_leaves_a_task_that_nobody_looks_for(
     postgresql, sleeping, lie_down, connect, monkeypatch
 ):
-    """Either the worker that looks sees B and claims it, or the worker that hears its answer still looks for B."""
+    """Either the worker that checks sees B and claims it, or the worker that receives its answer still checks for B."""
     monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
     lie_down(2)
     looks, hears = connect(), connect()
@@ -423,7 +426,7 @@ def test_no_interleaving_of_an_answer_leaves_a_task_that_nobody_looks_for(
         assert claims or not forgets or events == EVENTS[:2], (before, between, after)
         while postgresql.claim(store=postgresql.store):
             pass
-    assert answered, "an answer ends the wait of the others"
+    assert answered, "in some interleavings, an answer ends the others' wait"
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -451,7 +454,7 @@ def test_a_look_that_began_at_the_floors_answers_for_nobody_else(
 
 
 def test_an_answer_says_when_a_rate_limit_lets_the_next_task_start(postgresql, lie_down, connect, monkeypatch):
-    """A worker whose calls are answered does not look by itself, so it would find the task at its next poll."""
+    """A worker whose calls are answered does not check on its own, so it would find the task only at its next poll."""
     monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
     postgresql.store.queues.limit("default", rate=(2, HOUR))
     lie_down(2)
@@ -463,11 +466,11 @@ def test_an_answer_says_when_a_rate_limit_lets_the_next_task_start(postgresql, l
     one.distributor._prepare_sleep(time.monotonic(), awaited=True)
     other.hears()
     assert other.distributor._calls.look_at == math.inf
-    assert 1700 < other.distributor._next_look() - time.monotonic() < 1900  # half an hour a start
+    assert 1700 < other.distributor._next_look() - time.monotonic() < 1900  # one start per half hour
 
 
 def test_a_worker_answers_only_what_has_waited(postgresql, sleeping, lie_down, connect, payloads):
-    """While tasks arrive, the called workers look all the time."""
+    """While tasks arrive, the called workers check all the time, and must not answer each call."""
     lie_down(2)
     one = Observer(postgresql, connect())
     one.distributor._horizon = 0
@@ -495,7 +498,7 @@ def test_a_burst_of_tasks_reaches_every_sleeper_by_the_calls_of_those_that_are_f
 
 
 class Busy(Claimer):
-    """Claims one task, and then has no free handler."""
+    """A worker that claims one task and then has no free handler."""
 
     def _work(self):
         if not self.claimed:
@@ -517,10 +520,10 @@ def test_a_called_worker_that_is_saturated_calls_others_only_for_tasks_that_are_
     assert len(payloads()) == 1
     distributor.at_work(saturated=True)
     [payload] = payloads()
-    assert sessions_of(payload) == (2, list(other)), "it is no sleeper itself any more"
+    assert sessions_of(payload) == (2, list(other)), "the worker itself is no longer a sleeper"
     distributor.at_work(saturated=True)
-    assert payloads() == [], "it passes a call on once"
+    assert payloads() == [], "the worker passes each call on only once"
     distributor._named_for.add("default")
     postgresql.claim(store=postgresql.store)
     distributor.at_work(saturated=True)
-    assert payloads() == [], "nothing is due"
+    assert payloads() == [], "no task is due"

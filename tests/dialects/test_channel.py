@@ -1,4 +1,6 @@
-"""PostgreSQL: who listens hears the trigger, wherever the tables lie and however each side finds them."""
+"""The trigger's channel on PostgreSQL: listeners receive its notifications, whatever schema the tables are in and however each side finds
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ from tests.waiting import PATIENCE, PROMPTLY, until
 
 MINUTE = timedelta(minutes=1)
 LONG = "s" * 60
-"""Longer than what is left of a channel's name."""
+"""A name that is longer than the space left in a channel's name."""
 
 
 class Place:
-    """A database of its own, of which the test says where the tables lie."""
+    """A new database, in which the test decides where the tables are."""
 
     def __init__(self, cluster, migrated):
         self.cluster, self._migrated, self.engines, self.roles = cluster, migrated, [], []
@@ -44,7 +46,7 @@ class Place:
         return make_url(self.url).database
 
     def upgrade(self):
-        """Have the tables where `outboxq upgrade` makes them in a new database."""
+        """Create the tables where `outboxq upgrade` creates them in a new database."""
         assert "url" not in vars(self)
         self.url = self.cluster.create_database(template=self._migrated)
 
@@ -196,7 +198,7 @@ PLACES = [
 
 @contextmanager
 def listening(store, ping_every=None):
-    """A distributor that polls once a minute, so that what comes promptly was notified of."""
+    """Return a distributor that polls once a minute, so any prompt wake-up is due to a notification."""
     distributor = create_work_distributor(store, poll=MINUTE)
     if ping_every is not None:
         distributor._listener.ping_every = ping_every
@@ -245,7 +247,7 @@ def heard_before(word, ear):
         if notice.payload == word:
             return heard
         heard.append(notice.payload.partition(" ")[2])
-    raise AssertionError("the last word was not heard")
+    raise AssertionError("the last notification was not received")
 
 
 @pytest.mark.parametrize("found", FEW_OR_ALL)
@@ -273,7 +275,7 @@ def test_tables_that_move_while_a_worker_listens_are_found_again(place):
         place.move("elsewhere")
         until(lambda: distributor.health.connections == 2 and distributor.health.listening)
         for engine in place.engines:
-            engine.dispose()  # plans of the old place are gone with the connections
+            engine.dispose()  # closing the connections discards the plans for the old schema
         worker = distributor.store
         with Claimer(worker, distributor, tells=False) as claimer:
             until(lambda: distributor._announced_until > time.monotonic())

@@ -1,4 +1,4 @@
-"""No check and no repair of `verify` reads a log once for each row of another table: its cost is linear in the rows that it reads."""
+"""The cost of checks and repairs: none in `verify` reads a log once for each row of another table, so the cost is linear in the rows read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BEGINS = {"check": Begin.SNAPSHOT, "lock": Begin.WRITE, "repair": Begin.WRITE}
 PLANNERS = {
     "as it is": "",
     "without sequential scans": "enable_seqscan = off",
-    # As beside large tables: a sub-select whose rows do not fit is not hashed, but run again for each row.
+    # This simulates large tables: a sub-select whose rows do not fit into memory is not hashed, but run again for each row.
     "with little memory": "work_mem = '64kB'; SET LOCAL hash_mem_multiplier = 1",
 }
 
@@ -61,7 +61,7 @@ def sqlite_log(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def explained(database: Database, name: str, explain: str, setting: str = "") -> list[Any]:
-    """The plan of each statement of a check or a repair, with its text. What a repair did is rolled back; it found nothing."""
+    """Return the plan and the text of each statement of a check or a repair. A repair's changes are rolled back."""
     seen: list[tuple[str, Any]] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
@@ -89,7 +89,7 @@ def explained(database: Database, name: str, explain: str, setting: str = "") ->
 def repeated(
     node: dict[str, Any], hashed: set[str], again: bool = False, inner: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the scans of logs that are run once for each row of something else: in a sub-select, or inside a nested loop."""
+    """Yield the scans of logs that run once for each row of another relation, either in a sub-select or inside a nested loop."""
     kind = node.get("Parent Relationship")
     again = again or (kind == "SubPlan" and node["Subplan Name"] not in hashed) or (kind == "Inner" and inner)
     again = again and kind != "InitPlan"

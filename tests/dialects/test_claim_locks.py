@@ -1,4 +1,4 @@
-"""What a claim locks: PostgreSQL's rows one by one, SQLite's file from the first statement on."""
+"""Locks that a claim takes: row locks on PostgreSQL, and a lock on the whole file from the first statement on SQLite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ids(rows):
 
 @pytest.fixture
 def impatient(postgresql):
-    """A second session's connection that fails where it would have to wait."""
+    """A connection in a second session that fails instead of waiting."""
     with helpers.transaction(postgresql) as connection:
         connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
         yield connection
@@ -119,7 +119,7 @@ PLANS = {
 @pytest.mark.parametrize("analyzed", [None, 1, 40])
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_limit_holds_under_every_plan(postgresql, plan, analyzed):
-    """Also where the planner believes what was true once: that the table holds one row (`analyzed`)."""
+    """The limit also holds with outdated statistics that say that the table has only `analyzed` rows."""
     for number in range(40):
         if number == analyzed:
             postgresql.run("ANALYZE")
@@ -138,14 +138,14 @@ def test_the_limit_holds_under_every_plan(postgresql, plan, analyzed):
 
 @pytest.mark.parametrize("begin", [begin for begin in Begin if begin not in {Begin.HANDLER, Begin.INSERT}])
 def test_no_statement_of_ours_is_compiled(postgresql, begin):
-    """A plan that cannot avoid a disabled sequential scan costs 1e10, and JIT then takes 600 ms for what takes one."""
+    """A plan that cannot avoid a disabled sequential scan has a cost of 1e10. JIT then takes 600 ms for a statement that takes 1 ms."""
     with postgresql.store.transaction(begin) as target:
         assert target.execute("SHOW jit", {}) == [("off",)]
 
 
 @pytest.fixture
 def crowded(postgresql):
-    """Dead rows in front of the queue, which an old snapshot keeps."""
+    """The database, with dead rows at the front of the queue, which an old snapshot keeps."""
     fill = (
         "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
         "SELECT gen_random_uuid(), 'default', 0, n, now() - interval '1 day', now() FROM generate_series(1, 5000) AS n"
@@ -154,13 +154,13 @@ def crowded(postgresql):
         old.exec_driver_sql("SELECT 1")
         postgresql.run(fill)
         postgresql.run("DELETE FROM task_outbox")
-        report_statistics(postgresql)  # by which a claim knows of them
+        report_statistics(postgresql)  # so that a claim knows of the dead rows
         yield postgresql
         old.rollback()
 
 
 def buffers_of_a_claim(database):
-    """Return the counts of this transaction. Those of all sessions change at any time."""
+    """Return the counts of this transaction. The counts of all sessions change at any time."""
     count = (
         "SELECT sum(pg_stat_get_xact_blocks_hit(oid)) FROM (SELECT 'task_outbox'::regclass::oid AS oid "
         "UNION SELECT indexrelid FROM pg_index WHERE indrelid = 'task_outbox'::regclass) AS relations"
@@ -221,7 +221,7 @@ def test_an_application_clock_that_is_wrong_changes_nothing(postgresql, monkeypa
 
 
 def test_a_claim_in_a_long_transaction_is_not_born_expired(postgresql):
-    """The clock is the statement's, not the transaction's."""
+    """A claim uses the time of its statement, not of its transaction."""
     with helpers.transaction(postgresql) as connection:
         began = connection.exec_driver_sql("SELECT now()").scalar()
         connection.exec_driver_sql("SELECT pg_sleep(0.05)")
@@ -255,7 +255,7 @@ def test_a_recoverer_passes_over_a_lease_whose_end_is_open(postgresql, impatient
 
 
 def test_a_batch_of_ends_locks_its_leases_in_the_order_of_their_ids(postgresql, impatient):
-    """So no two batches can wait for each other; seen from outside, while the batch waits for one in its middle."""
+    """The order ensures that no two batches wait for each other. The test observes it while the batch waits for a lease in the middle."""
     for _ in range(20):
         postgresql.add()
     claims = sorted(postgresql.claim(20), key=lambda claim: claim.id)
@@ -275,7 +275,7 @@ def test_a_batch_of_ends_locks_its_leases_in_the_order_of_their_ids(postgresql, 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_an_end_that_waited_for_a_heartbeat_finds_the_lease_still_held(postgresql, count):
-    """The row it waited for is looked at again as it is now."""
+    """It reads the current version of the row for which it waited."""
     for _ in range(count):
         postgresql.add()
     claims = postgresql.claim(count)
@@ -289,7 +289,7 @@ def test_an_end_that_waited_for_a_heartbeat_finds_the_lease_still_held(postgresq
 
 def test_batches_in_opposite_order_do_not_deadlock(postgresql):
     retries, results = [], []
-    postgresql.frozen.on_retry = lambda: retries.append(None)  # whoever meets one is run again
+    postgresql.frozen.on_retry = lambda: retries.append(None)  # a transaction that meets a deadlock is run again
     for _ in range(5):
         tasks = [NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(50)]
         postgresql.frozen.enqueue_many(tasks)
@@ -309,7 +309,7 @@ def test_batches_in_opposite_order_do_not_deadlock(postgresql):
 
 
 def test_four_threads_and_four_hundred_rows_meet_no_locked_database(sqlite, caplog):
-    """Not even one that is tried again: the writers queue for the lock where their transactions begin."""
+    """No transaction is even retried: the writers wait for the lock when their transactions begin."""
     caplog.set_level(logging.INFO, logger="outboxq.store")
     tasks = [NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(400)]
     sqlite.store.enqueue_many(tasks)
@@ -333,7 +333,7 @@ def test_four_threads_and_four_hundred_rows_meet_no_locked_database(sqlite, capl
     "operation", ["enqueue", "claim", "finish", "heartbeat", "recover", "cancel", "retry", "prune"]
 )
 def test_the_writers_lock_is_taken_where_the_transaction_begins(sqlite, operation):
-    """A deferred transaction that reads first fails at once if another wrote meanwhile, whatever the timeout."""
+    """A deferred transaction that begins with a read fails immediately if another transaction has written since, whatever the timeout."""
     claim, waiting = helpers.claimed(sqlite), sqlite.add()
     sqlite.clock.advance(61)
     store, path, refused = sqlite.frozen, sqlite.engine.url.database, []
@@ -358,7 +358,7 @@ def test_the_writers_lock_is_taken_where_the_transaction_begins(sqlite, operatio
             refused.append(statement)
 
     calls[operation]()
-    # A prune: tasks, batches without tasks, records of actions, ended workers, messages of the inbox, and its own time.
+    # A prune uses one transaction each for tasks, batches without tasks, action records, ended workers, inbox messages and its own time.
     assert refused == ["BEGIN IMMEDIATE"] * (6 if operation == "prune" else 1)
 
 
@@ -388,7 +388,7 @@ def test_a_claim_waits_for_a_writer_and_is_not_run_again(sqlite, caplog):
 
 
 def test_a_store_of_a_host_engine_begins_immediately_too(sqlite):
-    """The host's engine has its own idea of how a transaction begins."""
+    """The host's engine begins transactions in its own way."""
     engine, seen = sqlite.host_engine(), []
     event.listen(engine, "before_cursor_execute", lambda c, k, statement, *_: seen.append(statement))
     store = Store(engine, clock=sqlite.clock)

@@ -28,7 +28,7 @@ Most = Callable[[Callable[[], object]], tuple[int, int]]
 
 @pytest.fixture
 def most(postgresql) -> Iterator[Most]:
-    """Return a function that returns the greatest numbers of listening and of all connections during a call."""
+    """Return a function that returns the maximum numbers of listening connections and of all connections during a call."""
     watcher = create_engine(postgresql.url, isolation_level="AUTOCOMMIT")
 
     def most_during(run: Callable[[], object]) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def most(postgresql) -> Iterator[Most]:
 
 @pytest.fixture
 def outbox(postgresql) -> Iterator[Outbox]:
-    """Return an outbox whose connections have a name of their own, and not one connection yet."""
+    """Return an outbox whose connections have their own application name. No connection is open yet."""
     url = make_url(postgresql.url).update_query_dict({"application_name": "counted"})
     outbox = Outbox(url, source="shop")
     yield outbox

@@ -1,4 +1,6 @@
-"""What keeps dead rows: who holds an old snapshot, and which table is not vacuumed. On SQLite, a reader keeps the log."""
+"""Causes of dead rows: sessions with old snapshots, and tables that are not vacuumed. On SQLite, a reader keeps the log from being
+shortened.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ SILENT = HealthLimits(snapshot=None)
 
 @pytest.fixture
 def other(postgresql):
-    """An application's session with a name of its own."""
+    """An application's session, with its own application name."""
     engine = create_engine(postgresql.engine.url, connect_args={"application_name": "nightly-report"})
     with engine.connect() as connection:
         yield connection
@@ -45,7 +47,7 @@ def rules(database, limits=None):
     return [one.rule for one in database.store.health(limits)]
 
 
-# Who holds a snapshot
+# Sessions with snapshots
 
 
 def test_nobody_holds_a_snapshot(postgresql):
@@ -60,7 +62,7 @@ def test_a_session_with_an_old_snapshot_is_named_with_what_ends_it(postgresql, o
     assert (snapshot.kind, snapshot.name, snapshot.pid) == (SnapshotKind.SESSION, "nightly-report", pid)
     assert snapshot.state == "idle in transaction"
     assert timedelta(0) <= snapshot.age < timedelta(minutes=10)
-    assert rules(postgresql) == []  # it is not old
+    assert rules(postgresql) == []  # the snapshot is not old
     found = problem(postgresql)
     assert (found.rule, found.subjects) == (Rule.OLD_SNAPSHOT, ("nightly-report",))
     assert f"process {pid} (nightly-report, idle in transaction: SELECT pg_backend_pid()" in found.sentence
@@ -98,7 +100,7 @@ def test_a_process_number_that_was_used_again_is_not_hit(postgresql, other):
     earlier = replace(snapshot, began_at=snapshot.began_at - timedelta(microseconds=1))
     with pytest.raises(InvalidTransition, match="that session is over"):
         postgresql.store.end_session(earlier.session)
-    other.rollback()  # it holds nothing any more
+    other.rollback()  # now it holds nothing
     with pytest.raises(InvalidTransition, match="no longer holds a snapshot"):
         postgresql.store.end_session(snapshot.session)
     assert is_open(other)
@@ -122,12 +124,12 @@ def test_a_session_needs_its_process_and_its_start(postgresql, text):
 
 
 def test_a_transaction_that_has_written_holds_rows_without_a_snapshot(postgresql, other):
-    """Under READ COMMITTED it has a snapshot only while a statement runs, but vacuum waits for its id too."""
+    """Under READ COMMITTED, a transaction has a snapshot only while a statement runs, but VACUUM also waits for its transaction id."""
     other.exec_driver_sql("CREATE TEMP TABLE written (number int)")
     (snapshot,) = postgresql.store.system().snapshots
     assert snapshot.name == "nightly-report"
     other.rollback()
-    other.exec_driver_sql("SELECT 1")  # has read, but holds nothing between two statements
+    other.exec_driver_sql("SELECT 1")  # a transaction that has only read holds nothing between two statements
     assert postgresql.store.system().snapshots == []
 
 
@@ -204,13 +206,13 @@ def test_dead_rows_of_a_table_that_is_not_vacuumed_are_a_problem(untouched):
         assert found.sentence.endswith("run VACUUM task_outbox")
         assert rules(untouched, HealthLimits(dead_rows=30, no_worker=False)) == []
         assert rules(untouched, HealthLimits(dead_rows=None, no_worker=False)) == []
-        with untouched.host.connect() as old:  # is a cause of dead rows, so one problem names both
+        with untouched.host.connect() as old:  # this snapshot is a cause of dead rows, so one problem reports both
             old.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
             both = HealthLimits(dead_rows=20, snapshot=timedelta(0), no_worker=False)
             found = problem(untouched, both)
             assert found.rule is Rule.OLD_SNAPSHOT
             assert "can be vacuumed (dead rows: 30 in task_outbox); end it" in found.sentence
-    assert rules(untouched, limits) == []  # autovacuum gets its turn first
+    assert rules(untouched, limits) == []  # autovacuum still has time to run
 
 
 @pytest.mark.parametrize("vacuumed", ["never", "long ago", "lately"])
@@ -226,7 +228,7 @@ def test_autovacuum_is_behind_if_the_last_one_was_long_ago(postgresql, monkeypat
     if vacuumed == "long ago":
         assert "autovacuum is behind (last vacuum: 2 h ago); run VACUUM task_outbox" in found[Rule.DEAD_ROWS]
     else:
-        assert Rule.DEAD_ROWS not in found  # a table that is younger than ten minutes has had no vacuum
+        assert Rule.DEAD_ROWS not in found  # a table that is less than ten minutes old has not been vacuumed yet
 
 
 # SQLite's log
@@ -243,9 +245,8 @@ def test_a_reader_that_keeps_the_log_is_named_by_its_process(sqlite, monkeypatch
         sqlite.add(args='{"long": "' + "x" * 4000 + '"}')
     (found,) = [one for one in sqlite.store.health(HealthLimits(no_worker=False)) if one.rule is Rule.OLD_SNAPSHOT]
     assert "the log of the SQLite file (-wal) has grown to" in found.sentence
-    assert (
-        "a long read transaction keeps it from being shortened; end that transaction" in found.sentence
-    )  # it is this process
+    # The reader is this process.
+    assert "a long read transaction keeps it from being shortened; end that transaction" in found.sentence
     assert rules(sqlite, HealthLimits(no_worker=False, snapshot=None)) == []
     reader.close()
 
@@ -257,8 +258,8 @@ def test_the_readers_of_the_log_are_those_that_linux_lists(sqlite, monkeypatch):
     place = f"{os.major(index.st_dev):02x}:{os.minor(index.st_dev):02x}:{index.st_ino}"
     lines = [
         f"1: POSIX  ADVISORY  READ 4242 {place} 124 124",
-        f"2: POSIX  ADVISORY  READ {os.getpid()} {place} 124 124",  # this process, which looks
-        f"3: POSIX  ADVISORY  READ 4243 {place} 128 128",  # has it open
+        f"2: POSIX  ADVISORY  READ {os.getpid()} {place} 124 124",  # this process, which reads the list
+        f"3: POSIX  ADVISORY  READ 4243 {place} 128 128",  # has the file open
         f"4: POSIX  ADVISORY  WRITE 4244 {place} 120 120",  # writes
         "5: POSIX  ADVISORY  READ 4245 00:1b:1 124 124",
         "6: -> POSIX  ADVISORY  READ 4246 00:1b:1 124 124",

@@ -1,4 +1,4 @@
-"""A database or a connection that is not UTF-8: refused in a sentence before anything is written."""
+"""A database or a connection whose encoding is not UTF-8 is refused with a clear message before anything is written."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_engine_of_a_host_is_refused_too(elsewhere, encoding):
 
 
 def test_a_caller_without_an_encoding_is_refused(postgresql):
-    """Text would come back as bytes."""
+    """Otherwise, the driver would return text as bytes."""
     with psycopg.connect(plain(postgresql.url), client_encoding="SQL_ASCII") as caller:
         with pytest.raises(InvalidTarget, match="client_encoding=utf8"):
             Store(None).enqueue(new(), using=caller)
@@ -143,12 +143,12 @@ def test_a_caller_whose_times_nobody_can_read_is_told_so(postgresql, kind):
 
 @pytest.mark.parametrize("kind", ["sqlalchemy", "sqlalchemy heard", "psycopg"])
 def test_a_prepared_statement_that_is_gone_names_the_setting(postgresql, kind):
-    """As behind a pooler, which gives each transaction another session of the server."""
+    """This happens behind a pooler, which assigns another server session to each transaction."""
     engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": 0}))
     if kind == "psycopg":
         raw = psycopg.connect(plain(postgresql.url), prepare_threshold=0)
         postgresql.store.enqueue(new(), using=raw)
-        raw.pgconn.exec_(b"DEALLOCATE ALL")  # past psycopg, which would forget them too
+        raw.pgconn.exec_(b"DEALLOCATE ALL")  # without psycopg, which would otherwise forget its statements too
         with pytest.raises(psycopg.Error, match="does not exist") as gone:
             postgresql.store.enqueue(new(), using=raw)
         said = " ".join(gone.value.__notes__)
@@ -178,7 +178,7 @@ def test_a_failure_in_place_of_an_outcome_is_short_and_ascii(postgresql):
 
 
 def test_a_caller_may_change_the_encoding_of_a_connection_between_two_tasks(postgresql):
-    """The cursor that wrote the first one, which we keep, would send the second one's text as before."""
+    """The store keeps the cursor that wrote the first task. That cursor would send the second task's text in the old encoding."""
     said = '{"said": "é"}'
     engine = create_engine(postgresql.engine.url)
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Statements that several threads compile first at once."""
+"""Threads that compile their first statements at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS, ROUNDS = 8, 100
 
 @pytest.fixture(autouse=True)
 def switching() -> Iterator[None]:
-    """Switch threads so often that they meet inside any function."""
+    """Switch threads so often that several of them are inside any function at once."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -1,4 +1,6 @@
-"""PostgreSQL: claims and looks that do not read dead entries, and what they might miss (`outboxq/store/claims/floors.py`)."""
+"""Floors on PostgreSQL: claims and checks skip dead entries. The tests also cover the tasks that these might miss
+(`outboxq/store/claims/floors.py`).
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ from tests.waiting import PROMPTLY, until
 
 MINUTE = timedelta(minutes=1)
 PERIOD = 0.5
-"""Seconds between two claims, or two looks, from the front, in these tests."""
+"""Seconds between two claims from the front, or between two checks from the front, in these tests."""
 TICK = 0.125
-"""Seconds by which a watch is moved, of which PERIOD is a multiple."""
+"""Seconds by which a test advances the watch. PERIOD is a multiple of it."""
 
 
 class Watch:
-    """The clock by which the floors have their turns. It stands still until a test moves it, however slow the machine is."""
+    """The clock that decides when claims and checks begin at the front. Only tests advance it, so a slow machine makes no difference."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -71,7 +73,7 @@ def bury(database) -> None:
 
 
 class Worker:
-    """Claims with a cursor of its own, which has a floor for the pair of the first task."""
+    """A claimer with its own cursor, which has a floor for the first task's pair."""
 
     def __init__(self, database, **options: Any) -> None:
         self.database, self.cursor, self.id, self.options = database, ClaimCursor(), uuid4(), options
@@ -100,7 +102,7 @@ class Worker:
 
 
 def late(database, seconds: float = 5, **fields: Any):
-    """A task whose transaction is committed long after its due time, and behind a floor therefore."""
+    """Enqueue a task whose transaction commits long after the task's due time, and so behind a floor."""
     return database.add(database.store, available_at=database.store.now() - timedelta(seconds=seconds), **fields)
 
 
@@ -118,10 +120,10 @@ def test_dead_entries_of_a_limited_queue_are_not_read(postgresql_url, monkeypatc
 
 def compare(clean: dict[str, tuple[float, float]], dead: dict[str, tuple[float, float]]) -> None:
     for name in ("claim", "empty claim", "announce", "look"):
-        # The index of a clean table has one page, in which probes cost nothing.
+        # In a clean table, the index has one page, so probes are free.
         assert dead[name][0] <= 1.5 * clean[name][0] + 25, (name, clean, dead)
         assert dead[name][1] <= clean[name][1]
-    assert dead["front look"][0] > 2 * dead["look"][0], "otherwise nothing is dead"
+    assert dead["front look"][0] > 2 * dead["look"][0], "otherwise, there are no dead entries"
 
 
 def test_a_late_task_is_claimed_within_the_bound(crowded, watch):
@@ -142,7 +144,7 @@ def test_a_late_task_is_claimed_within_the_bound_while_claims_are_full(crowded, 
 
 
 def test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task(crowded, watch):
-    """As in a worker with so many tasks that it polls, and never looks."""
+    """This happens in a worker with so many tasks that it polls and never checks."""
     worker = Worker(crowded).with_floor()
     task, began = late(crowded), watch.now
     found: list[Any] = []
@@ -161,7 +163,7 @@ def test_a_clock_that_is_set_back_delays_tasks_by_the_bound(crowded, watch):
     step = timedelta(hours=-1)
     assert worker.finds(crowded.add(store), watch)
     task = crowded.add(store)
-    assert worker.claim() == [task.id], "the floor is behind the clock again"
+    assert worker.claim() == [task.id], "the floor is in the past again"
     step = timedelta(hours=1)
     task = crowded.add(store)
     assert worker.claim() == [task.id]
@@ -223,7 +225,7 @@ def test_a_claim_that_was_rolled_back_is_claimed_again_within_the_bound(crowded,
 
 @pytest.fixture
 def limited(crowded) -> Any:
-    """The database, whose queue `default` may run 100 tasks."""
+    """The database, whose queue `default` may run 100 tasks at once."""
     crowded.store.queues.limit("default", concurrency=100, create=True)
     return crowded
 
@@ -244,7 +246,7 @@ def test_a_late_task_of_a_limited_queue_is_claimed_within_the_bound_while_claims
 
 
 def test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor(limited, watch):
-    """The claims of other queues take all that is due in these, and nothing from the limited queue."""
+    """Claims from other queues take all tasks that are due there, and none from the limited queue."""
     limited.store.queues.limit("default", concurrency=2)
     tasks = [late(limited, seconds) for seconds in (5, 4, 3)]
     worker = Worker(limited)
@@ -309,7 +311,7 @@ def test_a_claim_of_other_queues_ignores_the_floors_of_these(crowded):
 
 @pytest.mark.parametrize("narrowed", ["queues", "topics"])
 def test_a_claim_without_a_cursor_moves_no_floor_of_other_queues_or_topics(crowded, narrowed):
-    """It has taken all that is due in its own queues, or with its own topics."""
+    """Such a claim takes all tasks that are due, but only in its own queues or with its own topics."""
     store = crowded.store
 
     def claim(limit: int, name: str) -> list[Any]:
@@ -348,8 +350,8 @@ def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowd
     watch.now += look.seconds
     look = sleeping.look(sleeping.horizon(), None, None, floors)
     assert look.due
-    floors._claims.turns._due_at = math.inf  # the claim follows the look, not its own turn
-    assert worker.claim() == [task.id], "what a look from the front has found, the next claim finds"
+    floors._claims.turns._due_at = math.inf  # the claim follows the check, not its own schedule
+    assert worker.claim() == [task.id], "the next claim finds a task that a check from the front has found"
 
 
 def test_a_worker_that_has_taken_no_task_reads_dead_entries_once(postgresql_url):
@@ -360,7 +362,7 @@ def test_a_worker_that_has_taken_no_task_reads_dead_entries_once(postgresql_url)
         scale.bury(claimer, 4000, ["default"])
         horizon = sleeping.horizon()
         for _ in range(2):
-            claimer.count("front", lambda: sleeping.look(horizon, None))  # planned
+            claimer.count("front", lambda: sleeping.look(horizon, None))  # PostgreSQL plans it now
         assert claimer.count("front", lambda: sleeping.look(horizon, None, None, floors)).complete
         assert not claimer.count("look", lambda: sleeping.look(horizon, None, None, floors)).complete
     counts = claimer.middle()
@@ -412,7 +414,7 @@ def test_a_look_from_the_front_proves_that_nothing_is_due(crowded):
 
 
 def test_a_sleeping_worker_claims_a_late_task_within_the_bound(crowded):
-    """Its producer began before the worker's floor, and is committed while the worker sleeps."""
+    """Its producer began before the worker's floor, and commits while the worker sleeps."""
     cursor = ClaimCursor()
     distributor = create_work_distributor(crowded.store, poll=MINUTE, floors=cursor.floors)
     distributor.start()
@@ -427,7 +429,7 @@ def test_a_sleeping_worker_claims_a_late_task_within_the_bound(crowded):
                 claimer.lag(crowded.add(crowded.store).id, 0)
                 producer.commit()
             committed = time.monotonic()
-            # The bound of the claim, and that of the look after it.
+            # The bound for the claim, plus the bound for the check that follows it.
             assert claimer.lag(task.id, committed) < 2 * PERIOD + PROMPTLY
 
 

@@ -1,7 +1,7 @@
-"""Every statement's SQL text, compared with the one that was reviewed.
+"""Each statement's SQL text, compared with the reviewed text.
 
-A change of SQL shows as a diff of tests/golden/<database>/<module>.<builder>.sql. A query that stands in several statements, or
-several times in one, is a file in the folder `shared` beside them. To take the new texts over::
+Any change of SQL appears as a diff of tests/golden/<database>/<module>.<builder>.sql. A query that several statements contain, or that one
+statement contains several times, has its own file in the folder `shared`. To accept the new texts::
 
     OUTBOXQ_WRITE_GOLDEN=1 python -m pytest -n 0 tests/dialects/test_golden_sql.py
 
@@ -39,7 +39,7 @@ DATABASES = ["sqlite", "postgresql"]
 
 
 def as_compared(text: str) -> str:
-    """Return the text without white space. SQLAlchemy 2.0 sets other parentheses and needless casts: both are left out."""
+    """Return the text without white space. SQLAlchemy 2.0 writes other parentheses and superfluous casts, so these are removed too."""
     if sqlalchemy.__version__ < "2.1":
         text = re.sub(r"(?<=\)s)::[A-Z]+|[()]", " ", text)
     return "".join(text.split())
@@ -49,8 +49,8 @@ def as_compared(text: str) -> str:
 def compiled(database):
     """Return the statements by name, each compiled once.
 
-    The files are written from the first to the last statement, and compared from the last to the first. So a text that depends on
-    what was compiled before it differs.
+    They are compiled from first to last to write the files, and from last to first to compare. So a text that depends on what was compiled
+    before it differs.
     """
     builders = of_database(database).items()
     return {
@@ -92,13 +92,13 @@ def test_each_shared_query_is_used(database):
 
 
 def batched(database):
-    """The statements that take a batch, each with its name."""
+    """Return the statements that take a batch, with their names."""
     names = [name for name, plan in compiled("postgresql").items() if getattr(plan, "sql_of_one", None) is not None]
     return [(name, compiled(database)[name]) for name in names if name in of_database(database)]
 
 
 def test_for_a_batch_of_one_only_the_batch_is_said_otherwise():
-    """So one golden file holds both."""
+    """So one golden file covers both texts."""
     assert batched("postgresql")
     for name, plan in batched("postgresql"):
         texts = (without_given(sql) for sql in (plan.sql, plan.sql_of_one))
@@ -199,7 +199,7 @@ def test_a_batch_is_spared_the_steps_that_it_has_no_row_for(size):
 
 
 def without_given(sql: str) -> tuple[str, str]:
-    """The relation `given`, and the statement around it."""
+    """Return the relation `given`, and the statement around it."""
     begin = sql.index("(", sql.index("given AS"))
     depth, end = 0, begin
     while depth or end == begin:
@@ -209,7 +209,7 @@ def without_given(sql: str) -> tuple[str, str]:
 
 
 def test_each_database_has_its_own_claim():
-    """Row locks on PostgreSQL; none on SQLite, whose writer is alone, and which has neither ctid nor LATERAL."""
+    """PostgreSQL's claim has row locks. SQLite has none, because there is only one writer at a time, and has neither ctid nor LATERAL."""
     for builder in (claim_sql.from_one, claim_sql.from_given, claim_sql.from_all):
         postgresql, sqlite = (dialect_for(database).compiled[builder].sql for database in ("postgresql", "sqlite"))
         assert "FOR UPDATE SKIP LOCKED" in postgresql

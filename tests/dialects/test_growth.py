@@ -1,4 +1,4 @@
-"""`benchmarks/growth.py`, at its smallest: it runs, counts what is exact, and says what it found."""
+"""A smoke test of `benchmarks/growth.py` at its smallest size: it runs, counts exactly, and prints its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.results import BYTES, COUNT, Results
 
 
 def results(values) -> Results:
-    """Of one call, the value for each size."""
+    """Return the results of one call, with a value for each size."""
     found = Results()
     for size, value in values.items():
         found.add(f"postgresql.finished.claim 100.{COUNT}", "", COUNT, f"outboxq {size}", value)

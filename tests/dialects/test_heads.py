@@ -1,4 +1,6 @@
-"""PostgreSQL: claims among many queues, which read a few of them, and what they might miss (`outboxq/store/claims/heads.py`)."""
+"""Heads on PostgreSQL: claims among many queues read only a few of them. The tests also cover the tasks that these might miss
+(`outboxq/store/claims/heads.py`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def watch(monkeypatch) -> Watch:
 
 @pytest.fixture
 def old_snapshot(postgresql) -> Iterator[None]:
-    """A transaction that keeps 3,000 dead entries."""
+    """Keep 3,000 dead entries by means of an old snapshot."""
     with postgresql.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
         old.exec_driver_sql("SELECT 1")
         bury(postgresql)
@@ -41,7 +43,7 @@ def new(queue: str, available_at: datetime, **fields: Any) -> NewTask:
 
 
 def fill(database, each: int = 2, queues=QUEUES) -> list[Any]:
-    """Enqueue this number of tasks in each queue, in turns, and return their ids in the order of their due times."""
+    """Enqueue `each` tasks in each queue, alternating between queues. Return their ids in the order of their due times."""
     began = database.store.now() - timedelta(minutes=1)
     tasks = [new(queue, began + timedelta(milliseconds=place)) for place, queue in enumerate(queues * each)]
     database.store.enqueue_many(tasks)
@@ -58,7 +60,7 @@ def test_all_tasks_are_claimed_about_in_the_order_of_their_due_times(postgresql,
         found += claimed
     assert sorted(found) == sorted(tasks)
     late_by = [place - tasks.index(task) for place, task in enumerate(found)]
-    assert max(late_by) <= 2 * len(QUEUES), "no task waits for those of two more turns of all queues"
+    assert max(late_by) <= 2 * len(QUEUES), "no task waits for more than two rounds of all queues"
 
 
 @pytest.mark.parametrize("limit", [1, 10, 100])
@@ -112,7 +114,7 @@ def test_a_better_task_is_claimed_within_the_bound_while_claims_are_full(postgre
     better = postgresql.add(postgresql.store, queue=LAST, priority=5)
     other = postgresql.add(postgresql.store, queue="a new queue", priority=4)
     assert worker.finds(better, watch)
-    assert worker.claim() == [other.id], "the heads were read"
+    assert worker.claim() == [other.id], "the heads have been read"
 
 
 def test_a_claim_that_is_not_full_has_read_all_queues(postgresql, watch):
@@ -223,7 +225,7 @@ def test_a_claim_from_a_few_queues_leaves_the_other_floors(postgresql, old_snaps
 
 
 def test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues(postgresql, monkeypatch):
-    """They come last for a multiple of the time that it took to find none."""
+    """After a claim finds none, tasks of limited queues come last for a multiple of the time that the claim took."""
     watch = Watch()
     watch.step = TICK
     monkeypatch.setattr(claim, "time", watch)
@@ -243,7 +245,7 @@ def test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues(postg
     for _ in range(6):
         worker.claim()
     assert watch.now - began == 2 * TICK, (
-        "the second claim knew that the limited queues are many, and the others did not look"
+        "the second claim found that there are many limited queues, and the later ones did not check"
     )
     plain = postgresql.add(postgresql.store, priority=9)
     assert worker.claim() != [plain.id]
@@ -254,4 +256,4 @@ def test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues(postg
     worker.claim()
     last = postgresql.add(postgresql.store, priority=9)
     watch.now += floors._LONGEST
-    assert last.id in worker.claim(), "a claim that was frozen for an hour does not make them wait for longer"
+    assert last.id in worker.claim(), "a claim that was frozen for an hour does not make these tasks wait any longer"

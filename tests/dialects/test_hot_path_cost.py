@@ -1,8 +1,8 @@
-"""What the hot path costs this process, held against what it cost before: a regression is seen without a benchmark.
+"""The cost of the hot path in this process, compared with recorded values. This finds regressions without a benchmark.
 
-Two measures that a busy machine does not move much: how many calls of Python functions a task takes, which is the same each
-time; and the CPU of this thread beside a loop that asks psycopg for as many values and does nothing else, best of many.
-`nox -s bench` says what it means in tasks a second.
+It uses two measures that a busy machine hardly affects. One is the number of Python function calls for each task, which is the same in
+every run. The other is this thread's CPU time, as the best of many runs, relative to a loop that only requests the same number of values
+from psycopg. `nox -s bench` converts this to tasks per second.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ CALLS = {
     "sqlite": {"enqueue": 214, "enqueue alone": 213, "enqueue_many": 11.8, "claim": 20.8, "complete": 13.9},
     "postgresql": {"enqueue": 181, "enqueue alone": 209, "enqueue_many": 4.1, "claim": 19.8, "complete": 13.1},
 }
-"""Of Python and C functions, by Python 3.11: of one call of enqueue, and for each task of a batch. Later Pythons call less."""
+"""Calls of Python and C functions on Python 3.11: for one enqueue, and for each task of a batch. Later versions of Python make fewer calls.
+"""
 ALLOWED_CALLS = 1.15
 
 CPU = {"enqueue": 3.0, "enqueue alone": 3.0, "enqueue_many": 3.1, "claim": 3.5, "complete": 2.6}
-"""Of the reference on PostgreSQL."""
+"""CPU time on PostgreSQL, as a multiple of the reference's."""
 ALLOWED_CPU = 1.5
 
 
 class HotPath:
-    """Each hot call on a database of its own; they follow each other in a turn, which leaves nothing behind."""
+    """The hot calls, each on its own database. One turn makes all calls in sequence and leaves nothing behind."""
 
     def __init__(self, database: Database) -> None:
         self._store, self._worker = database.store, database.worker
@@ -50,7 +51,7 @@ class HotPath:
         new = [NewTask(id=uuid7(), task_name="tests.nothing", args='{"number":1}', queue="hot") for _ in range(BATCH)]
         measured("enqueue_many", lambda: self._store.enqueue_many(new))
         with self._connection.begin() as transaction:
-            self._task.using(self._connection).enqueue(0)  # whatever a transaction costs once
+            self._task.using(self._connection).enqueue(0)  # the one-time costs of a transaction
             measured("enqueue", lambda: self._task.using(self._connection).enqueue(1))
             transaction.rollback()
         measured("enqueue alone", lambda: self._alone.enqueue(1))
@@ -68,7 +69,7 @@ def _nothing(number: int) -> None: ...
 
 def test_a_task_takes_no_more_calls_than_it_did(database: Database):
     path = HotPath(database)
-    path.turn(lambda _, work: work())  # what is compiled and looked up once
+    path.turn(lambda _, work: work())  # compiles and looks up everything that is cached
     found: dict[str, float] = {}
 
     def counted(name: str, work: Callable[[], Any]) -> Any:
@@ -93,7 +94,7 @@ def test_a_task_takes_no_more_calls_than_it_did(database: Database):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the reference makes of each row."""
+    """An object that the reference creates for each row."""
 
     id: UUID
     name: str
@@ -102,7 +103,7 @@ class Row:
 
 
 class Reference:
-    """As many parameters and rows as the hot path has, through psycopg, by statements that touch no table."""
+    """Statements that touch no table but send and receive as many parameters and rows as the hot path, through psycopg."""
 
     def __init__(self, address: str) -> None:
         self._connection = psycopg.connect(address, autocommit=True)

@@ -1,4 +1,4 @@
-"""TaskTimeout in the midst of a statement: nothing of the transaction stays, and the connection is not used again."""
+"""A TaskTimeout that is raised during a statement. Nothing of the transaction remains, and the connection is not used again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.waiting import until
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_statement_of_the_handler_may_be_interrupted(postgresql, isolation):
-    """The exception comes at once in a child; in a thread when the driver has its answer, since it waits in C."""
+    """A child process raises the exception immediately. A thread raises it when the driver has its answer, because the driver waits in C."""
     outbox = Outbox(postgresql.engine)
     postgresql.run("CREATE TABLE ledger (number INTEGER)")
 
-    # On a busy machine, the second attempt may take longer than half a second, too.
+    # On a busy machine, the second attempt may also take more than half a second.
     @outbox.task(
         name="long", timeout=0.5, timeout_action="raise", transactional=True, retry=RetryPolicy(max_attempts=50, wait=0)
     )

@@ -1,4 +1,6 @@
-"""PostgreSQL: keys won and heads taken by sessions that see different things. The proof is in `outboxq/store/claims/partition_keys.py`."""
+"""Partition keys on PostgreSQL: sessions that see different data compete for keys and heads. The proof is in
+`outboxq/store/claims/partition_keys.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ HOLD = {"on_dead_letter": OnDeadLetter.HOLD}
 
 @contextmanager
 def session(postgresql):
-    """A second session in an open transaction, which fails where it would have to wait."""
+    """A second session in an open transaction, which fails instead of waiting."""
     with helpers.transaction(postgresql) as connection:
         connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'")
         yield connection
@@ -41,7 +43,7 @@ def put(postgresql, key="k", **fields):
 
 
 def put_open(postgresql, connection, key="k", **fields):
-    """Its position is drawn; whether it will ever be there is up to the transaction."""
+    """Enqueue a task in an open transaction. Its position is assigned now, but the task exists only if the transaction commits."""
     new = NewTask(id=uuid7(), task_name="tests.work", args="{}", partition_key=key, **fields)
     return postgresql.frozen.enqueue(new, using=connection).id
 
@@ -51,7 +53,7 @@ def ids(claims):
 
 
 def taken(postgresql, using=None):
-    """What another worker's claim gets, without waiting."""
+    """Return the ids of the tasks that another worker claims without waiting."""
     if using is not None:
         return ids(postgresql.claim(10, worker_id=uuid4(), using=using))
     with session(postgresql) as connection:
@@ -70,7 +72,7 @@ def holders(postgresql):
 
 
 def drained(postgresql):
-    """Every task that is due, in the order in which its key runs them."""
+    """Return the ids of all due tasks, in the order in which their keys run them."""
     order = []
     while claims := postgresql.claim(10):
         order += ids(claims)
@@ -80,21 +82,23 @@ def drained(postgresql):
     return order
 
 
-# A task that was enqueued first and committed last
+# A task that was enqueued first but committed last
 
 
 @pytest.mark.parametrize("committed_first", ["producer", "claimer"])
 def test_a_late_commit_never_runs_beside_the_task_that_overtook_it(postgresql, committed_first):
-    """Who sees it may not have the key, and who has the key did not see it; a claim of one statement runs both."""
+    """A session that sees the early task cannot get its key, and the session that has the key does not see that task. A claim in a single
+    statement would run both.
+    """
     with helpers.transaction(postgresql) as producer, helpers.transaction(postgresql) as claimer:
         early = put_open(postgresql, producer)
         late = put(postgresql)
         (claim,) = postgresql.claim(10, using=claimer)
         assert claim.id == late
-        assert taken(postgresql) == [], "the claim of its key is open"
+        assert taken(postgresql) == [], "the claim that took the key is not committed yet"
         for transaction in (producer, claimer) if committed_first == "producer" else (claimer, producer):
             transaction.commit()
-            assert taken(postgresql) == [], "one of its key is running, or about to"
+            assert taken(postgresql) == [], "a task with this key is running or about to run"
     end(postgresql, claim)
     assert taken(postgresql) == [early]
 
@@ -120,7 +124,7 @@ def test_a_task_that_is_rolled_back_holds_nobody_up(postgresql):
     assert drained(postgresql) == late[1:]
 
 
-# A claim whose snapshot is older than the key it wins
+# A claim whose snapshot is older than the key that it wins
 
 
 def running(*_):
@@ -162,9 +166,9 @@ def postponed(postgresql, claim):
 
 @pytest.fixture
 def late_to_lock(postgresql):
-    """A session that stops, its snapshot taken, before it asks for the lock of a key; the lock it waits for is another's.
+    """A session that takes its snapshot and then stops before it requests a key's lock, until another session releases its own lock.
 
-    What it asks for is its own function of that name, which comes first in its search path.
+    It calls its own version of the lock function, which comes first in its search path.
     """
     postgresql.run("CREATE SCHEMA slow")
     postgresql.run(
@@ -194,7 +198,9 @@ def late_to_lock(postgresql):
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_head_is_read_after_its_key_is_won_and_not_when_the_claim_began(postgresql, late_to_lock, fate, expected):
-    """Between the two, another task is committed, claimed and ended in any way: what the claim saw at first is old."""
+    """Between these times, another session's task is committed and claimed, and may end in any way. So the claim's first snapshot is
+    outdated.
+    """
     with helpers.transaction(postgresql) as producer, helpers.transaction(postgresql) as door:
         tasks = {"early": put_open(postgresql, producer, **HOLD), "late": put(postgresql), None: None}
         door.exec_driver_sql("SELECT pg_advisory_xact_lock(7)")
@@ -214,7 +220,7 @@ def test_a_head_is_read_after_its_key_is_won_and_not_when_the_claim_began(postgr
 
 @pytest.fixture
 def between(postgresql, impatient):
-    """`between(act)`: another session's claim, and `act` happens once it has won its keys."""
+    """Return a function `between(act)`: another session claims, and `act` is called after that session has won its keys."""
 
     def claim(act):
         done = []
@@ -254,7 +260,7 @@ def test_a_key_whose_last_task_went_after_it_was_won_is_given_back(postgresql, b
     assert holders(postgresql) == {}
 
 
-# Nobody waits
+# No session waits
 
 
 def test_a_claimer_that_is_open_keeps_no_other_waiting(postgresql, impatient):
@@ -271,7 +277,7 @@ def test_a_claimer_that_is_open_keeps_no_other_waiting(postgresql, impatient):
 
 @pytest.mark.parametrize("limit", [1, 2, 10])
 def test_a_small_claim_is_full_although_another_has_the_first_keys(postgresql, impatient, limit):
-    """And it locks no more keys than it wins."""
+    """The claim also locks no more keys than it wins."""
     for key in "abcdef":
         put(postgresql, key)
     with helpers.transaction(postgresql) as first:
@@ -293,7 +299,7 @@ HANDS = {
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 @pytest.mark.parametrize("hand", HANDS)
 def test_a_head_that_somebody_is_moving_is_passed_over_with_its_key(postgresql, hand, ends):
-    """The one behind it must not be taken: the other may think better of it."""
+    """The task behind the head must not be claimed, because the other session may roll back."""
     head, second = put(postgresql), put(postgresql)
     other = put(postgresql, "other")
     with helpers.transaction(postgresql) as hands:
@@ -329,7 +335,7 @@ def test_an_end_that_is_open_keeps_its_key_until_it_is_committed(postgresql, mon
         assert taken(postgresql) == [expected[how]] if how in expected else taken(postgresql) == []
 
 
-# Who sleeps is woken by whatever makes work claimable without an insert
+# Sleepers are woken by each change that makes a task claimable without an insert
 
 
 @pytest.fixture
@@ -344,7 +350,7 @@ def heard(postgresql_url):
 
 
 def started(postgresql, key=None, **fields):
-    """A task that runs, and one that has to wait for it; on the database's clock, by which sleepers go."""
+    """Start a task, with another one waiting for it. Both use the database's clock, which the sleepers use too."""
     first = put(postgresql, key, store=postgresql.store, **fields)
     (claim,) = postgresql.claim(1, store=postgresql.store)
     put(postgresql, key, store=postgresql.store)
@@ -495,13 +501,13 @@ def test_a_sleeping_worker_wakes_when_a_key_is_freed(postgresql):
         distributor.close()
 
 
-# Names are ordered by the database
+# The database defines the order of names
 
 
 def test_the_cursor_of_a_queue_that_was_not_served_stays_however_the_database_orders_names(
     cluster, migrated_postgresql
 ):
-    """Python has B before a, this database a before B. A server that was built without ICU can have Python's order only."""
+    """Python sorts B before a, but this database sorts a before B. A server that was built without ICU has only Python's order."""
     url = cluster.create_database(template=migrated_postgresql)
     database = Database("postgresql", url)
     try:

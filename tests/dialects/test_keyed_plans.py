@@ -1,6 +1,7 @@
-"""What claims of keys, and the questions of operators, read of big tables: what they are asked for (items 24, 28).
+"""Claims of keys and operators' queries read only a bounded number of rows and pages of large tables (items 24, 28).
 
-Of 200 keys with 1 000 tasks each, one key with 20 000, 20 000 keys with a task each, and 10 000 keys of which five are due. Bounds are of rows and pages visited, not of time. `OUTBOXQ_PLAN_ROWS` makes the 20 000 another number.
+There are 200 keys with 1,000 tasks each, one key with 20,000 tasks, 20,000 keys with one task each, and 10,000 keys of which five are due.
+The bounds limit the rows and pages visited, not the time. `OUTBOXQ_PLAN_ROWS` replaces the 20,000.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from tests.dialects.test_plans import ANALYZE, ROWS, Big, Explained, address, ex
 
 LIMIT = 10
 RECENT = 50
-"""Tasks that ended just now; a tenth of the number of rows ended a year ago, are dead letters and hold keys."""
+"""Number of tasks that ended just now. A tenth of the rows are tasks that ended a year ago, dead letters, and tasks that hold keys."""
 FOUND = {"many": LIMIT, "one": 1, "each": LIMIT, "wall": 5}
 
 
 def shapes(rows: int) -> dict[str, tuple[int, int]]:
-    """By queue: keys, and tasks of each. Behind the wall's keys, which are due tomorrow, are five that are due now."""
+    """Return the number of keys, and of tasks for each key, by queue. Behind the wall's keys, which are due tomorrow, are five that are due
+    now.
+    """
     return {"many": (200, rows // 100), "one": (1, rows), "each": (rows, 1), "wall": (rows // 10, 1)}
 
 
@@ -52,7 +55,7 @@ INDEXES = {
     "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND name LIKE :like",
 }
 
-# Every task has its entry; only the first of each key, which may be claimed, have an execution.
+# Every task has an entry. Only the first task of each key, which may be claimed, has an execution.
 SAME = """
     INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, available_at, created_at)
     SELECT id, queue, 0, key, position, due, due FROM made ORDER BY position, queue;
@@ -107,7 +110,7 @@ MADE = {
 
 
 def fill(database: Database, rows: int, *, at_once: bool = True) -> None:
-    """`at_once`: the outbox gets its indexes at the end."""
+    """Fill the tables. If `at_once` is True, the outbox's indexes are created at the end."""
     now = datetime.now(UTC)
     words = {
         "SHAPES": ", ".join(
@@ -163,7 +166,7 @@ def keyed_sqlite(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
 
 def _claim(*queues: str, oldest: bool = False) -> Callable[..., object]:
     def call(_: Store, big: Big, using: Connection) -> None:
-        store = Store(big.database.engine)  # its turns and cursors are its own: every call is alike
+        store = Store(big.database.engine)  # with its own turns and cursors, so all calls are alike
         if oldest:
             store.queues.order(queues[0], fair=False, using=using, create=True)
         found = store.claim_ready_task(LIMIT, worker_id=big.database.worker, queues=queues or None, using=using)
@@ -173,7 +176,7 @@ def _claim(*queues: str, oldest: bool = False) -> Callable[..., object]:
 
 
 def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
-    """What a worker asks before it sleeps."""
+    """Return the query that a worker runs before it sleeps."""
 
     def call(store: Store, _: Big, using: Connection) -> None:
         target = target_of(using, schema=None)
@@ -189,14 +192,14 @@ def _next(store: Store, _: Big, using: Connection) -> None:
 
 
 def _settle(store: Store, _: Big, using: Connection) -> None:
-    """Release half of the keys that were won, and let the other half go to another task."""
+    """Release half of the keys that were won, and give the other half to another task."""
     target = target_of(using, schema=None)
     changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
     target.run(partition_keys.release_unused, store.values(target), changed)
 
 
 def _prune(store: Store, _: Big, using: Connection) -> None:
-    """One batch."""
+    """Prune one batch."""
     asked: list[bool] = []
 
     def stop() -> bool:
@@ -249,22 +252,22 @@ QUESTIONS: dict[str, Callable[..., object]] = {
 CHANGES: dict[str, Callable[..., object]] = {"settle": _settle, "prune": _prune}
 CALLS = {**CLAIMS, **QUESTIONS, **CHANGES}
 
-# Keys are hopped through one by one: at most so many for a claim of ten, and 1 000 before a worker believes.
+# Keys are read one by one: at most BUDGET for a claim of ten, and at most WALL before a worker stops searching.
 BUDGET, WALL = 32, 1_000
 MOST = 3 * BUDGET
-"""Rows of any table that one statement reads."""
+"""Maximum number of rows that one statement reads from any table."""
 MOST_ENTRIES = {"claim from all": len(FOUND) * 2 * BUDGET, "before sleeping, the wall": WALL + BUDGET}
 MOST_PAGES = {
     "before sleeping, the wall": 5 * WALL,
     **dict.fromkeys(CLAIMS, 1_000),
     "claim from all": 1_500,
-    "prune": 400,  # once a call, it reads in the catalog what there is besides tasks, and whether it may read and delete that
+    "prune": 400,  # each call reads the catalog once, to find other tables and the privileges on them
 }
 MOST_STEPS = {
     "before sleeping, the wall": 80 * WALL,
     **dict.fromkeys(CLAIMS, 25_000),
 }
-"""Of SQLite's virtual machine: to read the entries of one queue takes a million."""
+"""Steps of SQLite's virtual machine. Reading the entries of one queue takes a million steps."""
 
 
 # PostgreSQL
@@ -288,7 +291,7 @@ def test_postgresql_reads_what_it_was_asked_for(keyed_postgresql, name):
     assert 0 < pages < MOST_PAGES.get(name, 150)
 
 
-@pytest.mark.current  # PREPARE is told no types, as psycopg tells them; older SQLAlchemy says no ::UUID in a CASE
+@pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
 def test_a_generic_plan_of_postgresql_reads_no_more(keyed_postgresql, session, name):
     for number, (sql, values) in enumerate(keyed_postgresql.captured(CALLS[name])):
@@ -298,7 +301,7 @@ def test_a_generic_plan_of_postgresql_reads_no_more(keyed_postgresql, session, n
         check(name, found)
 
 
-@pytest.mark.current  # PREPARE is told no types, as psycopg tells them; older SQLAlchemy says no ::UUID in a CASE
+@pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
 def test_a_plan_made_while_the_tables_were_empty_reads_no_more(grown, name):
     explained, pages = 0, 0
@@ -313,7 +316,7 @@ def test_a_plan_made_while_the_tables_were_empty_reads_no_more(grown, name):
 
 
 class Grown:
-    """Statements that were prepared and planned before there was a row, and are kept."""
+    """Statements that were prepared and planned before the tables had rows, and are kept."""
 
     def __init__(self, database: Database, connection: psycopg.Connection[Any]) -> None:
         self.big = Big(database)
@@ -369,7 +372,7 @@ class Grown:
 
 @pytest.fixture(scope="module")
 def grown(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[Grown]:
-    """Of a tenth of the rows: a plan that reads a table reads enough of it."""
+    """Return statements for tables with a tenth of the rows. That is enough to notice a plan that reads a whole table."""
     url = cluster.create_database(template=migrated_postgresql)
     database = Database("postgresql", url)
     for table in TABLES:
@@ -411,7 +414,7 @@ def test_sqlite_does_what_it_was_asked_for(keyed_sqlite, name):
 
 
 def steps(big: Big, call: Callable[..., object]) -> int:
-    """Of SQLite's virtual machine."""
+    """Return the number of steps of SQLite's virtual machine."""
     taken = 0
 
     def count() -> None:
@@ -427,7 +430,7 @@ def steps(big: Big, call: Callable[..., object]) -> int:
     return taken
 
 
-# Both
+# Both databases
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -437,7 +440,7 @@ def keyed(request: pytest.FixtureRequest) -> Big:
 
 @pytest.mark.parametrize("limit", [10, 100])
 def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_each_it_wins(keyed, limit):
-    """Item 28: by its index, whatever lies behind the heads."""
+    """Item 28: the claim uses the index, whatever comes after the heads."""
 
     def claim(_: object, big: Big, using: Connection) -> None:
         found = Store(big.database.engine).claim_ready_task(
@@ -455,12 +458,12 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
         entries += found.read("task_outbox")
         used |= {node.get("Index Name", node["Node Type"]) for node in found.on("task_outbox")}
     assert "ix_task_outbox_key" in used <= by_index
-    # The hop, the heads, their locks, their deletion; and whether anything is due.
+    # Entries are read to find the keys, to find, lock and delete the heads, and to check whether a task is due.
     assert entries <= max(2 * limit, BUDGET) + 3 * limit + 10
 
 
 def test_the_first_event_of_a_time_is_found_by_halving(keyed):
-    """Statistics read nothing of the log."""
+    """Statistics do not read the log."""
     seen = keyed.captured(lambda store, _, using: store.stats(by="task", using=using))
     assert [sql for sql, _ in seen if "execution_events" in sql] == []
 

@@ -1,6 +1,6 @@
-"""One locked row of `task_batches` on PostgreSQL: the tasks of that batch wait for it, and nobody else does.
+"""A locked row of `task_batches` on PostgreSQL: only the tasks of that batch wait for it.
 
-The row is locked at the end of a transaction, by a trigger, so no statement before that can pass over it.
+A trigger locks the row at the end of a transaction, so no earlier statement can skip it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lock_row(connection: Connection, _: Outbox, batch_id: UUID) -> None:
 
 
 def end_one_at_once(connection: Connection, outbox: Outbox, batch_id: UUID) -> None:
-    """Count the end of a member now and not at the commit, as a framework that checks constraints early has it."""
+    """Count the end of a member immediately instead of at the commit, as a framework that checks constraints early would."""
     connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
     outbox.store.cancel(next(outbox.store.batches.members(batch_id)).id, force=True, using=connection)
 
@@ -87,7 +87,7 @@ class Running:
         return {self.outbox.store.get(one.id).status for one in self.handles}
 
     def others_end(self) -> None:
-        """Have tasks without a batch, and another batch, complete while the lock is held."""
+        """Make tasks without a batch, and another batch, complete while the lock is held."""
         with self.outbox.batch(using=self.outbox) as batch:
             for _ in range(2):
                 self.quick.using(batch).enqueue()
@@ -107,7 +107,7 @@ def test_a_locked_batch_stops_no_outcome_of_others(
         [(first,)] = postgresql.rows("SELECT max(lease_expires_at) FROM task_leases")
         running.go.set()
         running.others_end()
-        running.others_end()  # nobody waits for the lock once more
+        running.others_end()  # no outcome waits for the lock a second time
         assert running.statuses() == {TaskStatus.RUNNING}
 
         extended = f"SELECT count(*) FROM task_leases WHERE lease_expires_at > '{first + timedelta(seconds=2 * LEASE)}'"
@@ -123,8 +123,8 @@ def test_a_locked_batch_stops_no_outcome_of_others(
 def test_a_stopping_worker_gives_back_the_tasks_of_a_locked_batch(
     postgresql: Database, outbox: Outbox, work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but one, whose cancel request would end it."""
-    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", PROMPTLY)  # however slow this machine is
+    """One task is the exception: its cancel request would end it."""
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", PROMPTLY)  # enough for a slow machine
     running = Running(outbox, work, drain_timeout=0.1)
     asked = running.handles[3].id
     outbox.store.cancel(asked)
@@ -158,7 +158,7 @@ def test_an_end_waits_a_moment_at_most_for_the_row_of_its_batch(postgresql: Data
 
 
 def test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch(postgresql: Database) -> None:
-    """One was to be cancelled, and one has lost its worker too often. Those that go back to the outbox need no row of the batch."""
+    """One task was to be cancelled, and one lost its worker too often. Tasks that return to the outbox do not need the batch's row."""
     batch = made(postgresql, 3)
     other = made(postgresql, 1)
     postgresql.add()
@@ -166,7 +166,7 @@ def test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch(postg
     cancelled, abandoned, *others = claims
     postgresql.frozen.cancel(cancelled)
     postgresql.run(f"UPDATE task_executions SET recovery_attempts = 3 WHERE id = '{abandoned}'")
-    postgresql.corrupted = True  # by this update: no event has told of the recoveries
+    postgresql.corrupted = True  # the update above has no recovery events
     postgresql.frozen.cancel(others[1])
     postgresql.clock.advance(timedelta(hours=1))
     with helpers.transaction(postgresql) as connection:
@@ -202,7 +202,7 @@ KINDS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_expired_task_of_a_locked_batch_stops_no_claim(postgresql: Database, kind: str) -> None:
-    """To cancel it, the claim that meets it would need the row of its batch."""
+    """A claim that finds the task would need the batch's row to cancel it."""
     limits, key = KINDS[kind]
     names = itertools.count()
 
@@ -224,7 +224,7 @@ def test_an_expired_task_of_a_locked_batch_stops_no_claim(postgresql: Database, 
             assert state(postgresql, other) == (1, 0, 0, 1, True)
             assert state(postgresql, batch) == (1, 0, 0, 0, False)
         begun = next(one for one in seen if not one.startswith("BEGIN"))
-        assert "set_config" in begun  # who has waited for the row once does not wait as long again
+        assert "set_config" in begun  # a claimer that has waited for the row once does not wait as long again
         connection.rollback()
     assert not retries
     postgresql.clock.advance(timedelta(seconds=31))
@@ -233,7 +233,7 @@ def test_an_expired_task_of_a_locked_batch_stops_no_claim(postgresql: Database, 
 
 
 def test_a_prune_passes_over_a_locked_batch(postgresql: Database) -> None:
-    """It counts dead letters that are gone as discarded, so that their batches do not wait for ever."""
+    """A prune counts the dead letters that it deletes as discarded, so that their batches do not wait forever."""
     batches = [made(postgresql, then=(), on_failed=OnFailed.WAIT) for _ in range(2)]
     for claim in postgresql.claim(2):
         postgresql.frozen.fail(claim, "it broke")

@@ -1,4 +1,4 @@
-"""A worker notes each loss of a connection to PostgreSQL: a crash of the server may be behind it, which takes claims back."""
+"""Lost connections to PostgreSQL: a worker notes each loss, because the server may have crashed and lost committed claims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILL = (
 @pytest.mark.parametrize("options", [{}, {"pool_pre_ping": True}], ids=["plain", "tested"])
 @pytest.mark.parametrize("name", ["outcomes", "urgent", "claims"])
 def test_the_next_transaction_after_a_loss_has_it_noted(postgresql, name, options):
-    """A pool that tests its connections replaces a broken one, so no transaction fails then."""
+    """A pool that tests its connections replaces the broken one, so no transaction fails."""
     engine = create_engine(postgresql.engine.url, connect_args={"application_name": "lost"}, **options)
     own, notes = Connections(Store(engine), stopping=threading.Event(), stopped=threading.Event()), []
     own.watch(lambda: notes.append(name))

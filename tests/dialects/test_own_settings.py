@@ -1,4 +1,4 @@
-"""What a worker's own connections to PostgreSQL are told once, and who must never be told."""
+"""Settings that a worker sets once on its own connections to PostgreSQL, and never on an application's connections."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def new(**fields: Any) -> NewTask:
 
 @pytest.fixture
 def defaults(postgresql: Database) -> tuple[str, ...]:
-    """Of this server."""
+    """Return this server's defaults."""
     return shown(create_engine_of(postgresql, postgresql.url))
 
 
 def create_engine_of(database: Database, url: str, **options: Any) -> Engine:
-    """As an application's, of a server that flushes. (That of the tests does not.)"""
+    """Return an engine like an application's, on a server that flushes its commits. The tests' server does not."""
     return database.own(create_engine(url, connect_args={"options": "-c synchronous_commit=on"}, **options))
 
 
 def own_store(database: Database, engine: Engine | None = None) -> Store:
-    """On connections of its own, as a worker's are."""
+    """Return a store with its own connections, like a worker's."""
     store = Store(engine or create_engine_of(database, database.url)).reserved(threading.Event())
     database.own(store.bound_engine)
     return store
@@ -84,7 +84,7 @@ def test_whatever_the_role_has_the_settings_are_ours(postgresql):
     assert shown(engine)[-3:] == ("Asia/Kathmandu", "serializable", "on")
     store = own_store(postgresql, engine)
     assert shown(store.bound_engine) == OURS
-    Store(engine).enqueue(new())  # refused as a statement by itself, and then run as a transaction that says what it is
+    Store(engine).enqueue(new())  # fails as a single statement, and is then run in a transaction with explicit settings
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
     assert {claim.created_at.tzinfo, claim.started_at.tzinfo, claim.lease_expires_at.tzinfo} == {UTC}
     assert abs(claim.started_at - datetime.now(UTC)) < timedelta(minutes=5)
@@ -137,7 +137,7 @@ def test_a_transaction_of_several_statements_waits_or_not_as_it_should(postgresq
 
 @pytest.fixture
 def begun(postgresql: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The messages that have begun a transaction."""
+    """The messages that began transactions."""
     sent: list[str] = []
 
     def noted(raw: Any, text: str, execute: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_read_sets_only_what_differs_from_its_connection(postgresql, begun):
         values = [target.execute(f"SHOW {name}", {})[0][0] for name in (*SHOWN[:-1], "transaction_read_only")]
     assert values == [OURS[0], "on", *OURS[2:-1], "on"]
     assert [text.count(";") for text in begun] == [1]
-    assert shown(store.bound_engine) == OURS, "the setting ends with the transaction"
+    assert shown(store.bound_engine) == OURS, "the settings end with the transaction"
 
 
 def test_a_look_before_sleeping_begins_no_transaction(postgresql, begun):
@@ -169,7 +169,7 @@ def test_a_look_before_sleeping_begins_no_transaction(postgresql, begun):
 
 
 def test_a_server_that_never_waits_for_its_commits_does_not_wait_for_ends(postgresql):
-    store = own_store(postgresql, postgresql.engine)  # as that of the tests
+    store = own_store(postgresql, postgresql.engine)  # like the server of the tests
     store.enqueue(new())
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
     store.complete(claim)
@@ -177,7 +177,7 @@ def test_a_server_that_never_waits_for_its_commits_does_not_wait_for_ends(postgr
 
 
 def test_a_second_part_that_fails_does_not_cost_the_first(postgresql, caplog):
-    """They are two transactions: what the first has claimed is held, and must be run."""
+    """The parts are two transactions. The tasks that the first part has claimed must be run."""
     store = own_store(postgresql)
     plain, keyed = store.enqueue(new()), store.enqueue(new(partition_key="k"))
 
@@ -190,7 +190,7 @@ def test_a_second_part_that_fails_does_not_cost_the_first(postgresql, caplog):
         assert [claim.id for claim in claims] == [plain.id]
         assert "the second part of a claim failed" in caplog.text
         with pytest.raises(RuntimeError):
-            store.claim_ready_task(5, worker_id=postgresql.worker)  # nothing is held: it is said
+            store.claim_ready_task(5, worker_id=postgresql.worker)  # no task is claimed, so the error is raised
     assert [claim.id for claim in store.claim_ready_task(5, worker_id=postgresql.worker)] == [keyed.id]
 
 
@@ -264,7 +264,7 @@ def test_behind_a_pooler_an_engine_of_our_own_prepares_nothing(postgresql, poole
 
 
 def test_without_a_pooler_an_engine_of_our_own_prepares_what_it_repeats(postgresql):
-    engine = postgresql.own(make_engine(postgresql.url))  # without what earlier tests have prepared
+    engine = postgresql.own(make_engine(postgresql.url))  # with no statements prepared by earlier tests
     store = Store(engine)
     for _ in range(8):
         store.enqueue(new())

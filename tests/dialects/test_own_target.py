@@ -1,4 +1,4 @@
-"""Our own transactions do without SQLAlchemy's Connection, and nobody can tell: the same events, the same errors."""
+"""The store's own transactions, which use no SQLAlchemy Connection. Applications see the same events and the same errors."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ def test_a_connection_that_is_asked_for_ends_the_transaction(database: Database)
 
 
 def failed(engine: Engine, *, observed: bool, fail: Callable[[Store], object]) -> tuple[type, str, bool]:
-    """Return the type and the text of the error, and whether SQLAlchemy considers the connection to be lost. If
-    `observed`, SQLAlchemy's Connection is created, and raises the error.
+    """Return the error's type and text, and whether SQLAlchemy considers the connection lost. If `observed` is True, SQLAlchemy's
+    Connection is created and raises the error.
     """
     if observed:
         event.listen(engine, "engine_connect", lambda _: None)
     with pytest.raises(DBAPIError) as caught:
         fail(Store(engine))
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
-    text = re.sub("\nDETAIL:.*", "", str(caught.value))  # SQLAlchemy shows the values of a row that a COMMIT refuses
+    text = re.sub("\nDETAIL:.*", "", str(caught.value))  # SQLAlchemy includes the values of a row that a COMMIT refuses
     return type(caught.value), text, caught.value.connection_invalidated
 
 
@@ -134,7 +134,7 @@ def test_a_loss_at_the_commit_drops_every_connection_of_the_pool(postgresql):
 @pytest.mark.parametrize("begin", [Begin.WRITE, Begin.READ, Begin.HANDLER])
 @pytest.mark.parametrize("observed", [False, True])
 def test_an_error_on_a_lost_connection_is_raised_and_the_loss_is_not_logged(postgresql, caplog, begin, observed):
-    """The loss comes after the last statement, so only the rollback notices it."""
+    """The connection is lost after the last statement, so only the rollback notices the loss."""
     engine = postgresql.own(make_engine(postgresql.url))
     store, own = Store(engine), ZeroDivisionError()
     other = engine.raw_connection()
@@ -150,7 +150,7 @@ def test_an_error_on_a_lost_connection_is_raised_and_the_loss_is_not_logged(post
     assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     with engine.connect() as connection:
-        assert connection.connection.driver_connection is not before, "the whole pool is dropped"
+        assert connection.connection.driver_connection is not before, "the whole pool has been discarded"
 
 
 def test_a_connection_that_cannot_be_made_is_the_error_that_sqlalchemy_raises(tmp_path):

@@ -1,4 +1,4 @@
-"""The text of an array that PostgreSQL parses: each element comes back as it was, whatever is beside it."""
+"""The text of an array that PostgreSQL parses: each element is returned unchanged, whatever its neighbors are."""
 
 from __future__ import annotations
 

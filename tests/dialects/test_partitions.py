@@ -1,4 +1,4 @@
-"""The history in partitions, on PostgreSQL: nothing changes but how fast the old goes."""
+"""Partitions of the history on PostgreSQL: the only difference is that old tasks are deleted faster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reused(cluster, migrated_postgresql) -> Iterator[Reused]:
 
 @pytest.fixture
 def partitioned(reused) -> Iterator[Database]:
-    """Partitions: `first`, which today is in, six months to come, and `default`."""
+    """The database with its partitions: `first`, which contains today, six future months, and `default`."""
     database = Database("postgresql", reused.take())
     yield database
     try:
@@ -72,7 +72,7 @@ def tables(database: Database) -> set[object]:
 
 
 def made_at(moment: datetime) -> UUID:
-    """An id of that time."""
+    """Return an id created at that time."""
     return UUID(int=first_id(moment).int + (uuid7().int & (1 << 80) - 1))
 
 
@@ -89,7 +89,7 @@ def completed(database: Database, step: str | None = None, **fields: object) -> 
 
 
 def where(database: Database, task_id: UUID) -> tuple[str, set[object]]:
-    """The partition its row is in, and those its events are in."""
+    """Return the partition of the task's row, and the partitions of its events."""
     ((table,),) = database.rows(f"SELECT tableoid::regclass::text FROM task_executions WHERE id = '{task_id}'")
     events = database.rows(
         f"SELECT tableoid::regclass::text FROM execution_events WHERE task_execution_id = '{task_id}'"
@@ -98,7 +98,7 @@ def where(database: Database, task_id: UUID) -> tuple[str, set[object]]:
 
 
 def after(one: Partition) -> datetime:
-    """A clock at which the partition, and none after it, is older than a day."""
+    """Return a time at which this partition is older than a day, but later partitions are not."""
     return one.end + DAY
 
 
@@ -164,14 +164,14 @@ def test_a_layout_that_is_rolled_back_leaves_the_tables_as_they_were(postgresql)
         assert len(migrations.partition(connection)) == 10
         timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
         connection.rollback()
-    assert timeout == "0"  # the host's own
+    assert timeout == "0"  # the host's own timeout
     assert tables(postgresql) == before
     assert len(migrations.partition(postgresql.url, dry_run=True)) == 10
     assert tables(postgresql) == before
 
 
 def test_what_was_there_stays_and_the_numbers_go_on(postgresql):
-    """Where it is, but for what belongs elsewhere: ids from a clock that is ahead, events without a task."""
+    """All rows stay in place except those that belong elsewhere: ids from a clock that is ahead, and events without a task."""
     store = postgresql.store
     (now,) = periods(Every.MONTH, store.now(), 0)
     soon, far = made_at(now.end + DAY), made_at(now.end + timedelta(days=4000))
@@ -199,7 +199,7 @@ def test_what_was_there_stays_and_the_numbers_go_on(postgresql):
 
 
 def test_each_index_is_the_same_on_every_partition_and_none_was_built_twice(partitioned):
-    """That of the old table is taken over, by being equal to the parent's."""
+    """The old table's indexes are reused, because they are equal to the parent's."""
     shapes: dict[str, set[frozenset[str]]] = {}
     for table, definition in partitioned.rows(
         "SELECT tablename, string_agg(regexp_replace(indexdef, '^.*? USING', CASE WHEN indexdef ~ 'UNIQUE' THEN "
@@ -214,7 +214,7 @@ def test_each_index_is_the_same_on_every_partition_and_none_was_built_twice(part
     assert options == [(["fillfactor=50"],)] * 8
 
 
-@pytest.mark.current  # older releases take a domain for its base type
+@pytest.mark.current  # older releases confuse a domain with its base type
 def test_alembic_sees_no_difference_and_a_host_no_table_of_ours(partitioned):
     with partitioned.engine.connect() as connection:
         options = {"include_name": migrations.ours, "version_table": migrations.VERSION_TABLE, "compare_type": True}
@@ -236,7 +236,7 @@ def test_a_partitioned_database_can_be_downgraded(partitioned):
 
 
 def test_a_schema_of_its_own_and_roles_with_few_rights(cluster):
-    """Who may enqueue may still, and only the owner makes partitions."""
+    """A role that may enqueue can still do so, and only the owner creates partitions."""
     url, role = cluster.create_database(), f"outboxq_test_{uuid4().hex[:8]}"
     migrations.upgrade(url, schema="tasks")
     database = Database("postgresql", url)
@@ -293,7 +293,7 @@ def test_a_tasks_whole_life(partitioned):
 
 
 def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
-    """The trigger is the parent's, so that each partition has it: those of the layout, and those that are made later."""
+    """The trigger belongs to the parent, so each partition has it, including partitions that are created later."""
     migrations.partition(partitioned.url, ahead=8)
     later = layout(partitioned)[-1]
     batch = helpers.batch_with(NewTask(id=uuid7(), task_name="tests.then", args="{}"))
@@ -339,7 +339,7 @@ def test_an_id_and_the_claims_and_ends_of_a_token_are_unique_still(partitioned):
 
 @contextlib.contextmanager
 def explained(database: Database) -> Iterator[list[str]]:
-    """The plan of every statement of ours from now on, taken before each runs, and of what it then does."""
+    """Yield a list that collects each statement's plan before the statement runs."""
     plans: list[str] = []
 
     def explain(connection: Connection, _cursor: object, sql: str, parameters: object, *_: object) -> None:
@@ -356,7 +356,7 @@ def explained(database: Database) -> Iterator[list[str]]:
 
 
 def touched(plan: str) -> set[str]:
-    """The partitions a plan looks into, by their names' ends."""
+    """Return the partitions that a plan reads, by the suffixes of their names."""
     return set(re.findall(r"(?:on|using) (?:task_executions|execution_events)_(first|default|p\d{8}) ", plan + " "))
 
 
@@ -372,7 +372,7 @@ def test_a_look_at_one_task_touches_one_partition(partitioned):
 
 
 def test_a_batch_reads_no_partition_but_by_its_index(partitioned):
-    """An array of ids that a statement finds itself is not compared with the bounds: each partition's index is asked."""
+    """Partition pruning does not work with an array of ids that the statement finds itself. So each partition's index is read."""
     partitioned.add(id=made_in(layout(partitioned)[2]))
     with explained(partitioned) as plans:
         (claim,) = partitioned.claim()
@@ -395,13 +395,13 @@ def test_a_drop_takes_the_tasks_with_their_events_and_nothing_else(partitioned):
     partitioned.clock.now = max(partitioned.clock.now, after(layout(partitioned)[-1])) + DAY
     names = tables(partitioned)
     partitioned.clock.now = after(old)
-    report_statistics(partitioned)  # what the session counts from now on is of this test
+    report_statistics(partitioned)  # all later counts belong to this test
     counted = partitioned.frozen.prune(0, dry_run=True)
     for condition, moment in (("<>", old.end - DAY), ("=", young.end - DAY)):
         partitioned.run(f"UPDATE task_executions SET completed_at = '{moment}' WHERE id {condition} '{kept}'")
         events = f"task_execution_id {condition} '{kept}' AND event_type = 'task_completed'"
         partitioned.run(f"UPDATE execution_events SET created_at = '{moment}' WHERE {events}")
-    assert counted == 0  # by the clock they ended later than that
+    assert counted == 0  # according to the clock, the tasks ended later than that
     assert partitioned.frozen.prune(DAY, dry_run=True) == 3
     assert partitioned.frozen.prune(DAY) == 3
     first = layout(partitioned)[0]
@@ -418,7 +418,7 @@ def test_a_drop_takes_the_tasks_with_their_events_and_nothing_else(partitioned):
 
 @pytest.fixture
 def full(partitioned) -> dict[str, UUID]:
-    """In one old partition: what may go and all that may not."""
+    """Fill one old partition with a task that may be deleted, and with all kinds of tasks that may not."""
     clock, store, one = partitioned.clock, partitioned.frozen, layout(partitioned)[1]
     clock.now = one.end - timedelta(days=3)
     late = helpers.claimed(partitioned, id=made_in(one), lease=3000 * DAY)
@@ -440,7 +440,7 @@ def full(partitioned) -> dict[str, UUID]:
     ids["member"] = completed(partitioned, id=made_in(one), pipeline_execution_id=batch.id, idempotency_key="member")
     ids["ready"] = partitioned.add(id=made_in(one), idempotency_key="ready").id
     ids["delayed"] = partitioned.add(id=made_in(one), delay=3000 * DAY, pipeline_execution_id=batch.id).id
-    store.batches.close(batch.id)  # it goes on, for its second task is delayed
+    store.batches.close(batch.id)  # the batch stays open because its second task is delayed
     clock.now = after(one)
     store.complete(late)
     clock.advance(1)
@@ -473,7 +473,7 @@ def test_what_is_to_be_kept_is_carried_over_with_its_history(partitioned, full, 
     for name in full.keys() - expected:
         assert partitioned.frozen.history(full[name]) == before[name]
         assert where(partitioned, full[name]) == ("task_executions_default", {"execution_events_default"})
-    assert all(raw[row[0]] == row for row in partitioned.rows("SELECT * FROM execution_events"))  # xact_id too
+    assert all(raw[row[0]] == row for row in partitioned.rows("SELECT * FROM execution_events"))  # including xact_id
     keys = {str(key) for (key,) in partitioned.rows("SELECT key FROM idempotency_keys")}
     assert keys == {"completed", "failed", "held", "ready", "member"} - expected
     letters = {row[0] for row in partitioned.rows("SELECT task_execution_id FROM dead_letters")}
@@ -507,7 +507,7 @@ def test_what_was_carried_over_lives_on(partitioned, full):
     assert partitioned.frozen.recover()
     partitioned.claim(10)
     partitioned.clock.advance(3 * DAY)
-    assert partitioned.frozen.prune(DAY, statuses=TERMINAL) == 4  # late, ready, running, failed
+    assert partitioned.frozen.prune(DAY, statuses=TERMINAL) == 4  # late, ready, running and failed
     assert gone(partitioned, full) == full.keys() - {"held", "delayed", "member"}
 
 
@@ -583,7 +583,7 @@ def test_an_open_transaction_delays_a_drop_and_the_wish_to_drop_delays_nobody(pa
     with helpers.transaction(partitioned) as connection:
         partitioned.frozen.enqueue(NewTask(id=uuid7(), task_name="a", args="{}"), using=connection)
         with helpers.stuck(partitioned, lambda: partitioned.frozen.prune(DAY)) as pruning:
-            partitioned.add()  # waits for the wish to be given up
+            partitioned.add()  # waits until the prune gives up its lock request
             assert not pruning.done()
             connection.commit()
             assert pruning.result(60) == 2
@@ -595,7 +595,7 @@ def test_an_open_transaction_delays_a_drop_and_the_wish_to_drop_delays_nobody(pa
 
 @contextlib.contextmanager
 def busy(database: Database, threads: int = 3) -> Iterator[list[UUID]]:
-    """Enqueue, claim and complete in several threads; what was completed. No error is to be seen."""
+    """Enqueue, claim and complete tasks in several threads. Yield the list of completed tasks, and check that there were no errors."""
     stopped, done, errors = threading.Event(), list[UUID](), list[BaseException]()
 
     def live() -> None:
@@ -635,7 +635,7 @@ def test_a_partition_is_dropped_under_work(partitioned, full):
 
 
 def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(partitioned, full, monkeypatch):
-    """Its id is older than its life: its maker's clock is wrong."""
+    """The task's id is older than the task, because its producer's clock is wrong."""
     store, lived = partitioned.frozen, []
     look = TimePartitions._look
 
@@ -660,7 +660,7 @@ def test_the_tables_are_partitioned_under_work(postgresql):
 
 
 def test_partitions_that_had_run_out_are_made_up_for_under_work(partitioned):
-    """What went into the default partition meanwhile goes where it belongs; events without a task stay."""
+    """Tasks in the default partition are moved to their own partitions. Events without a task stay."""
     partitioned.run(
         "DO $$ DECLARE name text; BEGIN FOR name IN SELECT relname FROM pg_class WHERE relname ~ '_(p[0-9]{8}|first)$' AND "
         "relkind = 'r' LOOP EXECUTE 'DROP TABLE ' || name; END LOOP; END $$"

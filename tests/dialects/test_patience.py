@@ -1,4 +1,4 @@
-"""What outboxq waits for on PostgreSQL: errors that pass are tried again, and a server that is silent is not waited for for ever."""
+"""Retries and timeouts on PostgreSQL: temporary errors are retried, and a silent server is not waited for forever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STAYS = {
 
 
 def failing_once(state):
-    """Work in which the server itself answers with this error the first time."""
+    """Return work in which the server raises this error the first time."""
     tries = []
 
     def work(target):
@@ -52,7 +52,7 @@ def test_a_transaction_that_fails_for_what_stays_raises_at_once(postgresql, stat
 
 
 def test_a_statement_that_ran_until_its_timeout_is_not_said_to_have_been_retried(postgresql, monkeypatch):
-    """It would take just as long again."""
+    """A retry would take just as long."""
     monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0)
     tries = []
 

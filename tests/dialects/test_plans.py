@@ -1,6 +1,6 @@
-"""What the planners make of our statements on big tables: index lookups, bounded by what is asked for (items 24, 28).
+"""Query plans for large tables: they use indexes, and read no more than was requested (items 24, 28).
 
-The tables hold 20 000 due and 20 000 future entries; `OUTBOXQ_PLAN_ROWS` makes it another number.
+The tables contain 20,000 due and 20,000 future entries. `OUTBOXQ_PLAN_ROWS` changes this number.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ NAMED = re.compile(r"\b(task_\w+|execution_events|idempotency_keys|partition_cla
 READY = UUID("01900000-0000-7000-8000-000000000007")
 DONE = UUID("01800000-0000-7000-8000-000000000004")
 BATCH, IN_BATCH = UUID("81700000-0000-8000-8000-000000000001"), ROWS // 10
-"""A batch of the oldest tasks: newest first by the primary key, all others would be read before them."""
+"""A batch of the oldest tasks: in the order of the primary key, newest first, all other tasks come before them."""
 
-# `later` is claimed first and holds ROWS future entries behind 5 due ones; the rest is spread over 15 pairs.
+# `later` is claimed first, and has ROWS future entries behind 5 due ones. The other entries are spread over 15 pairs.
 FILL_POSTGRESQL = f"""
     CREATE TEMPORARY TABLE made AS
     SELECT n, ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id,
@@ -77,7 +77,7 @@ FILL_POSTGRESQL = f"""
 
 @dataclass
 class Big:
-    """A database with big tables, and claims that are really held."""
+    """A database with large tables and valid claims."""
 
     database: Database
     held: list[Claim] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Big:
         return self
 
     def captured(self, call: Callable[..., object]) -> list[tuple[str, dict[str, Any]]]:
-        """The statements of a call and their parameters; what it did is rolled back. A call is made once."""
+        """Return the call's statements with their parameters. The call is made only once, and rolled back."""
         if call not in self._captured:
             self._captured[call] = self._capture(call)
         return self._captured[call]
@@ -102,7 +102,7 @@ class Big:
             seen.append((statement, dict(parameters)))
 
         with self.begun(Begin.WRITE) as connection:
-            self.database.store.now(using=connection)  # the schema is looked up once
+            self.database.store.now(using=connection)  # looks up the schema once
             event.listen(self.database.engine, "before_cursor_execute", note)
             try:
                 call(self.database.store, self, connection)
@@ -115,7 +115,7 @@ class Big:
 
 
 class _begun:  # noqa: N801 - a context manager
-    """A transaction that begins with the dialect's own words, or with none of them, and is rolled back."""
+    """A transaction that begins with the dialect's settings or with none, and is rolled back."""
 
     def __init__(self, database: Database, begin: Begin | None) -> None:
         self.connection = database.engine.connect()
@@ -309,7 +309,7 @@ class Explained:
         return [node for node in self.nodes if node.get("Relation Name") == table and "Scan" in node["Node Type"]]
 
     def read(self, table: str) -> float:
-        """Rows read from the table, those thrown away included."""
+        """Return the number of rows read from the table, including rows that are then discarded."""
         thrown = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
         return sum(
             (node["Actual Rows"] + sum(node.get(key, 0) for key in thrown)) * node["Actual Loops"]
@@ -328,14 +328,14 @@ class Explained:
         if name in {**CLAIMS, **NEXT}:
             bound = "available_at <= " if name in CLAIMS else "available_at > "
             said = [(node, node.get("Index Cond", "")) for node in self.on("task_outbox")]
-            # Beside an instant of another type the column of our domain is said as "(available_at)::timestamp … <= …".
+            # Compared with an instant of another type, our domain's column appears as "(available_at)::timestamp … <= …".
             ranges = [node for node, condition in said if bound in _UNCAST.sub("available_at", condition)]
             assert ranges
-            others = {"ix_task_outbox_key_due"} if name in NEXT else set()  # of the tasks with a key, which are none
+            others = {"ix_task_outbox_key_due"} if name in NEXT else set()  # for tasks with a key; there are none
             assert {node["Index Name"] for node in ranges} - others == {"ix_task_outbox_due"}
 
     def check_amount(self, name: str, begin: Begin | None) -> None:
-        # Compiling takes a second, and a recursive query, or one that had to use what is off, looks dear enough for it.
+        # JIT compilation takes a second. Recursive queries, and plans that cannot avoid a disabled node, seem expensive enough for it.
         assert begin is None or not self.compiled
         assert self.read("task_outbox") < (LIMIT * PAIRS + 100 if "three" in name or "all" in name else 100)
         assert self.read("task_executions") <= 4 * LIMIT
@@ -355,7 +355,7 @@ ANALYZE = ", ANALYZE, BUFFERS, TIMING OFF"
 
 @pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
 def test_tasks_that_others_took_back_are_looked_up_by_their_ids(big_postgresql, begin):
-    """A join by hash would read all tasks for a handful of events."""
+    """A hash join would read all tasks for a handful of events."""
 
     def call(_store: Any, big: Big, using: Connection) -> None:
         asked = {"worker_id": big.database.worker, "limit": LIMIT, "most": ROWS, "first": 1}
@@ -386,7 +386,7 @@ def test_postgresql_reads_a_history_through_its_three_indexes(big_postgresql, na
 def generic(
     connection: psycopg.Connection[Any], name: str, sql: str, values: dict[str, Any]
 ) -> Callable[[str], Explained]:
-    """Prepare the statement; what is returned explains it as it would be executed again and again."""
+    """Prepare the statement. Return a function that explains it as if it had been executed many times."""
     order: list[str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -397,7 +397,7 @@ def generic(
         return f"${order.index(found[1]) + 1}"
 
     text = re.sub(r"%%|%\((\w+)\)s", number, sql)
-    assert connection.prepare_threshold is None  # else psycopg would DEALLOCATE ALL at every ROLLBACK
+    assert connection.prepare_threshold is None  # otherwise, psycopg would run DEALLOCATE ALL at each ROLLBACK
     connection.execute(f"PREPARE {name} AS {text}".encode())
     marks = f"({', '.join(['%s'] * len(order))})" if order else ""
     arguments = psycopg.ClientCursor(connection).mogrify(marks, [values[key] for key in order]) if order else ""
@@ -421,7 +421,7 @@ def address(database: Database) -> str:
     return database.url.replace("+psycopg", "")
 
 
-@pytest.mark.current  # PREPARE is told no types, as psycopg tells them; older SQLAlchemy says no ::UUID in a CASE
+@pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
 def test_a_generic_plan_of_postgresql_is_as_good(big_postgresql, session, name, begin):
@@ -433,10 +433,10 @@ def test_a_generic_plan_of_postgresql_is_as_good(big_postgresql, session, name, 
         found.check_amount(name, begin)
 
 
-@pytest.mark.current  # PREPARE is told no types, as psycopg tells them; older SQLAlchemy says no ::UUID in a CASE
+@pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
 def test_a_plan_made_while_the_tables_were_empty_stays_good(name, grown):
-    """An idle queue's vacuumed tables are empty, and a pooled connection keeps the plan that it made then."""
+    """An idle queue's vacuumed tables are empty, and a pooled connection keeps the plan that it made at that time."""
     for connection, prepared in grown[name]:
         connection.execute(dialect_for("postgresql").begin[Begin.WRITE])
         found = prepared(ANALYZE)
@@ -447,7 +447,7 @@ def test_a_plan_made_while_the_tables_were_empty_stays_good(name, grown):
 
 @pytest.fixture(scope="module")
 def grown(big_postgresql: Big, cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[dict[str, Any]]:
-    """Every call prepared and planned on empty tables, which were filled afterwards and never analysed."""
+    """Return all calls, prepared and planned on empty tables. The tables were filled afterwards and never analyzed."""
     url = cluster.create_database(template=migrated_postgresql)
     database = Database("postgresql", url)
     for table in (*OUR_TABLES, "task_leases"):
@@ -462,7 +462,7 @@ def grown(big_postgresql: Big, cluster: postgres.Cluster, migrated_postgresql: s
             for number, (sql, values) in enumerate(big_postgresql.captured(call)):
                 connection.execute(dialect_for("postgresql").begin[Begin.WRITE])
                 prepared = generic(connection, f"statement_{index}_{number}", sql, values)
-                prepared()  # makes the plan that is kept
+                prepared()  # creates the plan that is kept
                 connection.execute("COMMIT")
                 plans[name].append((connection, prepared))
         fill(database)
@@ -472,7 +472,7 @@ def grown(big_postgresql: Big, cluster: postgres.Cluster, migrated_postgresql: s
 
 
 def test_the_time_bound_would_be_missed_if_it_were_no_index_condition(big_postgresql):
-    """Were the clock a bare volatile function, all the future rows would be read and thrown away."""
+    """If the clock were a plain volatile function, all future rows would be read and discarded."""
     [(sql, values)] = big_postgresql.captured(CALLS["claim from a queue of future tasks"])
     worse = re.sub(r"\(SELECT clock\.now\s+FROM clock\)", "clock_timestamp()", sql)
     assert worse != sql
@@ -486,11 +486,11 @@ def test_the_time_bound_would_be_missed_if_it_were_no_index_condition(big_postgr
 
 
 FIRST_KEYED = "SCAN keyed USING COVERING INDEX ix_task_outbox_key"
-"""Only its first entry is read: whether there are tasks with a key at all."""
+"""Only the first entry is read, to find whether any tasks have a key."""
 
 
 def scans(connection: Connection, sql: str, values: dict[str, Any]) -> list[str]:
-    """The lines of the plan that read a whole table of ours, or a whole index of it."""
+    """Return the lines of the plan that read a whole table of outboxq, or a whole index of such a table."""
     names = {*OUR_TABLES, "task_leases", *(alias for _, alias in NAMED.findall(sql))}
     plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
     whole = [line for line in plan if (found := re.match(r"SCAN (\w+)", line)) and found[1] in names]
@@ -509,7 +509,7 @@ def test_sqlite_looks_up_by_index(big_sqlite, name):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_sqlite_does_an_amount_of_work_that_does_not_grow_with_the_table(big_sqlite, name):
-    """In steps of its virtual machine: reading the future rows of one queue alone would take half a million."""
+    """The work is counted in steps of SQLite's virtual machine. Reading only the future rows of one queue would take half a million."""
     steps = 0
 
     def count() -> None:
@@ -533,10 +533,10 @@ def test_an_idle_poll_of_sqlite_is_a_few_look_ups(big_sqlite, queues):
         found = scans(connection, prepared.sql, prepared.bind({"now": datetime.now(UTC), **scope}))
         assert [
             line for line in found if line != "SCAN lease"
-        ] == []  # for queues with a limit: what runs, a small table
+        ] == []  # counts the running tasks of limited queues, in a small table
 
 
-# Plans the planner would hardly choose
+# Plans that the planner would hardly choose
 
 
 FORCED = {
@@ -563,7 +563,7 @@ def fifty(postgresql: Database) -> Database:
 
 
 def force(connection: Connection, combination: str) -> None:
-    connection.exec_driver_sql("SET LOCAL jit = off")  # what is forced looks dear, and would be compiled for a second
+    connection.exec_driver_sql("SET LOCAL jit = off")  # forced plans seem expensive, and JIT would take a second
     for setting in FORCED[combination].split():
         connection.exec_driver_sql(f"SET LOCAL enable_{setting} = off")
 
@@ -580,7 +580,7 @@ def test_a_claim_of_five_takes_five_under_every_plan(fifty, combination, queues)
 
 
 def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
-    """PostgreSQL's BUG #15715: so the test above could fail."""
+    """PostgreSQL's bug #15715. This shows that the test above could fail."""
     taken = {}
     for combination in FORCED:
         with _begun(fifty, None) as connection:
@@ -590,7 +590,7 @@ def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
     assert min(taken.values()) == 5, taken
 
 
-# Changes of what was counted
+# Changes to what was counted
 
 OLD = Snapshot(head=1, open=frozenset({1}))
 COUNTED: dict[str, Callable[..., object]] = {
@@ -620,7 +620,7 @@ def test_events_since_a_snapshot_are_looked_up_task_by_task_on_postgresql(big_po
         assert nodes
         assert not [node for node in nodes if "Index" not in node["Node Type"]], sql
         each = max(node["Actual Rows"] for node in nodes)
-        assert each <= 2, sql  # rows of one loop
+        assert each <= 2, sql  # rows per loop
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -663,7 +663,7 @@ def test_postgresql_counts_what_waits_up_to_the_bound(big_postgresql, bounds, na
     assert not [node for node in found.on("task_outbox") if node["Node Type"] == "Seq Scan"]
     counted = sum(node["Actual Rows"] * node["Actual Loops"] for node in found.on("task_outbox"))
     pairs = 1 if name == "of one queue" else PAIRS
-    # Due and due later, and once more those that are looked up; the queues and priorities are hopped over.
+    # Entries that are due now, entries that are due later, and looked-up entries. Finding queues and priorities takes six per pair.
     assert BOUND < counted <= 3 * pairs * (BOUND + 1) + 6 * PAIRS
     assert found.read("task_executions") <= 2 * pairs * (BOUND + 1) * 2
     assert not [node for node in found.on("task_executions") if node["Node Type"] == "Seq Scan"]
@@ -689,7 +689,7 @@ def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
 
 
 def oldest_due_of_late_queues(big: Big) -> tuple[str, dict[str, Any]]:
-    """The statement that selects the tasks by which late queues are explained."""
+    """Return the statement that selects the tasks that explain late queues."""
     [(sql, values)] = [
         one
         for one in big.captured(_late)
@@ -719,7 +719,7 @@ def test_sqlite_reads_one_due_entry_of_each_pair_to_explain_late_queues(big_sqli
 
 
 def cancelled_but_for_one(database: Database, members: int) -> list[tuple[str, dict[str, Any]]]:
-    """Have a batch cancelled, of which one task runs on. Returns the statements of the next look for what is left of it."""
+    """Cancel a batch of which one task is still running. Return the statements of the next check for the batch's remaining tasks."""
     batch, store = NewBatch(id=new_batch_id()), database.store
     store.batches.create(batch)
     fields = {"task_name": "tests.work", "args": "{}", "pipeline_execution_id": batch.id}
@@ -753,7 +753,7 @@ def test_sqlite_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(sqlite
 # Pages of the dashboard
 
 SCAN = 200
-"""The rows that a look may read here."""
+"""Maximum number of rows that one page may read in these tests."""
 PAGES: dict[str, Callable[..., object]] = {
     "all": lambda store, _, using: store.task_page(limit=LIMIT, using=using),
     "all, older": lambda store, _, using: store.task_page(limit=LIMIT, before=READY, using=using),
@@ -786,7 +786,7 @@ PAGES: dict[str, Callable[..., object]] = {
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkeypatch, name):
     monkeypatch.setattr("outboxq.store.tasks.task_pages.SCAN", SCAN)
-    PAGES[name](big_postgresql.database.store, big_postgresql, None)  # what the schema has is found out once
+    PAGES[name](big_postgresql.database.store, big_postgresql, None)  # looks up the schema once
     captured = big_postgresql.captured(PAGES[name])
     assert captured
     for sql, values in captured:
@@ -796,9 +796,7 @@ def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkey
             assert found.read(table) <= 3 * SCAN + (IN_BATCH if "batch" in name else 0), (table, sql)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PAGES if name != "the mark of change"]
-)  # it scans 200 rows, by row id
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "the mark of change"])  # it scans 200 rows by id
 def test_a_page_reads_no_whole_table_of_sqlite(big_sqlite, name):
     PAGES[name](big_sqlite.database.store, big_sqlite, None)
     small = {"queue_settings", "task_schedules", "workers", "task_leases"}
@@ -808,7 +806,7 @@ def test_a_page_reads_no_whole_table_of_sqlite(big_sqlite, name):
             assert [line for line in whole if not small & set(line.split()) and "(subquery" not in line] == [], sql
 
 
-# What people changed
+# Changes by people
 
 ACTIONS: dict[str, Callable[..., object]] = {
     "all": lambda store, _, using: store.actions.list(using=using),
@@ -822,5 +820,5 @@ def test_actions_are_listed_in_the_order_of_an_index(big_sqlite, name):
     [(sql, values)] = [one for one in big_sqlite.captured(ACTIONS[name]) if "operator_actions" in one[0]]
     with big_sqlite.begun(Begin.READ) as connection:
         plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
-    assert len(plan) == 1, "without a sort"
+    assert len(plan) == 1, "there is no sort"
     assert INDEXES[name] in plan[0]

@@ -1,4 +1,4 @@
-"""An SQLite file that is replaced beside its old log stays as it is: whoever had the old one open does not touch the new one."""
+"""Replacing an SQLite file beside its old log: the new file stays intact, because processes that had the old file open do not write to it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def file(migrated_sqlite, tmp_path):
 
 @contextmanager
 def process(*arguments):
-    """Start Python with these arguments, which writes its errors to `log`; it does not outlive the block."""
+    """Start Python with these arguments. It writes its errors to `log`, and is killed at the end of the block."""
     command, pipes = [*forked.PYTHON, *arguments], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     options = {"starts_others": "--processes" in arguments, "text": True, "bufsize": 1}
     with Path("log").open("w") as log, forked.Popen(command, **options, **pipes, stderr=log) as one:
@@ -65,7 +65,7 @@ def process(*arguments):
 
 
 def told(producer, line):
-    """Write a line to it, and return the line that it answers."""
+    """Write a line to the producer, and return its answer."""
     producer.stdin.write(f"{line}\n")
     return producer.stdout.readline().strip()
 
@@ -76,7 +76,7 @@ def tasks(file):
 
 
 def put_a_copy_in_place(file):
-    """As somebody does who has not read how; returns what the copy is."""
+    """Replace the file the wrong way, as a person who has not read the instructions would. Return the copy's content."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("VACUUM INTO 'copy.db'")
     copy = Path("copy.db").read_bytes()
@@ -95,13 +95,13 @@ def is_intact(file, copy):
 
 @pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.full)])
 def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
-    """No process is started in a worker's place, for that would know nothing of the old file."""
+    """The supervisor starts no new process in a worker's place, because the new process would not know about the old file."""
     with process("app.py") as producer:
         assert told(producer, "before") == "enqueued"
     with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms", "--processes", processes) as worker:
         with closing(sqlite3.connect(file)) as connection:
             until(lambda: connection.execute("SELECT count(completed_at) FROM task_executions").fetchone() == (1,))
-            # One that is still starting has not seen the old file, and cannot know.
+            # A worker that is still starting has not seen the old file, and cannot notice the change.
             until(lambda: connection.execute("SELECT count(pid) FROM workers").fetchone() == (int(processes),))
         copy = put_a_copy_in_place(file)
         assert worker.wait(60) == 66
@@ -137,7 +137,7 @@ def unpooled(file):
 
 @pytest.mark.parametrize("engine", [own, configured, unpooled])
 def test_a_new_connection_refuses_a_file_beside_the_log_of_another(file, engine):
-    """Also one that the pool has just made: here the log is somebody else's, who has the old file open all the time."""
+    """This also applies to the pool's new connections. Here, another process wrote the log, and has the old file open all the time."""
     engine = engine(file)
     outbox = Outbox(engine)
     note = outbox.task(name="tests.note")(lambda: None)

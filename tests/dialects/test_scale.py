@@ -1,8 +1,8 @@
-"""PostgreSQL: what a call costs as other things grow, in pages and commands: the short form of `nox -s bench_scale`.
+"""The cost of a call on PostgreSQL as other things grow, in pages and commands. This is the short form of `nox -s bench_scale`.
 
-Pages and commands are counts, so another process on the machine does not change them. Claims beside dead entries are counted in
-`test_floors.py`, the statements of each call in `test_statement_count.py`, and the tasks that wait for handlers, by the size of
-their arguments, in `tests/contract/test_worker_throughput.py`.
+Pages and commands are counts, so other processes on the machine do not affect them. Other tests count claims beside dead entries
+(`test_floors.py`), the statements of each call (`test_statement_count.py`), and waiting tasks by the size of their arguments
+(`tests/contract/test_worker_throughput.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ FEW, MANY = 20, 100
 
 @pytest.mark.parametrize("kind", ["plain", "keyed", "limited"])
 def test_many_queues_add_few_pages_to_a_claim_and_none_to_a_look(postgresql_url, monkeypatch, kind):
-    """Between two readings of all queues, of which a slow machine would make one for each claim: at most one a second."""
+    """The bounds apply between two readings of all queues, which happen at most once a second. On a slow machine, each claim would read
+    them.
+    """
     for name in ("_LEAST", "_LONGEST"):
         monkeypatch.setattr(floors, name, 600.0)
     one, few, many = (scale.many_queues(postgresql_url, number, kind) for number in (1, FEW, MANY))

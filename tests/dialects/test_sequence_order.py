@@ -1,6 +1,6 @@
-"""Whoever draws a `sequence_num` has its transaction's id by then: a reader that follows the log relies on it.
+"""Transaction ids and `sequence_num`: a transaction has its id before it draws a number, and readers of the log rely on that.
 
-The column's default is replaced by one that refuses a transaction without an id.
+The test replaces the column's default with one that refuses transactions without an id.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_who_moves_a_task_has_too(postgresql: Database, store: Store) -> None:
     store.redrive(failing.id)
     store.cancel(ids[3])
     (late, *_) = postgresql.claim(1)
-    store.cancel(late.id)  # asks
+    store.cancel(late.id)  # requests the cancellation
     postgresql.clock.advance(3600)
     assert len(store.recover()) == 1
     assert postgresql.rows("SELECT count(*) FROM execution_events") == [(15,)]

@@ -1,4 +1,4 @@
-"""Settings of a role or a database that would break us: no matter to connections of our own, whatever they do."""
+"""Settings of a role or a database that could break outboxq: they do not affect its own connections."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.waiting import until
 class Setting:
     text: str
     callers: bool = True
-    """It lets a caller's own statements through, so an enqueue among them must come through as well."""
+    """True if a caller's own statements work with this setting, so an enqueue between them must work too."""
     since: int = 15
-    """The major version of PostgreSQL that brought it."""
+    """The major version of PostgreSQL that introduced the setting."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ SETTINGS = [
     Setting("transaction_timeout = '150ms'", callers=False, since=17),
 ]
 ENDING = ("idle_in_transaction_session_timeout", "transaction_timeout")
-"""Those that end the connection of a handler's transaction."""
+"""Settings that end the connection of a handler's transaction."""
 
 
 def named(setting: Setting) -> str:
@@ -64,7 +64,7 @@ def named(setting: Setting) -> str:
 
 
 def shared(number: int, *, callers: bool = False) -> Any:
-    """Give a test every third setting, from this one on; a full run gives it all. The tests together have each setting."""
+    """Give a test every third setting, beginning with this one, and all settings in a full run. Together, the tests cover all settings."""
     return pytest.mark.parametrize(
         "setting",
         [
@@ -78,7 +78,7 @@ def shared(number: int, *, callers: bool = False) -> Any:
 
 @pytest.fixture
 def reused_postgresql(request: pytest.FixtureRequest) -> Reused:
-    """On the newest server for a setting that the oldest one does not know."""
+    """Return the newest server for a setting that the oldest server does not know."""
     given = getattr(request.node, "callspec", None)
     setting = given.params.get("setting") if given else None
     name = "newest_server" if setting is not None and setting.since > 15 else "first_server"
@@ -96,8 +96,8 @@ def setting(request: pytest.FixtureRequest, postgresql: Database, monkeypatch: p
                 connection.exec_driver_sql(change)
             return found
     postgresql.run(change)
-    postgresql.engine.dispose()  # what is connected already does not hear of it
-    if found.name.endswith("_timeout"):  # what the test itself looks up may take longer on a busy machine
+    postgresql.engine.dispose()  # open connections would not notice the change
+    if found.name.endswith("_timeout"):  # on a busy machine, the test's own queries may take longer
         url = postgresql.engine.url.update_query_dict({"options": f"-c {found.name}=0"})
         unhindered = Database("postgresql", url.render_as_string(hide_password=False))
         postgresql.own(unhindered.engine)
@@ -118,7 +118,7 @@ TEXT = "naïve – 日本 🐘 \\ '"
 
 
 def enqueue(task: Any, target: object, text: str = TEXT) -> None:
-    """With and without a key; with keys that are taken, free again, or whose task is to be replaced."""
+    """Enqueue tasks without a key, and with keys that are new, taken, or taken by a task that is to be replaced."""
     assert task.using(target).enqueue(text).created
     assert [one.created for one in task.using(target).enqueue_many([(text,), (text,)])] == [True, True]
     first = task.using(target, idempotency_key="k", delay=3600).enqueue(text)
@@ -155,7 +155,7 @@ def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, settin
     outbox.store.subscriptions.replace(
         [Subscription(task_name="tests.work", topic="known", parameter="text")], tasks=["tests.work"]
     )
-    text = "naïve \\ '" if setting.name == "client_encoding" else TEXT  # what the caller's own connection can say
+    text = "naïve \\ '" if setting.name == "client_encoding" else TEXT  # the caller's connection can encode it
     if kind == "sqlalchemy":
         caller: Any = postgresql.own(create_engine(postgresql.url)).begin()
     else:
@@ -178,7 +178,7 @@ def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setti
     postgresql.own(outbox.store.bound_engine)
 
     def long_enough(ctx: TaskContext) -> None:
-        """Idle in its transaction, for longer than the shortest time-out above."""
+        """Wait in an idle transaction for longer than the shortest of the timeouts above."""
         pid = ctx.connection.connection.dbapi_connection.info.backend_pid
         idle = (
             f"SELECT state <> 'idle in transaction' OR clock_timestamp() - state_change > interval '300ms' FROM "

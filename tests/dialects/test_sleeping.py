@@ -1,4 +1,6 @@
-"""PostgreSQL: only sleepers are notified, and no wake-up is lost by that. The proof is in `outboxq/store/claims/sleeping_workers.py`."""
+"""Notifications on PostgreSQL: only sleepers are notified, and no wake-up is lost. The proof is in
+`outboxq/store/claims/sleeping_workers.py`.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ def rows_of_sleepers(postgresql):
 
 
 def until_empty(postgresql, sleeping, horizon):
-    """A look after everything before the horizon has ended. (Another session of the cluster may hold it up.)"""
+    """Check until all transactions before the horizon have ended. (Another session of the cluster may delay this.)"""
     return until(lambda: (seen := sleeping.look(horizon, None)).settled and seen, every=0.001)
 
 
@@ -103,7 +105,7 @@ def test_nobody_is_notified_while_nobody_sleeps(postgresql, heard):
 
 @pytest.mark.parametrize("queues", [None, ["mail"], ["other", "mail"]])
 def test_a_sleeper_is_notified_once_per_queue_and_statement(postgresql, sleeping, heard, queues):
-    """And one of all queues, of each."""
+    """A sleeper that serves all queues is notified for each queue."""
     sleeping.announce(uuid4(), queues, MINUTE)
     sleeping.announce(uuid4(), queues, MINUTE)
     postgresql.store.enqueue_many([new(queue=("mail", "news")[n % 2]) for n in range(1000)])
@@ -117,7 +119,7 @@ def test_a_sleeper_of_another_queue_has_nobody_notified(postgresql, sleeping, he
 
 
 def test_the_trigger_looks_at_no_search_path(postgresql, sleeping, heard):
-    """Not even for an operator or a type."""
+    """The search path affects neither its tables and functions nor its operators and types."""
     evil = """
         CREATE SCHEMA evil;
         CREATE DOMAIN evil.text AS integer;
@@ -224,14 +226,14 @@ def test_a_sleepers_place_is_that_among_the_workers_that_can_take_the_same_tasks
     low, middle, high = sorted(uuid4() for _ in range(3))
     assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place()
     assert sleeping.announce(middle, ["mail"], MINUTE, session=1) == Place(before=1, others=1)
-    assert sleeping.announce(middle, ["mail", "news"], MINUTE, session=1) == Place(), "nobody else takes news"
+    assert sleeping.announce(middle, ["mail", "news"], MINUTE, session=1) == Place(), "no other worker serves news"
     assert sleeping.announce(high, None, MINUTE, session=1) == Place(), "the others do not serve every queue"
     assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place(before=0, others=2)
     sleeping.withdraw(middle)
     assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place(before=0, others=1)
     sleeping.forget(high)
     sleeping.announce(high, ["mail"], MINUTE)
-    assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place(), "of the topic of a task, nothing is known"
+    assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place(), "the topics of the tasks are unknown"
 
 
 def test_each_sleeper_has_its_turn_and_another_one_is_the_first_each_time():
@@ -314,11 +316,11 @@ def test_a_task_that_comes_back_notifies_sleepers_too(postgresql, sleeping, hear
     assert set(heard()) == {"default"}
 
 
-# The protocol, at every interleaving
+# The protocol, in every interleaving
 
 
 class Producer:
-    """A transaction that enqueues one task, step by step."""
+    """A transaction that enqueues one task, one step at a time."""
 
     steps = ("begin", "insert", "end")
 
@@ -333,7 +335,7 @@ class Producer:
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         if self.kind == "serializable":
             self._connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
-        self._connection.execute("SELECT count(*) FROM sleeping_workers")  # takes the snapshot, where there is but one
+        self._connection.execute("SELECT count(*) FROM sleeping_workers")  # takes the transaction's snapshot, if any
         if self.kind == "prepared":
             self._connection.execute("SET LOCAL outboxq.notify = off")
         if self.kind == "savepoint":
@@ -364,7 +366,7 @@ class Producer:
 
 
 class Protocol:
-    """A worker that falls asleep, step by step; the announcement is a transaction that may stay open."""
+    """A worker that falls asleep, one step at a time. Its announcement is a transaction that may stay open."""
 
     steps = ("write", "commit", "draw", "look")
 
@@ -398,7 +400,7 @@ class Protocol:
 
 
 def interleavings():
-    """Every order in which the steps of both can come."""
+    """Yield every possible order of both sides' steps."""
     ours, theirs = Protocol.steps, Producer.steps
     for places in combinations(range(len(ours) + len(theirs)), len(theirs)):
         left, right = iter(ours), iter(theirs)
@@ -407,14 +409,14 @@ def interleavings():
 
 @pytest.fixture
 def connections(postgresql):
-    """A producer's and a worker's, on which one order of the steps is played after the other."""
+    """Yield connections for a producer and a worker. All orders of the steps run on these connections, one after another."""
     url = plain(postgresql.url)
     with psycopg.connect(url) as one, psycopg.connect(url, options="-c jit=off") as other:
         yield one, other
 
 
 def play(postgresql, heard, connections, kind, order):
-    """Run the steps in this order. Returns the worker, and whether it was notified."""
+    """Run the steps in this order. Return the worker, and whether it was notified."""
     producer, worker = Producer(postgresql, kind, connections[0]), Protocol(postgresql, connections[1])
     with closing(worker):
         for step in order:
@@ -431,7 +433,7 @@ KINDS = ["read committed", "savepoint", "repeatable read", "serializable", "prep
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgresql, heard, connections, kind):
-    """It is notified; or it saw that the task is due; or it saw that somebody was open, and looks again (`last` above)."""
+    """The worker is notified, or sees that the task is due, or sees that a transaction is open and checks again (`last` above)."""
     orders = list(interleavings())
     assert len(orders) == len(set(orders)) == 35
     outcomes = set()
@@ -442,18 +444,18 @@ def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgr
         if kind == "rolled back":
             assert not notified, order
         elif kind == "prepared" and not before_the_horizon:
-            # It may not notify. Whoever inserts later than the horizon without notifying is found by the fallback.
+            # This producer may not notify. If a task is inserted after the horizon without a notification, the fallback finds it.
             assert not notified, order
         else:
             assert notified or not worker.asleep, order
-    assert len(outcomes) > 1, "every order ended alike: the test proved nothing"
+    assert len(outcomes) > 1, "every order ended in the same way, so the test proved nothing"
 
 
 def test_a_producer_that_is_open_beside_the_announcement_is_waited_for(postgresql, heard, connections):
-    """The order that breaks pg_snapshot_xmax: the latest id completed, plus one, is then that of the open producer."""
+    """This order breaks pg_snapshot_xmax: the latest completed id plus one is the id of the open producer."""
     order = ("write", "begin", "insert", "commit", "draw", "look", "end")
     worker, notified = play(postgresql, heard, connections, "read committed", order)
-    assert not notified, "its trigger looked before the row was committed"
+    assert not notified, "its trigger read the table before the row was committed"
     assert not worker.seen.settled
 
 
@@ -492,23 +494,23 @@ def test_a_look_says_whether_something_is_due_and_when_the_next_is(postgresql, s
     assert sleeping.look(horizon, queues).due
 
 
-# The same through the distributor itself
+# The same with the distributor
 
 
 def test_a_producer_that_is_open_while_the_worker_falls_asleep_is_not_slept_over(postgresql, distributor):
-    """Its trigger saw no sleeper, so it notifies nobody when it commits."""
+    """The producer's trigger saw no sleeper, so the producer does not notify when it commits."""
     sleeper = Sleeper(distributor)
     with helpers.transaction(postgresql) as producer:
         task = postgresql.store.enqueue(new(), using=producer).id
         with Claimer(postgresql.store, distributor) as claimer:
-            until(lambda: sleeper.waits > 5)  # its pauses while it is not settled
+            until(lambda: sleeper.waits > 5)  # it pauses while the check is not settled
             assert rows_of_sleepers(postgresql) == [("", True)]
             producer.commit()
             assert claimer.lag(task, time.monotonic()) < PROMPTLY
 
 
 def test_a_worker_pauses_between_its_looks_although_a_task_is_delayed(postgresql, distributor, monkeypatch):
-    """While the transaction is open, it looks again and again. It knows when the task is due, which must not end its pauses."""
+    """While the transaction is open, the worker checks repeatedly. It knows when the delayed task is due, but this must not end the pauses."""
     add(postgresql, delay=MINUTE)
     look, began = distributor._sleeping.look, []
 
@@ -519,7 +521,7 @@ def test_a_worker_pauses_between_its_looks_although_a_task_is_delayed(postgresql
     monkeypatch.setattr(distributor._sleeping, "look", counted)
     with helpers.transaction(postgresql) as producer:
         producer.execute(text("SELECT pg_current_xact_id()"))
-        distributor._wakeup.wait(0)  # it has been told that it listens
+        distributor._wakeup.wait(0)  # clears the wake-up that says that it is listening
         distributor.wait_for_work(1.0)
     doubled = math.ceil(math.log2(module._LONGEST_PAUSE / module._FIRST_PAUSE))
     assert 1 < len(began) <= 2 + doubled + (began[-1] - began[0]) / module._LONGEST_PAUSE
@@ -541,7 +543,9 @@ def test_nor_is_one_in_a_savepoint_or_above_read_committed_or_prepared(postgresq
 
 
 def test_the_row_is_committed_before_the_horizon_is_drawn(postgresql, distributor, monkeypatch):
-    """A producer that inserts between the two sees the row, or is below the horizon. Else it were neither."""
+    """A producer that inserts between the two steps sees the row, or its id is below the horizon. In the other order, neither would be
+    true.
+    """
     producer, steps = Producer(postgresql, "read committed"), []
 
     def seen(name):
@@ -572,7 +576,7 @@ def test_the_row_is_committed_before_the_horizon_is_drawn(postgresql, distributo
 
 
 def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statement_began(postgresql, sleeping, heard):
-    """Else a statement that began before the announcement and drew its id after the horizon were overlooked."""
+    """Otherwise, it would miss a statement that began before the announcement and drew its id after the horizon."""
     insert = (
         "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
         "SELECT gen_random_uuid(), 'default', 0, 1, clock_timestamp(), clock_timestamp() "
@@ -584,7 +588,7 @@ def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statemen
         with helpers.stuck(postgresql, lambda: postgresql.run(insert)) as inserting:
             sleeping.announce(worker, None, MINUTE)
             seen = until_empty(postgresql, sleeping, sleeping.horizon())
-            assert not seen.due, "it may sleep"
+            assert not seen.due, "the worker may sleep"
             holder.rollback()
             inserting.result(60)
     assert heard() == ["default"]
@@ -592,7 +596,7 @@ def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statemen
 
 
 def test_a_wait_with_an_open_producer_ends_with_the_fallback_all_the_same(postgresql, start):
-    """Somebody may be open for hours, and the row of the worker ends long before."""
+    """A transaction may be open for hours, and the worker's row expires long before that."""
     distributor = start(poll=0.3)
     with helpers.transaction(postgresql) as other:
         other.execute(text("SELECT pg_current_xact_id()"))
@@ -604,7 +608,7 @@ def test_a_wait_with_an_open_producer_ends_with_the_fallback_all_the_same(postgr
             late = waiting.is_alive()
             distributor.wake()
             waiting.join(60)
-            assert not late, "the fallback is 0.3 s"
+            assert not late, "the fallback comes after 0.3 s"
 
 
 def test_a_wait_with_an_open_producer_ends_with_the_callers_timeout(postgresql, distributor):
@@ -617,7 +621,7 @@ def test_a_wait_with_an_open_producer_ends_with_the_callers_timeout(postgresql, 
 
 
 def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, monkeypatch):
-    """Something is due that no claim gets, so it looks ever more seldom; a task that comes is claimed at once all the same."""
+    """A task is due that no claim gets, so the worker checks less and less often. A new task is nevertheless claimed immediately."""
     locked, _ = add(postgresql)
     with helpers.transaction(postgresql) as holder:
         holder.execute(text("SELECT 1 FROM task_outbox FOR UPDATE"))
@@ -628,7 +632,7 @@ def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, mo
                 before = time.monotonic()
                 task, _ = add(postgresql, delay=timedelta(seconds=delay))
                 assert 0 <= claimer.lag(task, before + delay) < PROMPTLY
-                # And one that comes after the sleeper's row has ended, where it named that due time.
+                # The next task arrives after the sleeper's row has expired, if the row ends at that due time.
                 task, committed = add(postgresql)
                 assert claimer.lag(task, committed) < PROMPTLY
             assert claimer.claims < 200
@@ -637,7 +641,7 @@ def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, mo
 
 
 def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, start):
-    """53"""
+    """Item 53."""
     distributor = start()
     sleeper = Sleeper(distributor)
     distributor.wait_for_work(0.01)
@@ -652,7 +656,7 @@ def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, st
 
 
 def test_work_is_found_within_the_fallback_although_nobody_notifies(postgresql, start):
-    """50"""
+    """Item 50."""
     distributor = start(poll=0.5)
     postgresql.run("ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify")
     sleeper = Sleeper(distributor)
@@ -711,7 +715,7 @@ def test_a_busy_worker_is_not_notified_and_an_idle_one_again(postgresql, distrib
         distributor.at_work()
     assert rows_of_sleepers(postgresql) == [("", False)]
     add(postgresql)
-    assert heard() == [], "it polls"
+    assert heard() == [], "the worker polls"
     postgresql.claim(10, store=postgresql.store)
     with sleeper.asleep() as woken:
         assert rows_of_sleepers(postgresql) == [("", True)]
@@ -733,7 +737,7 @@ def test_who_works_now_and_then_keeps_its_row(postgresql, distributor, heard):
 
 
 def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql, distributor, heard, monkeypatch):
-    # What counts as a flood on a slow machine too: two claims a second.
+    # Two claims a second count as a flood, so that a slow machine reaches the limit too.
     monkeypatch.setattr("outboxq.worker.distributor.postgresql._BUSY_RATE", 2.0)
     monkeypatch.setattr("outboxq.worker.distributor.postgresql._RATE_WINDOW", 5.0)
     with Claimer(postgresql.store, distributor) as claimer:
@@ -748,7 +752,7 @@ def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql,
 
 @pytest.mark.parametrize("state", ["deaf", "busy"])
 def test_a_worker_that_does_not_sleep_looks_once_for_a_call(postgresql, distributor, monkeypatch, state):
-    """A deaf worker polls, and a busy one claims after a pause. Neither may look again and again for a call that it has heard."""
+    """A deaf worker polls, and a busy one claims after a pause. Neither may check repeatedly for a call that it has received."""
     module, looks = "outboxq.worker.distributor.postgresql", []
     for name in ("_EVERYBODY_AFTER", "_LATEST"):
         monkeypatch.setattr(f"{module}.{name}", 0.0)
@@ -790,7 +794,7 @@ def test_nor_does_one_that_was_busy(postgresql, start):
     assert rows_of_sleepers(postgresql) == []
 
 
-# What it costs
+# The cost
 
 
 def backends(postgresql):
@@ -798,7 +802,7 @@ def backends(postgresql):
 
 
 def test_it_has_one_connection_of_its_own_in_no_transaction_and_in_no_pool(postgresql, distributor):
-    """54; a listener inside a transaction hears nothing, and lets no notification of anybody be forgotten."""
+    """Item 54: a listener in a transaction receives nothing, and keeps the server from discarding any notification."""
     with Sleeper(distributor).asleep():
         assert postgresql.engine.pool.checkedout() == 0
         postgresql.engine.dispose()
@@ -820,7 +824,7 @@ def test_it_listens_although_the_pool_is_exhausted(postgresql):
         until(lambda: distributor.health.listening)
         postgresql.rows("SELECT pg_notify('task_ready', '* default')")
         sleeper = Sleeper(distributor)
-        distributor.wait_for_work()  # the wake of its beginning to listen
+        distributor.wait_for_work()  # the wake-up that it gets when it starts to listen
         postgresql.rows("SELECT pg_notify('task_ready', '* default')")
         until(lambda: sleeper.rings)
         distributor.wait_for_work()
@@ -828,7 +832,7 @@ def test_it_listens_although_the_pool_is_exhausted(postgresql):
 
 
 def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(postgresql):
-    """41: between two `notifies()`, that is most of the time here."""
+    """Item 41: here, most notifications arrive between two calls of `notifies()`."""
     heard, listens = [], threading.Event()
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
@@ -849,7 +853,7 @@ def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(pos
 
 
 def test_it_says_that_it_listens_only_once_it_does(postgresql):
-    """What is said in the moment in which a waiting worker learns of it, is heard."""
+    """A notification that is sent as soon as a waiting worker knows that it listens is received."""
     heard, health = [], []
 
     def changed():

@@ -1,4 +1,4 @@
-"""An SQLite file belongs to its owner; one that was replaced, deleted or damaged is told of, and nothing is lost in it."""
+"""SQLite files: a file is private to its owner. If the file has been replaced, deleted or damaged, the user is told, and no data is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ outbox = Outbox()
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
-    """A working directory with an application that says no database, files open to all, and nothing of ours in the environment."""
+    """A working directory with an application that names no database. Files are readable by all, and no OUTBOXQ variables are set."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("OUTBOXQ")]:
         monkeypatch.delenv(name)
@@ -43,7 +43,7 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def file(migrated_sqlite, tmp_path):
-    """A file with our tables, and beside it a copy to restore."""
+    """A file with outboxq's tables, with a copy beside it to restore."""
     shutil.copy(migrated_sqlite, tmp_path / "copy.db")
     return Path(shutil.copy(migrated_sqlite, tmp_path / "shop.db"))
 
@@ -62,7 +62,7 @@ def plain(file):
 
 @pytest.fixture
 def outboxes():
-    """Make outboxes whose engines are disposed of after the test."""
+    """Yield a function that creates outboxes. Their engines are disposed of after the test."""
     made = []
 
     def make(engine):
@@ -75,7 +75,7 @@ def outboxes():
 
 
 def restore(file):
-    """Put the copy in the file's place. What lies beside the old one would be taken for the new one's."""
+    """Replace the file with the copy, and delete the old file's log. Otherwise, SQLite would use the log with the new file."""
     for part in ("-wal", "-shm"):
         file.with_name(f"{file.name}{part}").unlink(missing_ok=True)
     file.with_name("copy.db").rename(file)
@@ -95,7 +95,7 @@ def tasks_in(file):
 
 
 def run_for_a_while(outbox):
-    """The exit code of a worker that ends by itself, and why it says that it did; 0 if it does not."""
+    """Return the exit code of a worker that stops on its own, and the reason that it gives. The code is 0 if it does not stop."""
     worker = outbox.worker(poll=0.05, recover_every=0.05, drain_timeout=1)
     patience = threading.Timer(PATIENCE, worker.request_stop)
     patience.start()
@@ -123,7 +123,7 @@ def test_a_worker_whose_file_is_gone_ends_with_a_sentence(file, outboxes, caplog
     assert f"the SQLite file {file} was " in why
     assert "while it was open" in why
     assert f"stopping: {why}" in caplog.text
-    assert happens is restore or engine is plain or not file.exists()  # nobody has made an empty one
+    assert happens is restore or engine is plain or not file.exists()  # no process has created an empty file
 
 
 @pytest.mark.parametrize("engine", [own, configured])
@@ -176,7 +176,7 @@ def test_a_new_file_is_its_owners_alone_and_so_is_what_lies_beside_it(directory,
 
 
 def test_a_new_file_is_its_owners_alone_where_it_has_to_be_opened(directory, monkeypatch):
-    """Only root makes a file without opening it on macOS, and nobody on Windows."""
+    """On macOS, only root can create a file without opening it. On Windows, this is impossible."""
     monkeypatch.delattr(os, "mknod")
     engine = make_engine("sqlite:///new.db")
     with engine.connect():
@@ -233,12 +233,12 @@ COMMANDS = [
 
 
 def overwrite(file):
-    """The file is not a database."""
+    """Overwrite the file with content that is not a database."""
     file.write_bytes(b"to do: buy milk\n" * 1000)
 
 
 def spoil(file, table):
-    """The first pages of this table and of its indexes are damaged."""
+    """Damage the first pages of this table and its indexes."""
     engine = make_engine(f"sqlite:///{file}")
     with engine.connect() as connection:
         size = connection.exec_driver_sql("PRAGMA page_size").scalar()
@@ -276,7 +276,7 @@ def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
 
 
 def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes, monkeypatch, caplog):
-    """SQLite waits by itself, each time anew. Here half a minute is 50 ms."""
+    """SQLite waits before each attempt. In this test, the half minute is 50 ms."""
     monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0.05)
     outbox = outboxes(own(file))
     event.listen(outbox.store.engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout = 50"))
@@ -300,7 +300,7 @@ def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(
 
 
 def test_a_file_that_could_not_be_made_was_not_deleted(tmp_path):
-    """Its directory comes late, as one that is mounted does."""
+    """The file's directory is created late, like a directory that is mounted."""
     engine = make_engine(f"sqlite:///{tmp_path}/late/shop.db")
     with pytest.raises(OperationalError, match="the directory .* does not exist"):
         engine.connect()

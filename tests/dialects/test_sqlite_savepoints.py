@@ -1,4 +1,4 @@
-"""Savepoints and the one writer's lock of SQLite, on engines as the driver makes them and as configure_sqlite does."""
+"""Savepoints and the single writer's lock on SQLite, on the driver's default engines and on engines from configure_sqlite."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def shop(sqlite: Database) -> Database:
 
 
 def run_cell(shop: Database, engine: Engine, kind: type, first: Callable[[It], None], end: str) -> None:
-    """One transaction with a savepoint in it. Order 1 (DML first) is before the savepoint, order 2 and the task inside."""
+    """Run a transaction with a savepoint in it. With DML first, order 1 is before the savepoint. Order 2 and the task are inside it."""
     with engine.connect() if kind is Connection else Session(engine) as it:
         first(it)
         nested = it.begin_nested()
@@ -85,7 +85,7 @@ def run_cell(shop: Database, engine: Engine, kind: type, first: Callable[[It], N
 
 
 def expected(first: Callable[[It], None], end: str) -> tuple[list[int], list[str]]:
-    """The orders and the tasks' queues that must remain."""
+    """Return the orders and the tasks' queues that must remain."""
     before = [1] if first is dml_first else []
     return {
         "commit": ([*before, 2], ["default"]),
@@ -120,9 +120,8 @@ def test_an_engine_left_as_it_is_never_keeps_a_task_that_was_rolled_back(
 ) -> None:
     engine = shop.own(create_engine(shop.url))
     if end == "enqueue after it":
-        run_cell(
-            shop, engine, kind, first, end
-        )  # the order, in the driver's unreal savepoint, may survive; ours does not
+        # The order may survive, because the driver's savepoint is not real. The task does not survive.
+        run_cell(shop, engine, kind, first, end)
     else:
         with pytest.raises(InvalidTarget, match=r"outboxq\.configure_sqlite\(engine\)"):
             run_cell(shop, engine, kind, first, end)
@@ -130,7 +129,7 @@ def test_an_engine_left_as_it_is_never_keeps_a_task_that_was_rolled_back(
 
 
 def test_the_driver_alone_does_keep_it(shop: Database) -> None:
-    """What the refusal is for; should this ever fail, the refusal can go."""
+    """This is why outboxq refuses such engines. If this test ever fails, the refusal can be removed."""
     with shop.own(create_engine(shop.url)).connect() as it:
         with it.begin_nested():
             it.execute(text("INSERT INTO orders (id) VALUES (1)"))
@@ -177,7 +176,7 @@ def test_an_engine_stays_configured_when_a_connection_was_autocommit_for_a_while
 
 
 def test_an_engine_for_postgresql_is_left_as_it_is() -> None:
-    """An application may say the same in development and in production."""
+    """An application may make the same call in development and in production."""
     engine = create_engine("postgresql+psycopg://nobody@nowhere/none")
     before = list(engine.pool.dispatch.connect)
     assert configure_sqlite(engine) is engine
@@ -220,7 +219,7 @@ def test_it_returns_the_engine_and_begins_as_a_writer(sqlite: Database) -> None:
 
 
 def begun(engine: Engine) -> list[str]:
-    """Every BEGIN from now on."""
+    """Return a list that collects each BEGIN from now on."""
     begins: list[str] = []
     event.listen(
         engine, "before_cursor_execute", lambda _c, _k, sql, *_: begins.append(sql) if sql[:5] == "BEGIN" else None
@@ -252,7 +251,7 @@ def test_an_autocommit_connection_begins_nothing(shop: Database) -> None:
 
 
 def test_a_reader_that_becomes_a_writer_fails_at_once_unless_it_began_as_one(shop: Database) -> None:
-    """SQLITE_BUSY_SNAPSHOT: no timeout helps, so the configured engine begins as a writer."""
+    """SQLite raises SQLITE_BUSY_SNAPSHOT, and no timeout helps. So the configured engine begins as a writer."""
     engine = shop.host_engine()
     with engine.connect().execution_options(sqlite_begin="DEFERRED") as it:
         it.execute(text("SELECT count(*) FROM orders")).all()
@@ -302,7 +301,7 @@ def test_four_processes_that_read_and_then_enqueue_never_find_the_database_locke
         producers = [stack.enter_context(forked.Popen(command, **pipes, text=True)) for _ in range(4)]
         for one in producers:
             assert one.stdout.readline() == "ready\n"
-        for one in producers:  # all at once
+        for one in producers:  # all at the same time
             one.stdin.write("\n")
             one.stdin.flush()
         ended = [one.communicate() for one in producers]

@@ -1,4 +1,4 @@
-"""On SQLite a claim need not be on the disk, on the connections that are a worker's alone; the host's are never touched."""
+"""Synchronous levels on SQLite: on a worker's own connections, claims need not be on disk. The host's connections are never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFF, NORMAL, FULL, EXTRA = range(4)
 
 @contextmanager
 def begun(engine: Engine) -> Iterator[list[tuple[str, int]]]:
-    """How each transaction begins, and the level it begins under."""
+    """Yield a list of the statements that begin transactions, with the level at which each begins."""
     seen: list[tuple[str, int]] = []
 
     def note(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -36,7 +36,7 @@ def begun(engine: Engine) -> Iterator[list[tuple[str, int]]]:
 
 
 def writes(store: Store, worker: Any) -> list[int]:
-    """The levels under which a claim, a beat, an end, and an end that need not last are written."""
+    """Return the levels at which a claim, a heartbeat, a durable end and a non-durable end are written."""
     store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(2)])
     with begun(store.bound_engine) as seen:
         first, second = store.claim_ready_task(2, worker_id=worker)

@@ -1,4 +1,4 @@
-"""How many statements a call costs, as the driver sees them: whole batches are one, and nothing is asked twice."""
+"""The number of statements for each call, as the driver sees them: a whole batch takes one, and nothing is queried twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def new(**fields: object) -> NewTask:
 
 @contextmanager
 def statements(database: Database) -> Iterator[list[str]]:
-    """What goes through any of the database's cursors."""
+    """Yield a list of all statements that pass through the database's cursors."""
     seen: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -47,7 +47,7 @@ def statements(database: Database) -> Iterator[list[str]]:
 
 
 def cost(database: Database, call: Callable[..., object]) -> list[str]:
-    """The statements of a call in a caller's transaction."""
+    """Return the statements of a call in a caller's transaction."""
     with database.host_engine().begin() as connection:
         with statements(database) as seen:
             call(using=connection)
@@ -55,7 +55,7 @@ def cost(database: Database, call: Callable[..., object]) -> list[str]:
 
 
 def calls(database: Database, n: int) -> dict[str, Callable[..., object]]:
-    """Every hot call, in an order in which each finds n tasks to work on."""
+    """Return all hot calls, in an order in which each call finds n tasks."""
     store, claims = database.frozen, []
 
     def claim(**options: Any) -> None:
@@ -98,8 +98,8 @@ def calls(database: Database, n: int) -> dict[str, Callable[..., object]]:
 
 @pytest.mark.parametrize("n", SIZES)
 def test_every_call_is_one_statement_on_postgresql(postgresql, n):
-    """But for one: a claim that finds nothing asks for tasks with keys and limits too."""
-    for fields in ({}, {"idempotency_key": "k"}):  # its privileges are looked up once for each kind of enqueue
+    """The exception is a claim that finds nothing, which also searches for tasks with keys and limits."""
+    for fields in ({}, {"idempotency_key": "k"}):  # each kind of enqueue looks up its privileges once
         cost(postgresql, lambda using: postgresql.frozen.enqueue(new(priority=-1, **fields), using=using))  # noqa: B023
     counted = {name: len(cost(postgresql, call)) for name, call in calls(postgresql, n).items()}
     assert counted == {**dict.fromkeys(counted, 1), "claim, nothing left": 2}
@@ -144,7 +144,7 @@ def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresq
 
 
 def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
-    """Once the privileges were looked up."""
+    """The privileges have already been looked up."""
     postgresql.frozen.enqueue(new())
     with statements(postgresql) as seen:
         postgresql.frozen.enqueue(new())
@@ -152,7 +152,7 @@ def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
 
 
 def trips(raw: Any, call: Callable[[], object]) -> int:
-    """Messages that wait for an answer, read from libpq's own protocol trace, past every layer that could hide one."""
+    """Return the number of messages that wait for an answer. They are counted in libpq's own protocol trace, so no layer can hide one."""
     with tempfile.TemporaryFile("w+") as file:
         raw.pgconn.trace(file.fileno())
         raw.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
@@ -166,35 +166,36 @@ def trips(raw: Any, call: Callable[[], object]) -> int:
 
 
 def test_a_call_of_our_own_is_three_round_trips_on_the_wire(postgresql):
-    """Begin, the statement, commit; an enqueue of one is the statement alone."""
+    """The round trips are BEGIN, the statement and COMMIT. An enqueue of a single task is only the statement."""
     store = postgresql.frozen
-    store.enqueue_many([new() for _ in range(10)])  # the pool has its connection now
+    store.enqueue_many([new() for _ in range(10)])  # the pool now has its connection
     with postgresql.engine.connect() as connection:
         raw = connection.connection.dbapi_connection
     assert trips(raw, lambda: store.enqueue(new())) == 1
     assert trips(raw, lambda: store.claim_ready_task(5, worker_id=postgresql.worker)) == 3
     nothing = lambda: store.claim_ready_task(5, worker_id=postgresql.worker, queues=["none"])  # noqa: E731
-    assert trips(raw, nothing) == 6, "there may be some with a key: a second transaction"
+    assert trips(raw, nothing) == 6, "a second transaction searches for tasks with a key"
 
 
 def test_a_call_of_a_worker_is_one_round_trip(postgresql):
-    """On connections that nobody else uses, which have our settings."""
+    """The worker's connections are not shared, and have outboxq's settings."""
     store = postgresql.own_store()
     store.enqueue_many([new() for _ in range(10)])
     with store.bound_engine.connect() as connection:
         raw = connection.connection.dbapi_connection
     claims = store.claim_ready_task(1, worker_id=postgresql.worker)
     store.heartbeat(claims)
-    store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])  # all are prepared now
+    store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
+    # All statements are now prepared.
 
     def claim() -> None:
         claims[:] = store.claim_ready_task(1, worker_id=postgresql.worker)
 
-    assert trips(raw, claim) == 2, "and what had the last commit waited for is not"
+    assert trips(raw, claim) == 2, "one more, because this commit is not waited for and the last one was"
     assert trips(raw, lambda: store.heartbeat(claims)) == 1
     assert trips(raw, claim) == 1
     end = lambda: store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])  # noqa: E731
-    assert trips(raw, end) == 2, "this one is to be waited for"
+    assert trips(raw, end) == 2, "one more, because this commit must be waited for"
 
 
 def test_on_sqlite_the_number_of_statements_does_not_depend_on_the_number_of_tasks(sqlite):
@@ -220,12 +221,12 @@ def test_an_idle_poll_of_sqlite_only_reads(sqlite):
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, monkeypatch, n):
-    """They would wait for it: 0.03 s for the first that ends."""
+    """Otherwise, the first task that ends would have to wait 0.03 s for this."""
     dialect = PostgresDialect(psycopg.dialect(), None)
     monkeypatch.setattr(postgresql.store, "dialect", dialect)
     postgresql.store.compile_ends()
     claims = claimed(postgresql, n)
-    monkeypatch.setattr("outboxq.database.dialects.base.Prepared", None)  # from now on nothing can be compiled
+    monkeypatch.setattr("outboxq.database.dialects.base.Prepared", None)  # from now on, nothing can be compiled
     with postgresql.host_engine().connect() as connection:
         run = target_of(connection).execute
         values = {"worker_id": postgresql.worker}
@@ -234,7 +235,7 @@ def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, mo
 
 
 def claimed(database: Database, n: int) -> list[Claim]:
-    """By statements of another dialect object."""
+    """Return claims that were made by statements of another dialect object."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database.store, "dialect", dialect_for("postgresql"))
         database.store.enqueue_many([new() for _ in range(n)])

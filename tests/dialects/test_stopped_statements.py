@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP in the midst of a statement of PostgreSQL end the command, and are never taken for an outage."""
+"""Signals during a statement on PostgreSQL: Ctrl-C, SIGTERM and SIGHUP end the command, and are never mistaken for an outage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_EXIT = [KeyboardInterrupt, SystemExit, GeneratorExit]
 
 
 def stop_after_sending(raw: Any, stop: type[BaseException]) -> None:
-    """Raise what a signal raises, where the server has a statement and its answer was not read."""
+    """Raise a signal's exception when the server has received a statement but its answer has not been read."""
     raw.pgconn.send_query(b"SELECT 1")
     raise stop
 
@@ -51,7 +51,7 @@ def test_an_exception_of_a_signal_is_neither_replaced_nor_tried_again(postgresql
         postgresql.store.run(work, begin=begin)
     assert len(ran) == 1
     postgresql.store.run(work, begin=begin)
-    assert ran[0] != ran[1], "the connection is of no use any more"
+    assert ran[0] != ran[1], "the connection is no longer usable"
 
 
 def test_a_second_signal_during_the_rollback_is_not_replaced_either(postgresql, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_second_signal_during_the_rollback_is_not_replaced_either(postgresql, 
 
 
 def test_the_file_in_memory_outlives_the_exception_of_a_signal(sqlite):
-    """An SQLite statement is whole or not there when a signal is seen, so the connection stays."""
+    """When a signal is noticed, an SQLite statement has run completely or not at all, so the connection stays usable."""
     used = []
 
     def work(target):
@@ -84,7 +84,7 @@ def test_the_file_in_memory_outlives_the_exception_of_a_signal(sqlite):
 
 @pytest.mark.parametrize("name", ["status", "redrive", "verify"])
 def test_ctrl_c_behind_any_statement_ends_a_command(postgresql, name, monkeypatch):
-    """Behind the first, the second, … statement that is sent, until the command is through without it."""
+    """The interruption comes after the first, second, … statement, until the command completes without being interrupted."""
     words = COMMANDS[name]
     for number in (*range(1, 12), *range(12, 1000, 12)):
         sent = count(1)
@@ -92,7 +92,7 @@ def test_ctrl_c_behind_any_statement_ends_a_command(postgresql, name, monkeypatc
 
         def stopping(raw: Any, wanted: Generator, *args: Any, sent=sent, number=number, waits: Callable = waits) -> Any:
             if next(sent) == number:
-                next(wanted, None)  # it is sent
+                next(wanted, None)  # now it has been sent
                 raise KeyboardInterrupt
             return waits(raw, wanted, *args)
 
@@ -126,14 +126,14 @@ def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgre
         with forked.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             until(lambda: postgresql.rows(waiting))
             running.send_signal(number)
-            if name == "prune":  # the first one waits for the present batch
+            if name == "prune":  # the first signal waits for the current batch
                 again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
                 assert f"{again} stops immediately" in running.stderr.readline()
                 running.send_signal(number)
-            elif name == "watch":  # it waits for the present look
+            elif name == "watch":  # the command waits for the current refresh
                 holder.rollback()
             _, said = running.communicate(timeout=60)
-        until(lambda: not postgresql.rows(waiting), seconds=PROMPTLY)  # though the lock is still held
+        until(lambda: not postgresql.rows(waiting), seconds=PROMPTLY)  # although the lock is still held
     assert "Traceback" not in said
     assert running.returncode == (0 if name == "watch" else CODES[number]), said
     if name == "verify":
@@ -148,7 +148,7 @@ LONG = (
 
 @pytest.mark.parametrize("begin", [Begin.SNAPSHOT, Begin.MIGRATION])
 def test_a_statement_does_not_outlive_its_killed_client(postgresql, begin):
-    """Before, the server went on until it wanted to send the answer: of a `verify`, after minutes that held vacuum up."""
+    """Without this, the server would continue until it wants to send the answer. For a `verify`, that could hold up vacuum for minutes."""
     script = (
         "import sys; from outboxq.database.dialects import Begin; from outboxq.database.engine import make_engine; "
         "from outboxq.store import Store; "
@@ -174,6 +174,6 @@ def test_a_statement_of_a_command_has_a_limit_that_a_variable_sets(postgresql, m
         assert result.exit_code == 0, result.output
     assert [row[0] for row in asked] == ["1h", "90s", "0"]
     verify(postgresql.store)
-    assert asked[-1][0] == "0", "a program that calls the store sets no limit"
+    assert asked[-1][0] == "0", "a program that calls the store has no limit"
     refused = CliRunner(env={"OUTBOXQ_STATEMENT_TIMEOUT": "soon"}).invoke(main, ["verify", "--url", postgresql.url])
     assert (refused.exit_code, "OUTBOXQ_STATEMENT_TIMEOUT is 'soon': write a span" in refused.stderr) == (2, True)

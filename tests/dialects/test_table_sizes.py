@@ -1,4 +1,4 @@
-"""The sizes of the tables: PostgreSQL's, with indexes and partitions."""
+"""Table sizes. On PostgreSQL, they include indexes and partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_each_table_has_the_bytes_that_postgresql_counts(untouched):
 def test_rows_and_the_last_vacuum_are_what_postgresql_has_noted(postgresql):
     for _ in range(3):
         postgresql.add()
-    report_statistics(postgresql)  # or a late report would count them once more
+    report_statistics(postgresql)  # otherwise, a late report would count the rows again
     with postgresql.engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM ANALYZE task_executions")
     [one] = [one for one in postgresql.store.table_sizes() if one.name == "task_executions"]

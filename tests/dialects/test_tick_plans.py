@@ -1,4 +1,4 @@
-"""A schedule with a long past: what changes it, or looks at it, reads the ticks that it asks for and not all of them."""
+"""Schedules with many past ticks: changes and queries read only the ticks that they need."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def minutes(**fields):
 
 @pytest.fixture
 def long_ago(database):
-    """5 000 ticks have come and gone, and one is to come."""
-    database.corrupted = True  # their tasks have no events
+    """A schedule with 5,000 past ticks and one future tick."""
+    database.corrupted = True  # the ticks' tasks have no events
     database.frozen.schedules.put(minutes())
     identity, tick = _ID[database.name], _TICK[database.name]
     stamp = "'2029-01-01T00:00:00.000000+00:00'"
@@ -63,7 +63,7 @@ def long_ago(database):
 
 
 def captured(database, call):
-    """The statements of a call, with their parameters; what it did is rolled back."""
+    """Return the statements of a call, with their parameters. The call is rolled back."""
     seen = []
     with database.engine.connect() as connection:
         connection.exec_driver_sql(dialect_for(database.name).begin[Begin.WRITE])
@@ -100,7 +100,7 @@ def test_a_call_reads_no_more_than_it_asks_for(long_ago):
 
 
 def test_pruning_takes_the_ticks_of_its_tasks_by_index(long_ago):
-    """It is one statement more for 50 tasks, and none where a schema has no ticks."""
+    """Pruning takes one additional statement for 50 tasks, and none if a schema has no ticks."""
     [(sql, values)] = [
         one
         for one in captured(
@@ -115,6 +115,6 @@ def test_pruning_takes_the_ticks_of_its_tasks_by_index(long_ago):
 
 
 def once():
-    """Stops before the second batch."""
+    """Return a `stop` function that stops before the second batch."""
     asked = iter((False,))
     return lambda: next(asked, True)

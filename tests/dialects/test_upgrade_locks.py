@@ -1,6 +1,6 @@
-"""An upgrade beside other transactions on PostgreSQL: it waits in short rounds, in which nobody queues behind it for long.
+"""An upgrade beside other transactions on PostgreSQL: it waits in short rounds, so no other session queues behind it for long.
 
-The next release is simulated: a copy of the scripts with one revision more, which alters several tables.
+The next release is simulated by a copy of the scripts with one more revision, which alters several tables.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ HOLDING = {
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
-    """The scripts of the next release."""
+    """Return the directory with the next release's scripts."""
     later = tmp_path / "alembic"
     shutil.copytree(ROOT / "alembic", later, ignore=shutil.ignore_patterns("__pycache__"))
     (later / "versions" / f"{NEXT}_next.py").write_text(SCRIPT)
@@ -83,13 +83,13 @@ def scripts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is the next release."""
+    """Make this process the next release."""
     monkeypatch.setattr(migrations, "script_location", lambda: scripts)
 
 
 @contextmanager
 def transaction(database: Database, statement: str = HOLDING["read"]) -> Iterator[Connection]:
-    """The transaction of an application, which stays open."""
+    """Yield an application's transaction, which stays open."""
     engine = database.own(create_engine(database.url, connect_args={"application_name": "shop"}))
     with engine.connect() as connection:
         connection.exec_driver_sql(statement)
@@ -98,7 +98,7 @@ def transaction(database: Database, statement: str = HOLDING["read"]) -> Iterato
 
 @dataclass
 class Upgrade:
-    """An upgrade in a process of its own."""
+    """An upgrade in its own process."""
 
     process: forked.Popen
     said: Path
@@ -112,7 +112,7 @@ class Upgrade:
 
 @contextmanager
 def process(words: Sequence[str], said: Path, warm: forked.Warm = forked.OUTBOXQ) -> Iterator[Upgrade]:
-    """Start an upgrade, which does not outlive the block."""
+    """Start an upgrade. It is killed at the end of the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     with (
         said.open("w") as output,
@@ -134,7 +134,7 @@ def by_alembic(database: Database, scripts: Path, tmp: Path) -> list[str]:
 
 
 def by_hosts_alembic(database: Database, scripts: Path, tmp: Path) -> list[str]:
-    """The application's own migrations, one of which calls ours, as docs/install.md has it."""
+    """Create the application's own migrations, one of which calls outboxq's migrations, as in docs/install.md."""
     project = tmp / "host"
     (project / "versions").mkdir(parents=True)
     (project / "alembic.ini").write_text(
@@ -183,11 +183,11 @@ def by_hosts_alembic(database: Database, scripts: Path, tmp: Path) -> list[str]:
     ids=["outboxq upgrade", "alembic", "the application's Alembic"],
 )
 def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(postgresql, scripts, tmp_path, way, statement):
-    """They queue behind it for a round at most. Before, the first enqueue waited until the open transaction ended."""
+    """Producers queue behind the upgrade for at most one round. Otherwise, the first enqueue would wait until the open transaction ends."""
     postgresql.add(postgresql.store)
     with transaction(postgresql, HOLDING[statement]) as holder:
         pid = holder.connection.driver_connection.info.backend_pid
-        # The application's logging disables the loggers that are there when it is set up.
+        # The application's logging disables all loggers that exist when it is configured.
         warm = forked.PACKAGES if way is by_hosts_alembic else forked.OUTBOXQ
         with process(way(postgresql, scripts, tmp_path), tmp_path / "said", warm) as upgrade:
             until(lambda: postgresql.rows(QUEUEING) != [(0,)] or upgrade.process.poll() is not None)
@@ -238,7 +238,7 @@ def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(postgresql
 
 
 def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(postgresql, scripts, tmp_path):
-    """It asks for the lock of a vacuum first, for which no statement of ours waits."""
+    """The upgrade first requests the lock that VACUUM takes. No other statement of outboxq waits for that lock."""
     waiting = (
         "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
         "WHERE NOT granted AND mode = 'ShareUpdateExclusiveLock' AND datname = current_database()"
@@ -257,7 +257,7 @@ def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(postgresql, scri
 
 @pytest.mark.usefixtures("later")
 def test_in_a_callers_transaction_a_round_gives_back_what_it_locked(postgresql):
-    """The transaction itself goes on, with its own timeouts and without a lock on any of our tables."""
+    """The transaction continues with its own timeouts and without a lock on outboxq's tables."""
     held = "SELECT count(*) FROM pg_locks WHERE pid = {} AND mode ~ 'Exclusive' AND locktype = 'relation'"
     with transaction(postgresql) as holder, postgresql.host.connect() as caller:
         caller.exec_driver_sql("SET LOCAL lock_timeout = '7s'; SET LOCAL statement_timeout = '77s'")

@@ -1,4 +1,4 @@
-"""What waits for what on PostgreSQL, as docs/explanation/locks.md has it: while a caller's transaction is open, who else has to wait."""
+"""Waits on PostgreSQL while a caller's transaction is open, as listed in docs/explanation/locks.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replace(p, using):
 
 
 def claim(p, using):
-    """Somebody else's task is always to be had."""
+    """Another task can always be claimed."""
     assert p.other in [claim.id for claim in p.database.claim(10, store=p.store, using=using)]
 
 
@@ -95,7 +95,7 @@ GOES_ON = {
 
 @pytest.fixture
 def place(postgresql):
-    """A dead letter that holds its key, a running task, one with a key, one of a limited queue, and another one."""
+    """A dead letter that holds its key, a running task, and waiting tasks: one with a key, one in a limited queue, and another one."""
     p = SimpleNamespace(database=postgresql, store=postgresql.store)
     p.subscription = {"topic": "order.paid", "task_name": "tests.book", "parameter": "order"}
     p.store.subscriptions.replace([Subscription(**p.subscription)])
@@ -112,7 +112,7 @@ def place(postgresql):
 
 
 def ended_with_key(p, key):
-    """A task that has ended, and whose key is free again by that."""
+    """Create a task that has ended, which has freed its key."""
     fields = {"idempotency_key": key, "unique_until_finished": True} if key else {}
     task_id = enqueue(p, None, queue="ended", **fields).id
     [claim] = p.database.claim(store=p.store, queues=["ended"])
@@ -121,7 +121,7 @@ def ended_with_key(p, key):
 
 
 def two(place, first, then):
-    """What is done first stays open while the other, who does not wait, is at work."""
+    """Keep the first call's transaction open while the second call runs. The second call fails instead of waiting."""
     with helpers.transaction(place.database) as one, helpers.transaction(place.database) as other:
         other.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
         first(place, one)
@@ -168,12 +168,12 @@ def test_prune_passes_over_a_task_whose_key_is_being_taken_over_and_deletes_the_
 
 
 def test_a_caller_who_takes_keys_in_their_order_and_prune_which_goes_by_ids_do_not_wait_for_each_other(place):
-    for key in ("z", "a"):  # their ids have the other order
+    for key in ("z", "a"):  # their ids are in the opposite order
         ended_with_key(place, key)
     with helpers.transaction(place.database) as caller:
         take_over(place, caller, "a")
         assert prune(place) == 1
         take_over(place, caller, "z")
         caller.commit()
-    assert prune(place) == 1  # whose key has another owner now
+    assert prune(place) == 1  # the key of the other task has a new owner
     assert place.database.rows("SELECT count(*) FROM idempotency_keys WHERE key IN ('a', 'z')") == [(2,)]

@@ -1,4 +1,4 @@
-"""Write the states of docs/explanation/architecture.md from the code: python -m tests.docs.architecture"""
+"""Write the states in docs/explanation/architecture.md from the code: python -m tests.docs.architecture"""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ BEFORE: Mapping[EventType, frozenset[TaskStatus]] = {
     EventType.STEP_COMPLETED: frozenset({RUNNING}),
     EventType.REWOUND: frozenset({READY}),
 }
-"""The statuses in which a task can be when an event of each type is written; `tests/contract/test_states.py` tries all of them."""
+"""The possible statuses of a task when an event of each type is written. `tests/contract/test_states.py` tries all of them."""
 
 
 def after(kind: EventType, before: TaskStatus) -> TaskStatus:
-    """Return the status that an event of this type leads to; a note leaves the task as it is."""
+    """Return the status after an event of this type. A note does not change the status."""
     return STATUS_AFTER.get(kind, before)
 
 
 def diagram() -> str:
-    """Draw the statuses, with one arrow for each pair that an event joins; events that leave a task as it is have no arrow."""
+    """Draw the statuses, with one arrow for each pair of statuses that an event connects. Events that do not change the status have no
+    arrow.
+    """
     arrows: dict[tuple[str, str], list[str]] = {}
     for kind, statuses in BEFORE.items():
         for before in [str(one) for one in TaskStatus if one in statuses] or ["[*]"]:

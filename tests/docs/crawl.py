@@ -1,7 +1,7 @@
-"""Open each page of the website in Chromium, at 1440 and 390 pixels, light and dark, and list what is wrong there:
+"""Open each page of the website in Chromium, at 1440 and 390 pixels, light and dark, and list its faults:
 `python -m tests.docs.crawl build/site [PART OF A PATH]`.
 
-axe-core examines each page by all rules in one of the four combinations, and in the others by the rules about how a page looks.
+axe-core checks each page with all rules in one of the four combinations, and only with the rules about appearance in the others.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def served(site: Path) -> Iterator[str]:
 
 
 def crawl(browser: Browser, address: str, pages: list[str]) -> list[str]:
-    """Open each page, and return what is wrong. To be called in the browser's thread."""
+    """Open each page, and return all faults. Call this function in the browser's thread."""
     tab = browser.tab(address)
     found = [f"{page} {fault}" for page in pages for fault in faults(tab, page)]
     tab.close()
@@ -77,7 +77,7 @@ def crawl(browser: Browser, address: str, pages: list[str]) -> list[str]:
 
 
 def faults(tab: Tab, page: str) -> list[str]:
-    """Open a page, and return what is wrong with it in each window and scheme."""
+    """Open a page, and return its faults in each window size and color scheme."""
     found = []
     tab.problems.clear()
     tab.open(f"/{page}")
@@ -85,7 +85,7 @@ def faults(tab: Tab, page: str) -> list[str]:
         tab.page.set_viewport_size({"width": size[0], "height": size[1]})
         for scheme in SCHEMES:
             tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            tab.page.wait_for_function(_HAS_SCHEME, arg=scheme)  # the theme follows late
+            tab.page.wait_for_function(_HAS_SCHEME, arg=scheme)  # the theme follows with a delay
             is_first = (size, scheme) == (DESKTOP, SCHEMES[0])
             seen = [
                 *tab.accessibility(only_seen=not is_first),

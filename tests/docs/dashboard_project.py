@@ -1,4 +1,4 @@
-"""A process of test_dashboard_page.py: the Django project of the page, in the working directory."""
+"""A process of test_dashboard_page.py that runs the page's Django project in the working directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ settings.configure(
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": "project.db",
-            "ATOMIC_REQUESTS": True,  # the page's own transaction must not lock out the dashboard's
+            "ATOMIC_REQUESTS": True,  # the page's own transaction must not lock out the dashboard
             "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"},
         }
     },
@@ -67,7 +67,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
 
 
 def user(name: str, *permissions: str) -> Client:
-    """A browser in which this person is logged in."""
+    """Return a browser in which this person is logged in."""
     made = User.objects.create_user(name)
     for one in permissions:
         app, _, codename = one.partition(".")
@@ -82,17 +82,17 @@ def csrf(text: str) -> str:
 
 
 def below(prefix: str, **options: object) -> ModuleType:
-    """The URLs of a project that has the dashboard at another path."""
+    """Return the URLs of a project that has the dashboard at another path."""
     found = ModuleType("urls_below")
     found.urlpatterns = [path(prefix, include(dashboard_urls(**options)))]
     return found
 
 
 def main() -> None:
-    freshness.AGES = 10**9  # seconds; else a page is made anew every 60
+    freshness.AGES = 10**9  # in seconds; by default, a page is rendered again every 60 seconds
     call_command("migrate", verbosity=0)
     outboxes["default"].store.queues.pause("mail/täglich", create=True)
-    assert all(f"`{one}`" in PAGE for one in (VIEW, *ACT)), "the page names the permissions"
+    assert all(f"`{one}`" in PAGE for one in (VIEW, *ACT)), "the page must name the permissions"
 
     stranger = Client().get("/outboxq/queues?a=b")
     assert (stranger.status_code, stranger["Location"]) == (302, "/accounts/login/?next=/outboxq/queues%3Fa%3Db")
@@ -105,7 +105,7 @@ def main() -> None:
         assert words in as_data.json()["error"]
     assert "mail/" not in refused.text
     style = re.search(r'href="(/outboxq/static/[^"]+\.css)"', refused.text)[1]
-    assert someone.get(style).status_code == 200, "the refusal is a page of the dashboard"
+    assert someone.get(style).status_code == 200, "the refusal must be a page of the dashboard"
     assert someone.post("/outboxq/queue/pause", {"name": "mail"}).status_code == 403
     reader = user("reader", VIEW)
     actor = user("actor", VIEW, *OF_QUEUES)

@@ -1,6 +1,6 @@
-"""A process of test_django_page.py: what each of the three decorators for a task does by itself, as JSON.
+"""A process of test_django_page.py that prints what each of the three task decorators does by default, as JSON.
 
-Written as the cells of the page's table, in their order: `outbox.task`, `task` of Django's, `outboxq.contrib.django.task`.
+The output has the form of the cells of the page's table, in this order: `outbox.task`, Django's `task`, `outboxq.contrib.django.task`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A process of test_migration_guides.py: makes the project of the guide in the working directory, and runs its blocks in their order."""
+"""A process of test_migration_guides.py that creates the guide's project in the working directory, and runs its blocks in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VARIABLES = {
     "PORT": "PORT",
 }
 SHORT = {"migrate": ["--run-syncdb", "--verbosity=0"], "outboxq": ["--burst"]}
-"""For a project whose app has no migrations, and a worker that is not stopped by anybody."""
+"""Arguments for a project whose app has no migrations, and for a worker that must stop on its own."""
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _present(source: str) -> str:
-    """As the guide says that it is written on Django 6, where that is installed."""
+    """Return the source as the guide describes it for Django 6, if Django 6 is installed."""
     if find_spec("django.tasks") is None:
         return source
     source = source.replace("from django_tasks ", "from django.tasks ").replace('"django_tasks", ', "")

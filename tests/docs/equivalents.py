@@ -1,6 +1,6 @@
-"""Whether what a table of equivalents names exists: Python names and keywords, options and commands.
+"""Check that the code in a table of equivalents exists: Python names and keywords, options and commands.
 
-It is read and not run: `task.using(session, delay=60)` is a Task's method, and that method takes `delay`.
+The code is parsed, but not run. For example, in `task.using(session, delay=60)`, `using` must be a method of Task that takes `delay`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from outboxq.testing import Harness
 from outboxq.worker.options import WorkerOptions
 
 GIVEN = {"session", "connection", "moment", "payload", "id", "url", "integration", "decide"}
-"""What stands for something of the reader's."""
+"""Names that stand for the reader's own objects."""
 
 
 @dataclasses.dataclass(frozen=True)
 class A:
-    """A thing of this type."""
+    """An object of this type."""
 
     kind: Any
 
@@ -43,13 +43,13 @@ class A:
 UNKNOWN = A(object)
 ROOTS = {"outbox": A(Outbox), "task": A(Task), "ctx": A(TaskContext), "harness": A(Harness), "handle": A(Handle)}
 SETS_ITSELF = {TaskContext: TaskContext(Mock(), max_attempts=1, stopping=Mock())}
-"""What has attributes that its class does not tell."""
+"""Objects with attributes that their class does not declare."""
 DECLARED = {Outbox.worker: WorkerOptions, Task.using: CallOptions}
-"""Where the keywords are that a signature does not tell."""
+"""The keywords that a signature does not show."""
 
 
 def cells(page: Path) -> Iterator[tuple[int, str]]:
-    """The code in the column that is headed `outboxq`, with the number of its line."""
+    """Yield the code in the column with the heading `outboxq`, with its line number."""
     column = None
     for number, line in enumerate(page.read_text().splitlines(), 1):
         if not line.startswith("|"):
@@ -63,7 +63,7 @@ def cells(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def check(code: str, roots: Mapping[str, Any] = ROOTS) -> None:
-    """Raises AssertionError where something of it does not exist."""
+    """Raise AssertionError if a part of the code does not exist."""
     program, *words = code.split()
     if program == "outboxq":
         _check_command(words)
@@ -85,7 +85,7 @@ def _check_command(words: typing.Sequence[str], command: click.Command = main) -
 
 
 def _check_management(name: str, *words: str) -> None:
-    """One of Django's own sort; where Django has been set up."""
+    """Check one of Django's commands. Django must have been set up."""
     from django.core.management import get_commands, load_command_class
 
     assert name in get_commands(), f"manage.py has no command {name}"
@@ -106,7 +106,7 @@ class _Reader:
         self._roots = roots
 
     def meaning(self, node: ast.expr | None) -> Any:
-        """The object that an expression names, or `A(type)` of what it would be."""
+        """Return the object that an expression names, or `A(type)` for its value's type."""
         match node:
             case ast.Name(name):
                 return self._named(name)
@@ -124,7 +124,7 @@ class _Reader:
                 return UNKNOWN
             case ast.Constant():
                 return UNKNOWN
-        raise AssertionError(f"what is {ast.dump(node) if node else node}?")
+        raise AssertionError(f"unknown expression: {ast.dump(node) if node else node}")
 
     def _named(self, name: str) -> Any:
         if name in GIVEN:
@@ -134,7 +134,7 @@ class _Reader:
         for home in (outboxq, tenacity, builtins):
             if hasattr(home, name):
                 return getattr(home, name)
-        raise AssertionError(f"nothing is called {name}")
+        raise AssertionError(f"there is no name {name}")
 
 
 def _imported(path: str) -> Any:
@@ -145,7 +145,7 @@ def _imported(path: str) -> Any:
 
 
 def _member(owner: Any, name: str) -> Any:
-    assert owner is not UNKNOWN, f"nothing is known that could have a {name}"
+    assert owner is not UNKNOWN, f"the owner of {name} has an unknown type"
     kind = owner.kind if isinstance(owner, A) else owner
     found = getattr(kind, name, None)
     if isinstance(found, property):
@@ -160,16 +160,16 @@ def _member(owner: Any, name: str) -> Any:
 
 
 def _called(function: Any, keywords: set[str], what: str) -> Any:
-    if isinstance(function, A):  # called, or made by a decorator
+    if isinstance(function, A):  # an object that is called, or that a decorator created
         is_callable = any("__call__" in vars(base) for base in function.kind.__mro__)
         function = function.kind.__call__ if is_callable else function.kind
     unknown = keywords - _keywords(function)
-    assert not unknown, f"{what}() takes no {unknown}"
+    assert not unknown, f"{what}() does not take {unknown}"
     if isinstance(function, type):
         return A(function)
     try:
         return _of(get_type_hints(function).get("return"))
-    except NameError:  # imported for type checkers only
+    except NameError:  # imported only for type checkers
         return UNKNOWN
 
 
@@ -179,7 +179,7 @@ def _keywords(function: Callable[..., Any]) -> set[str]:
 
 
 def _of(hint: Any) -> A:
-    """A thing of the type that is annotated; of the first of several."""
+    """Return an object of the annotated type. For a union, use its first type."""
     if get_origin(hint) in (typing.Union, types.UnionType):
         hint = get_args(hint)[0]
     hint = get_origin(hint) or hint

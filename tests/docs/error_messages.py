@@ -1,4 +1,4 @@
-"""Write the messages on docs/troubleshooting/errors.md from the code: python -m tests.docs.error_messages"""
+"""Write the messages in docs/troubleshooting/errors.md from the code: python -m tests.docs.error_messages"""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tests.docs.tables import put_between
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "troubleshooting" / "errors.md"
 VALUE = "…"
-"""Stands for a value that only a raised error has."""
+"""A placeholder for a value that only a raised error contains."""
 
 NAMES = tuple(kind.__name__ for kind in tree(errors.OutboxqError))
-"""The exceptions, each of which has a section of the page with its name: the name is the id of its messages."""
+"""The exceptions. Each has a section of the page with its name, which is also the id of its messages."""
 COMMANDS = "fail"
-"""The function with which a command reports an error of its own. The last section of the page has its messages."""
+"""The function with which a command reports its own error. The page's last section has these messages."""
 
 
 def part(name: str) -> str:
-    """Return the list of the messages that the code gives to this exception."""
+    """Return the list of the messages that the code passes to this exception."""
     return "".join(f"* {quoted(message)}\n" for message in messages().get(name, ()))
 
 
 def quoted(message: str) -> str:
-    """Return the message as code, which may itself contain marks of code."""
+    """Return the message as code. The message itself may contain backticks."""
     return f"`` {message} ``" if "`" in message else f"`{message}`"
 
 
 @cache
 def messages() -> Mapping[str, list[str]]:
-    """Return the different messages of each exception, in the order of their letters."""
+    """Return the distinct messages of each exception, in alphabetical order."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "outboxq").rglob("*.py")):
         for name, message in raised(ast.parse(path.read_text())):
@@ -59,7 +59,7 @@ def raised(module: ast.Module) -> Iterator[tuple[str, str]]:
     for call in ast.walk(module):
         if isinstance(call, ast.Call) and (name := name_of(call.func)) in (*NAMES, COMMANDS) and call.args:
             message = re.sub(rf"{VALUE}{VALUE}+", VALUE, " ".join(written(call.args[0], constants).split()))
-            if len(re.findall(r"\w+", message)) > 1:  # otherwise the sentence is composed elsewhere
+            if len(re.findall(r"\w+", message)) > 1:  # otherwise, the message is composed elsewhere
                 yield name, message
 
 
@@ -68,7 +68,7 @@ def name_of(called: ast.expr) -> str:
 
 
 def written(text: ast.expr, constants: Mapping[str, str]) -> str:
-    """Return the text with a mark for each part that is not written in the code."""
+    """Return the text, with a placeholder for each part that the code does not contain as a constant."""
     match text:
         case ast.Constant(value=str(value)):
             return value

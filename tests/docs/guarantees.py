@@ -1,4 +1,4 @@
-"""Write the proofs of docs/explanation/guarantees.md: python -m tests.docs.guarantees"""
+"""Write the proofs in docs/explanation/guarantees.md: python -m tests.docs.guarantees"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """The tests that attack a promise, and the checks of `outboxq verify` that watch over it on a running system."""
+    """The tests that attack a promise, and the checks of `outboxq verify` that monitor it in a running system."""
 
     tests: Sequence[str]
     checks: Sequence[str] = ()
@@ -118,7 +118,7 @@ PROOFS: Mapping[str, Proof] = {
         checks=("task_without_tick", "tick_differs_from_task"),
     ),
 }
-"""The promises, in the order of the page, each with what attacks it."""
+"""The promises, in the order of the page, each with its tests and checks."""
 
 
 def proofs() -> str:

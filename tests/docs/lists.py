@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that are lists: names, errors, commands, tables, events, JSON: python -m tests.docs.lists"""
+"""Write the pages of docs/reference that are lists (names, errors, commands, tables, events, JSON): python -m tests.docs.lists"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLDER = ROOT / "docs" / "reference"
 JSON_KEYS = ROOT / "tests" / "golden" / "cli_json.json"
 
 COMMON = {"--app", "--dry-run", "--json", "--schema", "--url", "--yes"}
-"""Options with the same meaning for each command that has them."""
+"""Options that have the same meaning in each command."""
 EVENT_DATA: Mapping[EventType, str] = {
     EventType.CREATED: "available_at idempotency_key position unique_until unique_until_finished",
     EventType.CLAIMED: "attempt",
@@ -55,11 +55,11 @@ EVENT_DATA: Mapping[EventType, str] = {
     EventType.BATCH_CREATED: "kind links on_failed",
     EventType.BATCH_COMPLETED: "cancelled completed failed size then",
 }
-"""The keys that the data of each event can have."""
+"""The keys that each event's data can have."""
 
 
 def names() -> str:
-    """Return a table of the public names with the page of each."""
+    """Return a table of the public names and their pages."""
     pages = {name: page for page in objects.PAGES for name in objects.names_of(page)}
     lines = ["| name | import from | page |", "|---|---|---|"]
     for module, exported in ((outboxq, outboxq.__all__), (testing, testing.__all__)):
@@ -74,7 +74,7 @@ def is_error(found: object) -> bool:
 
 
 def exceptions() -> str:
-    """Return a section for each exception: what it says, and which calls raise it."""
+    """Return a section for each exception: its description, and the calls that raise it."""
     lines = []
     for kind in tree(errors.OutboxqError):
         bases = " and ".join(f"`{base.__name__}`" for base in kind.__bases__ if base is not Exception)
@@ -88,7 +88,7 @@ def exceptions() -> str:
 
 
 def raisers(name: str) -> list[str]:
-    """Return links to the calls whose texts say that they raise this exception."""
+    """Return links to the calls that are documented to raise this exception."""
     found = []
     for page, text in parts().items():
         for section in re.split(r"^(?=###? )", text, flags=re.MULTILINE):
@@ -105,7 +105,7 @@ def parts() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Return a section for each command: its usage, its help and its options. Options of many commands come first, once."""
+    """Return a section for each command: its usage, help and options. Options that many commands share are listed once, at the beginning."""
     shared = {
         name: (one, click.Context(command))
         for _, command in visible(main, "outboxq")
@@ -142,7 +142,7 @@ def visible(group: click.Group, above: str) -> Iterator[tuple[str, click.Command
 
 
 def plain(text: str) -> str:
-    """Return a help text in paragraphs, without click's marks."""
+    """Return a help text in paragraphs, without click's markup."""
     text = inspect.cleandoc(text).replace("\f", "")
     blocks = []
     for block in re.split(r"\n\s*\n", text):
@@ -154,7 +154,7 @@ def plain(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text in which Markdown and HTML find no marks of their own."""
+    """Return the text with its Markdown and HTML markup escaped."""
     return re.sub(r"([<*_\[])", r"\\\1", text).replace("``", "`")
 
 
@@ -206,7 +206,7 @@ def column_row(one: Column[object], comment: str) -> str:
 
 
 def events() -> str:
-    """Return a table of the events: the status after each, and the keys of its data."""
+    """Return a table of the events: the status after each event, and the keys of its data."""
     said = objects._texts(EventType)
     lines = ["| event | status after it | ends a claim | keys of `event_data` | meaning |", "|---|---|---|---|---|"]
     for kind in EventType:
@@ -234,7 +234,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "events": events,
     "json": documents,
 }
-"""Each page with its generated part."""
+"""The pages, with the functions that return their generated parts."""
 
 
 def write() -> None:

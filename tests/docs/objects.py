@@ -30,9 +30,9 @@ from tests.docs.tables import put_between
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PART = "objects"
-"""The part of each page that is written here."""
+"""The part of each page that this module writes."""
 WIDTH = 100
-"""The longest signature on one line."""
+"""The maximum length of a signature on one line."""
 
 BY_NAME: Mapping[str, Any] = {
     **{name: getattr(outboxq, name) for name in outboxq.__all__},
@@ -44,7 +44,7 @@ BY_NAME: Mapping[str, Any] = {
     "Outbox.inbox": Inbox,
     "Worker options": WorkerSettings,
 }
-"""The public objects, and those that a public object gives out."""
+"""The public objects, and the objects that they return."""
 
 PAGES: Mapping[str, str] = {
     "outbox": "Outbox configure_sqlite Emitted Subscription Integration",
@@ -61,7 +61,7 @@ PAGES: Mapping[str, str] = {
     "records": "TaskExecution TaskStatus ExecutionEvent EventType TaskState",
     "harness": "Harness Enqueued TaskRun Clock OutboxTests EndlessDrain OutcomeDiscarded TransactionEnded",
 }
-"""The objects of each page, in their order. Exceptions are in docs/reference.md."""
+"""The objects of each page, in order. Exceptions are in docs/reference.md."""
 
 SUPPORTED: Mapping[str, str] = {
     "Store": (
@@ -87,7 +87,7 @@ SUPPORTED: Mapping[str, str] = {
     "ContextTask": "",
     "TaskCall": "",
 }
-"""Where a class has more public names than applications may rely on: the supported ones."""
+"""The supported names of classes that have more public names than applications may use."""
 INTERNAL: Mapping[str, str] = {
     "Outbox": "hooks making batch_of previous_of task_of wait_for_batch wait_for_result",
     "Handle": "asking",
@@ -111,12 +111,12 @@ INTERNAL: Mapping[str, str] = {
 }
 """Public names that only the library uses."""
 CONSTRUCTED = {"Outbox", "Harness", "Retry", "Snooze", "Cancel"}
-"""The classes that applications construct, besides records."""
+"""The classes that applications construct, in addition to records."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Documented:
-    """An object of a page: its heading, and the text below."""
+    """An object on a page: its heading, and the text below."""
 
     name: str
     text: str
@@ -155,7 +155,7 @@ def documented(name: str, found: Any) -> Documented:
 
 
 def _methods(name: str, found: type) -> Iterator[tuple[str, str]]:
-    """Yield the heading and the text of each method and property, those of the class itself first."""
+    """Yield the heading and the text of each method and property. Those of the class itself come first."""
     seen: set[str] = set()
     for kind in found.__mro__:
         for member, one in vars(kind).items():
@@ -185,7 +185,7 @@ def _is_shown(name: str, member: str) -> bool:
 
 
 def _described(name: str, function: Callable[..., Any], *, is_class: bool = False) -> str:
-    """Return a function's signature, its text, its parameters and what it raises."""
+    """Return a function's signature, description, parameters and exceptions."""
     text, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
     parts = [_called(name, function, is_class=is_class), _prose(text)]
     if rest:
@@ -246,7 +246,7 @@ def _type(annotation: Any) -> str:
 
 
 def _default(default: object) -> str:
-    """Return a default value as a reader would write it; … where it is an internal object."""
+    """Return a default value as a reader would write it, or … for an internal object."""
     if isinstance(default, timedelta):
         return f"timedelta(seconds={default.total_seconds():g})"
     if isinstance(default, Enum):
@@ -259,7 +259,7 @@ def _default(default: object) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a docstring as Markdown: each paragraph on one line; a code block stays as it is, without being executed."""
+    """Return a docstring as Markdown, with each paragraph on one line. Code blocks stay as they are, and are not executed."""
     found = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if re.search(r"^(    |\* |- )", paragraph, re.MULTILINE):
@@ -277,7 +277,7 @@ def _values(found: EnumType) -> str:
 
 
 def _record(found: Any) -> str:
-    """Return a table of a record's fields, those of the classes above it first."""
+    """Return a table of a record's fields. Those of its base classes come first."""
     said: dict[str, str] = {}
     for kind in reversed(found.__mro__):
         if kind.__module__.startswith("outboxq"):

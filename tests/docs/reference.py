@@ -23,7 +23,7 @@ from outboxq.cli.serving.worker import EPILOG
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 NOT_OF_HANDLERS = TaskContext._inner
-"""What the worker and the framework's integrations do with a TaskContext."""
+"""The methods of TaskContext that the worker and the framework integrations use."""
 KINDS = {
     "seconds": "seconds",
     "datetime": "`datetime` (aware)",
@@ -31,9 +31,9 @@ KINDS = {
     "Sequence[str]": "several `str`",
     "Callable[[], Session | None]": "a function that returns a `Session`",
 }
-"""Annotations that are said in other words."""
+"""Annotations that are written in other words."""
 OF_THE_LIBRARY = "every `Outbox()` that is given no database"
-"""Who else reads OUTBOXQ_DATABASE_URL, beside the commands."""
+"""The other readers of OUTBOXQ_DATABASE_URL, in addition to commands."""
 THEIR_PLACE = (
     "Database errors pass through as SQLAlchemy raises them. "
     "Import exceptions that are marked with `*` from `outboxq.errors`, and the others from `outboxq`."
@@ -48,7 +48,7 @@ OF_THE_PROGRAM = {
     EXIT_INTERRUPTED: "Ctrl-C",
     143: "SIGTERM",
 }
-"""Of commands that look or change; the others are those of the worker."""
+"""Exit codes of commands that query or change. The others are the worker's exit codes."""
 ONE = "the command refused, `verify` found something wrong, or `check` found a problem"
 
 
@@ -57,7 +57,7 @@ def page() -> str:
 
 
 def options(function: Callable[..., object], title: str, introduction: str) -> str:
-    """A table of a function's keywords: type and default from its signature, the sentence from its docstring."""
+    """Return a table of a function's keywords. The type and the default come from its signature, and the description from its docstring."""
     said = arguments(function)
     lines = [f"## {title}", "", introduction, "", "| option | takes | default | |", "|---|---|---|---|"]
     for name, one in inspect.signature(function).parameters.items():
@@ -65,12 +65,12 @@ def options(function: Callable[..., object], title: str, introduction: str) -> s
             lines.append(
                 f"| `{name}` | {type_words(one.annotation)} | {default_words(one.default)} | {said.pop(name)} |"
             )
-    assert not said, f"{title}: the docstring has options that the signature has not: {', '.join(said)}"
+    assert not said, f"{title}: the docstring has options that are not in the signature: {', '.join(said)}"
     return "\n".join(lines) + "\n"
 
 
 def arguments(function: Callable[..., object]) -> dict[str, str]:
-    """What stands under `Args:` in a docstring, each argument on one line."""
+    """Return the text below `Args:` in a docstring, with each argument on one line."""
     _, _, text = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     text = dedent(re.split(r"\n(?=\S)", text)[0])
     found = re.split(r"^(\w+): ", text, flags=re.MULTILINE)[1:]
@@ -82,7 +82,7 @@ def markdown(text: str) -> str:
 
 
 def type_words(annotation: str) -> str:
-    """The kinds of values, in words: a number beside a timedelta is in seconds."""
+    """Return the kinds of values in words. A number that may replace a timedelta is in seconds."""
     kinds = [kind for kind in re.split(r" \| (?![^[]*\])", annotation) if kind != "None"]
     if "timedelta" in kinds:
         kinds.remove("float")
@@ -136,7 +136,7 @@ def context() -> str:
 
 
 def members(kind: type) -> Iterator[tuple[str, str, str]]:
-    """The public attributes and methods of a class, in the order of its source."""
+    """Yield the public attributes and methods of a class, in the order of its source."""
     (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     for node in definition.body:
@@ -155,7 +155,7 @@ def members(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def parameters(function: Callable[..., object]) -> str:
-    """The parameters of a method as a caller writes them: `name, function, *args, transactional=`."""
+    """Return the parameters of a method as a caller writes them: `name, function, *args, transactional=`."""
     taken = list(inspect.signature(function).parameters.values())
     if taken and taken[0].name in {"self", "store"}:
         taken = taken[1:]
@@ -168,12 +168,12 @@ def parameters(function: Callable[..., object]) -> str:
 
 
 def truth(said: str) -> str:
-    """A docstring of a property as a table says it."""
+    """Return a property's docstring in the form that a table uses."""
     return re.sub(r"^Return whether ", "True if ", said)
 
 
 def attributes(init: ast.FunctionDef) -> Iterator[tuple[str, str, str]]:
-    """Attributes that `__init__` sets, if there is a text below them, with that text."""
+    """Yield the attributes that `__init__` sets and that have a text below them, with that text."""
     annotated = {one.arg: one.annotation for one in (*init.args.args, *init.args.kwonlyargs)}
     for node, below in zip(init.body, [*init.body[1:], None], strict=True):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
@@ -219,7 +219,7 @@ def exceptions() -> str:
 
 
 def tree(root: type) -> Iterator[type]:
-    """A class of `errors` and those below it, each before its own."""
+    """Yield a class of `errors` and its subclasses. Each class comes before its own subclasses."""
     yield root
     for kind in root.__subclasses__():
         if kind.__module__ == errors.__name__:
@@ -260,7 +260,7 @@ def environment() -> str:
     )
     lines += [
         "",
-        "`NO_COLOR` switches colours off, and `TERM=dumb` switches off the line that a worker keeps at the bottom of a terminal.",
+        "`NO_COLOR` switches colors off, and `TERM=dumb` switches off the line that a worker keeps at the bottom of a terminal.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Parts of a page that a test writes: they stand between `<!-- name -->` and `<!-- /name -->`."""
+"""Parts of a page that a test writes. They are between `<!-- name -->` and `<!-- /name -->`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on the architecture draws the states that the code has, and lists its layers and its tables."""
+"""The architecture page: it shows the states that the code has, and lists the code's layers and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/autoscaling.md: its SQL runs as it stands there, and its table is the function's."""
+"""docs/autoscaling.md: its SQL runs unchanged, and its table matches the function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def block(beginning: str) -> str:
 
 @pytest.fixture
 def connection(postgresql) -> Iterator[psycopg.Connection]:
-    """One in autocommit mode."""
+    """A connection in autocommit mode."""
     address = make_url(postgresql.url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as connection:
         yield connection
@@ -42,7 +42,7 @@ def test_the_table_has_the_columns_of_the_function(connection):
         "SELECT unnest(proallargtypes[2:])::regtype::text FROM pg_proc WHERE proname = 'outboxq_backlog'"
     )
     assert [kind for (kind,) in kinds] == list(told.values())
-    assert found.fetchall() == [(0, 0.0, 0, 0)], "a queue that nobody has used has zeros"
+    assert found.fetchall() == [(0, 0.0, 0, 0)], "an unused queue has zeros"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_kedas_query_returns_the_number_of_workers(postgresql, connection, waiti
 
 
 def test_a_fleet_is_scaled_by_the_sum_of_its_queues(postgresql, connection):
-    """Sixty tasks in each of two queues justify two workers together, and one worker each."""
+    """Sixty tasks in each of two queues justify two workers together, and one worker per queue."""
     fleet = block("PostgreSQL: workers wanted for a fleet")
     assert connection.execute(fleet).fetchone() == (0,)
     for queue in ("mail", "ledger"):
@@ -88,7 +88,7 @@ def test_the_queries_of_prometheus_name_metrics_and_labels_that_workers_export()
 
 
 def test_a_busy_queue_that_keeps_up_keeps_its_workers(postgresql, connection):
-    """Nothing waits, nothing runs; only the rate tells."""
+    """No task is waiting or running. Only the rate shows that the queue is busy."""
     for _ in range(3):
         postgresql.add(postgresql.store, queue="mail")
     for claim in postgresql.claim(3, postgresql.store):

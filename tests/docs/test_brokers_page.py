@@ -1,4 +1,4 @@
-"""The code of docs/how-to/brokers.md makes transports, which connect only when they publish. tests/brokers has them publish, and
+"""The code of docs/how-to/brokers.md creates transports, which connect only when they publish. tests/brokers makes them publish, and
 follows docs/how-to/receive-messages.md with a real broker.
 """
 
@@ -22,7 +22,7 @@ def test_its_code_makes_one_transport_of_each_kind():
 
 
 def test_the_other_sources_of_receive_messages_take_these_arguments():
-    """receive-messages.md names them in a table."""
+    """receive-messages.md lists them in a table."""
     rows = re.findall(r"^\| `(\w+\(.*?\))` \|", (PAGES / "receive-messages.md").read_text(), re.MULTILINE)
     given = {"url": "redis://h", "servers": "nats://h", "queue_url": "https://sqs/q"}
     made = [eval(re.sub(r"(\w+)=…", lambda one: f"{one[1]}={given[one[1]]!r}", row), vars(brokers)) for row in rows]

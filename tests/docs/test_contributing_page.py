@@ -1,4 +1,4 @@
-"""Every link of every page leads somewhere; the files, commands and sessions that the pages for maintainers name exist."""
+"""Every link on every page has a target. The files, commands and sessions that the pages for maintainers name exist."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.docs.test_guides import FENCE
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
 TOOLS = {"pip", "python", "pre-commit", "ruff", "lint-imports", "pytest"}
-"""Programs of the environment that the page sets up."""
+"""Programs in the environment that the page sets up."""
 THEIRS = {"CliRunner", "docs"}
-"""A class of click's, and a folder."""
+"""A class in click, and a folder."""
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -37,7 +37,7 @@ LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 
 
 def missing(pattern: str, pages: Iterable[Path], is_there: Callable[[str], object]) -> list[str]:
-    """Return each name that the pattern finds in the pages and that is not there, with its page."""
+    """Return each name that the pattern finds in the pages but that does not exist, with its page."""
     found = ((page, name) for page in pages for name in re.findall(pattern, page.read_text()))
     return [f"{page.relative_to(ROOT)}: {name}" for page, name in found if not is_there(name)]
 
@@ -94,7 +94,7 @@ def test_every_generated_part_has_its_command():
 
 
 def test_a_name_that_the_page_tells_newcomers_to_look_for_is_defined():
-    """Each bare name in the part about adding something is a function, class, field or constant of the package or its tests."""
+    """Each bare name in the section about adding something is a function, class, field or constant of the package or its tests."""
     _, _, section = PAGE.read_text().partition("\n## Add something\n")
     names = set(re.findall(r"`(?:\w+\.)*([A-Za-z_]\w+)(?:\(…\)|\(\))?`", section.partition("\n## Documentation\n")[0]))
     sources = "\n".join(path.read_text() for folder in ("outboxq", "tests") for path in (ROOT / folder).rglob("*.py"))

@@ -1,4 +1,4 @@
-"""docs/dashboard.md: its commands are run, and its applications are served by the real frameworks."""
+"""docs/dashboard.md: its commands run, and the real frameworks serve its applications."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """The files of the page in an empty directory."""
+    """Write the page's files to an empty directory."""
     names = []
     for language, _, source in blocks(PAGE):
         if language == "python":
@@ -53,7 +53,7 @@ def shop(tmp_path, monkeypatch):
 
 
 class NoServer:
-    """A server that has served when it begins, in place of waitress."""
+    """A replacement for waitress, whose `run` returns immediately."""
 
     def run(self):
         pass
@@ -83,11 +83,13 @@ def test_the_commands_serve(shop, monkeypatch):
 
 def test_each_option_is_on_the_page():
     shown = {name for one in command.web.params for name in one.opts if name.startswith("--")}
-    assert {name for name in shown if name not in TEXT} == {"--app", "--schema"}, "those of all commands"
+    assert {name for name in shown if name not in TEXT} == {"--app", "--schema"}, (
+        "the page omits only the options of all commands"
+    )
 
 
 def resume(client, root):
-    """Resume the queue by its form; returns the answer."""
+    """Submit the form that resumes the queue, and return the answer."""
     page = client.get(f"{root}/queue?name=mail")
     assert page.status_code == 200, page.text
     found = form(page.text, "resume")
@@ -95,7 +97,7 @@ def resume(client, root):
 
 
 def form(text, action):
-    """The address of the form with this action, and its hidden fields. None: the page has no such form."""
+    """Return the address and the hidden fields of the form with this action, or None if the page has no such form."""
     for address, inside in re.findall(r'<form[^>]* action="([^"]*)"[^>]*>(.*?)</form>', text, re.DOTALL):
         if action in address:
             return address, dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', inside))
@@ -103,7 +105,7 @@ def form(text, action):
 
 
 def test_the_dashboard_in_flask(shop):
-    import flask_shop  # the page's
+    import flask_shop  # the page's module
 
     client = Client(flask_shop.app)
     assert client.get("/outboxq/").status_code == 403
@@ -114,7 +116,7 @@ def test_the_dashboard_in_flask(shop):
     style = re.search(r'href="(/outboxq/static/[^"]+)"', page.text)[1]
     assert client.get(style).status_code == 200
     assert client.get("/outboxq").status_code == 200
-    assert resume(client, "/outboxq") is None, "ben may look only"
+    assert resume(client, "/outboxq") is None, "ben may only view"
     client.post("/login/ann")
     assert resume(client, "/outboxq").location.startswith("/outboxq/")
     assert not any(one.paused_at for one in sys.modules["shop"].outbox.store.queues.settings())
@@ -128,9 +130,9 @@ def test_the_dashboard_in_django(shop):
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stdout + done.stderr
 
 
-@pytest.mark.current  # a2wsgi and the newest Starlette
+@pytest.mark.current  # requires a2wsgi and the newest Starlette
 def test_the_dashboard_in_fastapi(shop):
-    import fastapi_shop  # the page's
+    import fastapi_shop  # the page's module
 
     async def visit():
         transport = httpx.ASGITransport(fastapi_shop.app, client=("10.1.2.3", 1))
@@ -151,7 +153,7 @@ def test_the_dashboard_in_fastapi(shop):
 
 @contextmanager
 def gunicorn(line: str, **variables: str):
-    """Run the page's command on a free port; yields it."""
+    """Run the page's command on a free port, and yield the port."""
     program, *arguments = shlex.split(line.replace("127.0.0.1:8080", "127.0.0.1:0"))
     process = forked.Popen(
         [sys.executable, "-m", program, *arguments],
@@ -171,7 +173,7 @@ def gunicorn(line: str, **variables: str):
 
 
 def as_nginx_sends(port: int) -> Visitor:
-    """A browser behind nginx, which sends the headers of the page's configuration."""
+    """Return a browser behind nginx, which sends the headers in the page's configuration."""
     values = {"$host": "tasks.example.org", "$remote_addr": "192.0.2.7", "$scheme": "https"}
     headers = dict(re.findall(r"proxy_set_header (\S+) (\S+);", TEXT))
     return Visitor(port, headers={name: values[value] for name, value in headers.items()})
@@ -191,7 +193,7 @@ def test_the_dashboard_behind_nginx(shop, root):
         answer = visitor.post(f"{root}/login", {"csrf": page.csrf, "token": token, "next": "/queues"})
         assert (answer.status, answer.location) == (303, f"{root}/queues")
         assert all(name.startswith("__Host-outboxq") for name in visitor.cookies)
-        for number in range(6):  # each process serves some of them
+        for number in range(6):  # each process serves some of these requests
             page = visitor.get(f"{root}/queue?name=default&number={number}")
             assert page.status == 200
             verb = "resume" if number % 2 else "pause"

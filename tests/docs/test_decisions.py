@@ -1,4 +1,4 @@
-"""Each decision is one page of the same four parts, and stands in the index."""
+"""Each decision is a page with the same four parts, and is listed in the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files on the pages about deploying: they are read, their commands are those of outboxq, and their times are enough for a stop."""
+"""The files on the pages about deploying: they can be parsed, they use valid outboxq commands, and they allow enough time for a stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "operate"
 PAGES = ("stop-and-deploy", "systemd", "containers", "kubernetes", "threads-and-processes")
 TEXT = "\n".join((FOLDER / f"{page}.md").read_text() for page in PAGES)
 MARGIN = timedelta(seconds=5)
-"""What the pages demand beyond the drain timeout."""
+"""The time that the pages require in addition to the drain timeout."""
 
 
 def blocks(language: str) -> list[str]:
@@ -39,7 +39,7 @@ def unit(source: str) -> configparser.ConfigParser:
 
 
 def yaml(source: str) -> Any:
-    """The little YAML that the page uses: mappings and lists by indentation, lists of strings in brackets, plain scalars."""
+    """Parse the small part of YAML that the page uses: mappings and lists by indentation, lists of strings in brackets, and plain scalars."""
     lines = [(len(line) - len(line.lstrip()), line.strip()) for line in source.splitlines() if not line.startswith("#")]
 
     def value(written: str, indent: int) -> Any:
@@ -59,18 +59,18 @@ def yaml(source: str) -> Any:
             key, colon, rest = line.partition(":")
             assert colon, line
             assert rest[:1] in {"", " "}, line
-            assert key not in mapping, f"{key} is there twice"
+            assert key not in mapping, f"the key {key} is repeated"
             mapping[key] = value(rest.strip(), indent)
-        assert not (items and mapping), "a list and a mapping in one"
+        assert not (items and mapping), "a block is both a list and a mapping"
         return items or mapping
 
     read = block(0)
-    assert not lines, f"left over: {lines[0]}"
+    assert not lines, f"not parsed: {lines[0]}"
     return read
 
 
 def ask_the_command_line(words: list[str]) -> dict[str, Any]:
-    """The options of a command as outboxq reads them; it refuses what it does not know."""
+    """Return the options of a command as outboxq parses them. It refuses unknown options."""
     program, name, *rest = words
     assert program.rpartition("/")[2] == "outboxq"
     command = main.commands[name]
@@ -184,7 +184,7 @@ def test_what_is_too_short_is_refused_by_these_tests():
 
 @pytest.mark.parametrize("threads", [4])
 def test_a_worker_takes_four_connections_and_one_for_each_transactional_task(cluster, threads):
-    """On PostgreSQL, where connections are what a server has few of."""
+    """The test uses PostgreSQL, where connections are scarce."""
     url = cluster.create_database()
     outbox, go = Outbox(url), threading.Event()
     begun: list[str] = []
@@ -208,7 +208,7 @@ def test_a_worker_takes_four_connections_and_one_for_each_transactional_task(clu
 
     def most_with(task: Any, worker: Worker) -> int:
         task.using(outbox).enqueue_many([()] * threads)
-        until(lambda: begun.count(task.name) == threads)  # each has the connection of its transaction
+        until(lambda: begun.count(task.name) == threads)  # each task has its transaction's connection
         return connections()
 
     outbox.upgrade()

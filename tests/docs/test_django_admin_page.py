@@ -1,6 +1,6 @@
-"""docs/django-admin.md: its code is run in a Django project, and what it says of permissions is looked up there.
+"""docs/django-admin.md: its code runs in a Django project, which also confirms its statements about permissions.
 
-Each run does so with the rest of the admin (tests/integrations/django_admin), the full one also here, on SQLite.
+Each run does this with the other tests of the admin (tests/integrations/django_admin). A full run also does it here, on SQLite.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The page about Django, as a project: its files are written, its commands run, on both databases."""
+"""The page about Django, as a project: its files are written and its commands run, on both databases."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ for line in sys.argv[1:]:
 
 
 def databases(url: str) -> dict[str, object]:
-    """`reports` is the same database: its tasks are only declared."""
+    """Return the settings. `reports` is the same database, because its tasks are only declared."""
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         default = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.sqlite3", "TEST": {"NAME": "test.sqlite3"}}
@@ -74,7 +74,7 @@ def databases(url: str) -> dict[str, object]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def site(request, tmp_path) -> Path:
-    """The project, with the files of the page in it."""
+    """The project, with the page's files in it."""
     (tmp_path / "shop").mkdir()
     url = request.getfixturevalue(f"{request.param}_url")
     files = {
@@ -92,7 +92,7 @@ def site(request, tmp_path) -> Path:
 
 
 def modules() -> list[tuple[str, str]]:
-    """The page's Python by the files that it says; what says none belongs to the tasks."""
+    """Return the page's Python code by file. Code that names no file belongs to the tasks."""
     found = [source for language, source in FENCE.findall(PAGE) if language == "python"]
     named = [(source.partition("\n")[0].removeprefix("# "), source) for source in found]
     return [(name if name.endswith(".py") else "shop/tasks.py", source) for name, source in named]
@@ -127,9 +127,9 @@ def test_the_page_works_from_top_to_bottom(site):
 
 
 def test_the_check_imports_the_tasks_as_a_worker_does(site):
-    """The project's models import none of them, and `reports` is a database without models."""
+    """The project's models do not import the tasks, and `reports` is a database without models."""
     with (site / "settings.py").open("a") as settings:
-        settings.write("ROOT_URLCONF = None\n")  # the check of URLs would import the views, and so the tasks
+        settings.write("ROOT_URLCONF = None\n")  # the check of URLs would import the views, and thus the tasks
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings"}
     command = [*forked.PYTHON, "-m", "django", "check"]
     for line, said in (("", "outboxq.W003"), ("OUTBOXQ = {'SOURCE': 'no name'}\n", "outboxq.E001")):
@@ -142,7 +142,7 @@ def test_the_check_imports_the_tasks_as_a_worker_does(site):
 
 
 def test_its_table_of_decorators_is_what_they_do():
-    """Each with nothing said: asked of a project in a process of its own."""
+    """Each decorator is used without options, by a project in a separate process."""
     command = [*forked.PYTHON, str(Path(__file__).with_name("django_decorators.py"))]
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     environment["PYTHONPATH"] = str(ROOT)

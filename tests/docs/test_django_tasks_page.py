@@ -1,4 +1,4 @@
-"""docs/django-tasks.md: its files become a Django project, and its blocks run in it, on both databases."""
+"""docs/django-tasks.md: its files become a Django project, and its blocks run in the project, on both databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROJECT = Path(__file__).with_name("django_project.py")
 
 @pytest.fixture
 def page(tmp_path):
-    """As the page says that it is to be read on a Django without tasks of its own."""
+    """The page in the form that it gives for a Django without its own tasks."""
     text = PAGE.read_text()
     if find_spec("django.tasks") is None:
         text = text.replace("from django.tasks import", "from django_tasks import")

@@ -1,4 +1,4 @@
-"""The pages for frameworks, executed: docs/flask.md and docs/fastapi.md. The first block is a module; commands are run."""
+"""The pages for frameworks, executed: docs/flask.md and docs/fastapi.md. The first block is a module, and commands are run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def url(database):
 
 @pytest.fixture
 def module(database, tmp_path, monkeypatch):
-    """Put the page's module where it can be imported, with this database for the one it names."""
+    """Write the page's module where it can be imported, with this database instead of the one that the page names."""
     names = []
 
     def write(source: str, **replacements: str) -> None:
@@ -59,17 +59,17 @@ def execute(page: Path, rest, names: dict[str, object], command=None) -> None:
             command(source)
 
 
-@pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
+@pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
 def test_the_page_for_flask_does_what_it_says(url, module):
     page = ROOT / "docs" / "flask.md"
     (_, _, source), *rest = blocks(page)
     module(source, url=('"sqlite:///shop.db"', repr(url)))
-    import app  # the page's
+    import app  # the page's module
 
     names: dict[str, object] = {}
 
     def command(source: str) -> None:
-        """Each with an application of its own, as a process would have."""
+        """Run each command with its own application, as in a separate process."""
         for line in source.splitlines():
             told, _, prints = line.partition("  # ")
             program, *arguments = told.split()
@@ -91,7 +91,7 @@ def test_the_page_for_flask_does_what_it_says(url, module):
 
 
 OF_FLASK_MIGRATE = ("-W", "ignore:'get_engine' is deprecated")
-"""Its env.py asks for the engine in this way first."""
+"""Its env.py first gets the engine in this way."""
 
 
 @pytest.mark.current  # as the test above
@@ -116,7 +116,7 @@ def test_flask_migrate_drops_no_table_of_outboxq(database, url, tmp_path):
 
 
 class Client:
-    """A client of an ASGI application; errors of the application are answers, as a server makes them."""
+    """A client of an ASGI application. Errors of the application become responses, as on a server."""
 
     def __init__(self, app):
         self.transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -143,14 +143,15 @@ def test_the_page_for_fastapi_does_what_it_says(database, url, module, monkeypat
     page = ROOT / "docs" / "fastapi.md"
     (_, _, source), *rest = blocks(page)
     module(source, engine=('"sqlite:///shop.db"', repr(url)))
-    import app  # the page's
+    import app  # the page's module
 
-    payments = ModuleType("payments")  # the page's second module; its blocks and those that use it share their names
+    # The page's second module. Its blocks and the blocks that use it share their names.
+    payments = ModuleType("payments")
     monkeypatch.setitem(sys.modules, "payments", payments)
     names = vars(payments)
     names |= {"client": Client(app.app), "event": event, "Session": Session, "NullPool": NullPool}
-    driver = "asyncpg" if find_spec("asyncpg") else "psycopg"  # the function is called by the same statement
-    # Each request of this client has an event loop of its own, to which a connection in a pool would belong.
+    driver = "asyncpg" if find_spec("asyncpg") else "psycopg"  # the page's statement works with both
+    # Each request of this client has its own event loop, to which a pooled connection would belong.
     engines = {
         '"postgresql+psycopg://user@host/database"': f"{url!r}, poolclass=NullPool",
         '"postgresql+asyncpg://user@host/database"': f"{url.replace('+psycopg', f'+{driver}')!r}, poolclass=NullPool",
@@ -170,7 +171,7 @@ def test_the_page_for_fastapi_does_what_it_says(database, url, module, monkeypat
 
 
 def pay_twice_at_once(names: dict[str, Any], path: str) -> None:
-    """Send requests with the same key that overlap."""
+    """Send overlapping requests with the same key."""
     store, key = names["outbox"].store, f"at once {path}"
     before = {task.id for task in store.tasks(task="shop.charge")}
     answers = names["client"].at_once("POST", f"{path}?cents=1", *[{"Idempotency-Key": key}] * 5)
@@ -183,7 +184,7 @@ def pay_twice_at_once(names: dict[str, Any], path: str) -> None:
 
 
 def pay_again_after_a_prune(names: dict[str, Any]) -> None:
-    """The task, and with it any idempotency key of its own, is gone; the payment is not."""
+    """The task and its idempotency key are gone, but the payment is not."""
     outbox, client = names["outbox"], names["client"]
     outbox.worker().run(burst=True)
     outbox.store.prune(0)
@@ -194,7 +195,7 @@ def pay_again_after_a_prune(names: dict[str, Any]) -> None:
 
 
 def wait_for_receipts(names: dict[str, Any]) -> None:
-    """With a worker, the receipt is in the answer. Without one, or without a free thread, the task's id is."""
+    """With a worker, the answer contains the receipt. Without a worker or without a free thread, it contains the task's id."""
     client, worker = names["client"], names["outbox"].worker()
     worker.start()
     answer = client.post("/receipts?cents=7")
@@ -205,7 +206,7 @@ def wait_for_receipts(names: dict[str, Any]) -> None:
 
 
 async def wait_without_a_thread(client: Client, limiter: CapacityLimiter) -> httpx.Response:
-    """Send a request while others, which do not end, occupy all the threads that may wait."""
+    """Send a request while other requests occupy all threads that may wait."""
     for _ in range(int(limiter.total_tokens)):
         await limiter.acquire_on_behalf_of(object())
     async with httpx.AsyncClient(transport=client.transport, base_url="http://shop") as sender:

@@ -1,4 +1,4 @@
-"""Each name of the glossary is there, and no page uses a word that it bans."""
+"""The glossary: each name in it exists, and no page uses a word that it bans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BANNED = re.findall(r"^\| ([\w -]+) \| .+ \|$", PAGE.read_text().partition("## W
 TABLES = {**metadata.tables, version_table.name: version_table}
 OF_OTHERS = {"from-celery.md", "from-django-tasks-db.md", "from-procrastinate.md", PAGE.name}
 OF_OTHERS |= {"receive-messages.md", "transports.md"}
-"""Pages that speak of other queues and of brokers in their own words, and the one that lists the banned words."""
+"""Pages that describe other queues and brokers in their own terms, and the page that lists the banned words."""
 
 
 def names(cell: str) -> list[str]:
@@ -30,9 +30,9 @@ def test_there_is_one_row_for_each_word():
     words = [word for word, *_ in ROWS]
     assert len(words) > 40
     assert len(set(words)) == len(words)
-    assert len(ROWS) == len(re.findall(r"^\| \*\*", PAGE.read_text(), re.MULTILINE)), "a row has not five cells"
+    assert len(ROWS) == len(re.findall(r"^\| \*\*", PAGE.read_text(), re.MULTILINE)), "a row does not have five cells"
     for word, _, *places in ROWS:
-        assert any(map(names, places)), f"{word} is nowhere"
+        assert any(map(names, places)), f"{word} has no name"
 
 
 def test_each_table_and_column_is_there():
@@ -60,7 +60,7 @@ def named(column: int) -> list[str]:
 
 
 def is_there(name: str) -> bool:
-    """Return True for a name of `outboxq`, of its `model`, of its store, or a module below it; its parts are attributes, fields or modules."""
+    """Return True for a name in `outboxq`, its `model` or its store, or a module below it. Later parts are attributes, fields or modules."""
     first, *rest = name.split(".")
     found: object = next((vars(place)[first] for place in (model, outboxq.store) if first in vars(place)), None)
     found = found or getattr(outboxq, first, None) or module(first)
@@ -81,7 +81,7 @@ def module(name: str) -> object:
 
 
 def source(found: object) -> str:
-    """Return the source of the class, where attributes that `__init__` sets are found."""
+    """Return the source of the class, which contains the attributes that `__init__` sets."""
     return inspect.getsource(found) if inspect.isclass(found) else ""
 
 

@@ -1,4 +1,4 @@
-"""The proofs on the page about guarantees exist, and each promise of its table has some."""
+"""The page about guarantees: its proofs exist, and each promise in its table has proofs."""
 
 from __future__ import annotations
 

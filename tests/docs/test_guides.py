@@ -1,8 +1,7 @@
-"""The guides do what they say: their code and their commands are run, block after block, in an empty directory, on both databases.
+"""The guides, executed: their code and their commands run, block after block, in an empty directory, on both databases.
 
-A guide's first block is its module `shop`, its last one says by asserts what has become of it all. In its commands `$name`
-stands for a variable of the blocks before, and what follows `  # ` is what the command prints, or a part of that. A block of
-commands that begins with `# PostgreSQL` is run there only.
+A guide's first block is its module `shop`. Its last block asserts the results. In its commands, `$name` stands for a variable from earlier
+blocks, and the text after `  # ` is part of the command's output. A block of commands that begins with `# PostgreSQL` runs only there.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(guide: Path) -> list[tuple[str, int, str]]:
-    """The blocks that can be run: language, number of the line before the first, source."""
+    """Return the blocks that can be run: the language, the number of the line before the block, and the source."""
     text = guide.read_text()
     return [(found[1], text.count("\n", 0, found.start(2)), found[2]) for found in FENCE.finditer(text)]
 
 
 def is_guide(page: Path) -> bool:
-    """Its one file is `shop.py`, and comes first; a page with more of them, or with none, has a test that knows what to do."""
+    """Return True if the page's only file is `shop.py`, in the first block. Other pages have their own tests."""
     files = [re.match(r"# \S+\.\w+\n", source) for language, _, source in blocks(page) if language == "python"]
     return bool(files) and files[0] is not None and files[0][0] == "# shop.py\n" and not any(files[1:])
 
@@ -50,7 +49,7 @@ of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide
 
 @pytest.fixture
 def shop(guide: Path, database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The guide's module `shop`, in an empty working directory; on PostgreSQL with the URL that its comment speaks of."""
+    """Write the guide's module `shop` to an empty working directory. On PostgreSQL, it has the URL from its comment."""
     (language, _, module), *_ = blocks(guide)
     assert (language, module.partition("\n")[0], module.count(EMBEDDED)) == ("python", "# shop.py", 1)
     (tmp_path / "shop").mkdir()
@@ -70,7 +69,7 @@ def shop(guide: Path, database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 LATEST = datetime(2031, 1, 1, tzinfo=UTC)
-"""Later than the clock of any guide's harness."""
+"""A time after the clock of any guide's harness."""
 
 
 @pytest.mark.in_turn
@@ -85,10 +84,10 @@ def test_a_guides_blocks_run_from_top_to_bottom(guide, database, shop):
             run(source, names)
     language, _, last = rest[-1]
     assert language == "python"
-    assert re.search("^assert ", last, re.MULTILINE), "a guide ends by saying what became of it"
+    assert re.search("^assert ", last, re.MULTILINE), "a guide must end with an assertion about its results"
     outbox = sys.modules["shop"].outbox
     assert outbox.store.tasks(status=TaskStatus.RUNNING) == []
-    if database.reused is not None and database.reused.warm is not None:  # a page may have made the tables anew
+    if database.reused is not None and database.reused.warm is not None:  # a page may have created the tables again
         database.engine.dispose()
         database.reused.warm.forget_statements()
     database.clock.now = LATEST
@@ -113,7 +112,7 @@ def test_the_code_of_a_page_that_is_no_such_guide_is_run_by_a_test_of_its_own():
     others = {path.name: path.read_text() for path in tests if path != here}
     for page in PAGES:
         if page not in GUIDES and blocks(page):
-            assert any(page.name in source for source in others.values()), f"no test of pages names {page.name}"
+            assert any(page.name in source for source in others.values()), f"no test names {page.name}"
 
 
 def test_every_public_name_that_a_guide_imports_is_exported():

@@ -1,4 +1,4 @@
-"""The page about installing names what the package declares. To write its tables anew: python -m tests.docs.test_install_page"""
+"""The page about installing lists the requirements that the package declares. To update its tables: python -m tests.docs.test_install_page"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "install.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_DEVELOPERS = {"test", "lint", "site", "types", "dev"}
-"""Extras for those who change outboxq; their page is the README."""
+"""Extras for people who change outboxq. CONTRIBUTING.md describes them."""
 
 EXTRAS = {
     "postgresql": "workers, commands and enqueues on PostgreSQL",

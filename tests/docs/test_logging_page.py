@@ -1,4 +1,4 @@
-"""The page about logging has the loggers, the fields and the options that the code has."""
+"""The page about logging lists the code's loggers, fields and options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = (ROOT / "docs" / "logging.md").read_text()
 
 @pytest.fixture
 def printed(database):
-    """The JSON record of a task that fails for good, as a worker of this database prints it."""
+    """Return the JSON record of a task that fails permanently, as this database's worker prints it."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
@@ -96,7 +96,7 @@ CONFIG = "logging.config.dictConfig({'version': 1, 'handlers': {'own': {'class':
     ids=["dictConfig", "dictConfig that disables", "basicConfig with force", "basicConfig"],
 )
 def test_a_module_that_sets_logging_up_is_heard_as_the_page_says(set_up, its_own, silent, tmp_path, monkeypatch):
-    """The command has set logging up before it imports the module."""
+    """The command configures logging before it imports the module."""
     root, known = logging.getLogger(), list(logging.Logger.manager.loggerDict.values())
     loggers = [one for one in known if isinstance(one, logging.Logger)]
     before, level, disabled = root.handlers[:], root.level, [one.disabled for one in loggers]

@@ -1,8 +1,8 @@
-"""What the migration guides say of outboxq is true: their examples run, and each name, option and command of their tables exists.
-And the index of the documentation is complete.
+"""The migration guides: their examples run, and each name, option and command in their tables exists. The index of the documentation is
+complete.
 
-from-celery.md, from-procrastinate.md and the pages in docs/migrating are guides as test_guides.py runs them;
-from-django-tasks-db.md is a Django project, made and run here in a process of its own. What the guides say of the other libraries was compared with the versions they name.
+test_guides.py runs from-celery.md, from-procrastinate.md and the pages in docs/migrating. from-django-tasks-db.md is a Django project,
+which runs here in a separate process. The statements about other libraries were compared with the versions that the guides name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide
 
 @pytest.mark.parametrize("guide", [*GUIDES, PATTERNS], ids=lambda guide: guide.stem)
 def test_what_a_table_of_equivalents_names_exists(guide):
-    if guide != DJANGO:  # whose names need Django's settings: django_project.py checks them
+    if guide != DJANGO:  # its names need Django's settings, so django_project.py checks them
         complaints = []
         for line, code in cells(guide):
             try:
@@ -52,7 +52,9 @@ def test_a_guide_has_what_its_reader_needs(guide):
         "Moving a running system",
     ):
         assert f"\n## {heading}\n" in text
-    assert re.search(r"^The guide compares outboxq with .* \d+\.\d+", text, re.MULTILINE), "facts are of a version"
+    assert re.search(r"^The guide compares outboxq with .* \d+\.\d+", text, re.MULTILINE), (
+        "a guide must name the version that it describes"
+    )
 
 
 @of_each_guide
@@ -93,7 +95,7 @@ def test_the_index_leads_to_every_page():
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     own = {
         page for page in pages if re.match(r"decisions/0|reference/(?!README)", page)
-    }  # they have an index of their own
+    }  # these pages have their own index
     assert pages - own - {"README.md", "index.md"} - listed == set()
 
 

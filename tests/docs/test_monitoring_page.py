@@ -1,6 +1,6 @@
-"""docs/monitoring.md, the alert rules and the dashboard know the metrics that there are.
+"""docs/monitoring.md, the alert rules and the dashboard use metrics that exist.
 
-To write the tables of the page anew: python -m tests.docs.test_monitoring_page. `nox -s monitoring` asks Prometheus's own promtool.
+To update the page's tables: python -m tests.docs.test_monitoring_page. `nox -s monitoring` runs Prometheus's own promtool.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SERIES = {
     for one in METRICS
     for end in (("_bucket", "_sum", "_count") if one.kind is Kind.HISTOGRAM else ("",))
 }
-"""The metrics by what can be queried."""
+"""The metrics, by the names that a query uses."""
 OF_PROMETHEUS = {"instance", "job", "le"}
 """Labels that Prometheus adds."""
 
@@ -42,7 +42,7 @@ def table_of_metrics() -> str:
 
 
 def alerts() -> Iterator[tuple[str, str, str, str, str]]:
-    """Each rule's name, expression, duration, severity and summary."""
+    """Yield each rule's name, expression, duration, severity and summary."""
     for part in RULES.read_text().split("      - alert: ")[1:]:
         name = part.partition("\n")[0]
         expression = re.search(r" expr: (?:>-\n)?(.*?)\n        \w+:", part, re.DOTALL)[1]
@@ -133,7 +133,7 @@ def block(beginning: str) -> str:
 
 
 def test_its_programs_run(tmp_path):
-    """Port 9464 may be in use here."""
+    """The test does not use port 9464, which may be in use."""
     for name in ("shop.py", "registry.py", "worker.py"):
         (tmp_path / name).write_text(block(f"# {name}").replace("metrics_port=9464", "metrics_port=0"))
     for name in ("registry.py", "worker.py"):

@@ -1,4 +1,4 @@
-"""The erasure on docs/recipes/personal-data.md beside a worker that ends tasks in the meantime, and its form for Django."""
+"""The erasure in docs/recipes/personal-data.md, while a worker ends tasks, and its variant for Django."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ IMPORTS = "from uuid import UUID\nfrom outboxq import TaskStatus\n"
 
 @pytest.fixture
 def page(postgresql, monkeypatch):
-    """The names that the page's Python defines. Its calls have run too."""
+    """The names that the page's Python code defines. The code's calls have been run, too."""
     shop, *rest = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     url = make_url(postgresql.url).render_as_string(hide_password=False)
     module = ModuleType("shop")

@@ -1,4 +1,4 @@
-"""docs/operate/probes.md does what it says: `health.py` is run as a program, and asked as Kubernetes asks it."""
+"""docs/operate/probes.md: `health.py` runs as a program, and is queried as Kubernetes would do it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_endpoint_answers_as_the_page_says(database, tmp_path):
 
 def test_a_worker_without_notifications_is_alive_and_never_ready(database, tmp_path):
     if database.name == "sqlite":
-        return  # there, a worker always notices changes of the file
+        return  # on SQLite, a worker always notices changes to the file
     program = Program(tmp_path, database, concurrency="notifications=False, concurrency")
     program.run("-m", "outboxq", *UPGRADE.split())
     with program.started():
@@ -77,7 +77,7 @@ class Program:
 
     @contextmanager
     def started(self) -> Iterator[None]:
-        """Run `health.py` for the time of the block, and stop it as Kubernetes does."""
+        """Run `health.py` for the duration of the block, and stop it as Kubernetes does."""
         with forked.Popen([*forked.PYTHON, "health.py"], **self._options) as process:
             try:
                 until(lambda: self.asked("/") is not None)
@@ -88,7 +88,7 @@ class Program:
         assert process.returncode == 0, said
 
     def asked(self, path: str) -> int | None:
-        """The status of the answer; None if nothing listens yet."""
+        """Return the status code of the response, or None if no program listens yet."""
         try:
             with urlopen(f"http://127.0.0.1:{self._port}{path}") as answer:
                 return int(answer.status)

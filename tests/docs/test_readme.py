@@ -1,4 +1,4 @@
-"""The README does what it says: its code is run, its commands are those of CI."""
+"""The README: its code runs, and its commands are the commands of CI."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ ROOT = Path(__file__).parents[2]
 EMBEDDED = "sqlite:///shop.db"
 README = (ROOT / "README.md").read_text()
 MESSAGES = ROOT / "docs" / "troubleshooting" / "errors.md"
-"""A page with messages, which can begin like commands."""
+"""A page with messages, which may look like commands."""
 DOCS = "\n".join([README, *(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")) if path != MESSAGES)])
 
 
 def blocks(language: str) -> list[tuple[int, str]]:
-    """The fenced blocks of a language, each with the number of the line before its first."""
+    """Return the fenced blocks of a language, each with the number of the line before it."""
     fence = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
     return [(README.count("\n", 0, found.start(1)), found[1]) for found in fence.finditer(README)]
 
 
 @pytest.fixture(params=DATABASES)
 def url(request):
-    """An empty database; the one that the README names, or one on PostgreSQL, as its comment says."""
+    """The URL of an empty database: the SQLite file that the README names, or a PostgreSQL database, as the README's comment says."""
     if request.param == "sqlite":
         yield EMBEDDED
     else:
@@ -51,7 +51,7 @@ def url(request):
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch, url):
-    """The README's module `shop`, in an empty working directory."""
+    """Write the README's module `shop` to an empty working directory."""
     (_, module), *_ = blocks("python")
     assert module.startswith("# shop.py\n")
     assert module.count(f'"{EMBEDDED}"') == 1
@@ -78,7 +78,7 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
     run(request, names)
     with names["engine"].connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar() == 1
-    run(worker, {})  # in a process of its own
+    run(worker, {})  # in a separate process
     printed = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
     _, _, promised = worker[1].rpartition("# ")
     assert printed == promised.strip().split(", ")
@@ -89,7 +89,7 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
 
 
 def test_the_home_page_says_how_to_install_what_is_not_released():
-    """pip finds nothing before the first release."""
+    """pip cannot find the package before the first release."""
     assert "(unreleased)" in (ROOT / "CHANGELOG.md").read_text()
     for page in ("docs/index.md", "docs/install.md"):
         assert "ntil the first release" in (ROOT / page).read_text(), page
@@ -173,7 +173,7 @@ def test_its_links_lead_somewhere():
 
 
 def commands(group: click.Group = main, above: str = "outboxq") -> Iterator[tuple[str, click.Command]]:
-    """All but those that are another name for one, kept for scripts, and not in the help."""
+    """Yield all commands except hidden ones, which are alternative names that are kept for scripts."""
     for name, command in sorted(group.commands.items()):
         if command.hidden:
             continue
@@ -183,7 +183,7 @@ def commands(group: click.Group = main, above: str = "outboxq") -> Iterator[tupl
 
 
 def mentioned() -> str:
-    """The documentation, with each `a b|c` written as `a b` and `a c`."""
+    """Return the documentation, with each `a b|c` expanded to `a b` and `a c`."""
     found = re.finditer(r"(outboxq(?: [\w-]+)*) ([\w-]+(?:\|[\w-]+)+)", DOCS)
     return DOCS + "".join(f"\n`{one[1]} {name}`" for one in found for name in one[2].split("|"))
 
@@ -199,7 +199,7 @@ def test_every_command_that_is_mentioned_exists():
 
 
 def resolve(words: Sequence[str]) -> click.Command | None:
-    """The command that these words name, its arguments left out; None where a group has no such command."""
+    """Return the command that these words name, ignoring its arguments, or None if the group has no such command."""
     command: click.Command = main
     for word in words[1:]:
         if not isinstance(command, click.Group):

@@ -1,4 +1,4 @@
-"""docs/how-to/receive-webhooks.md does what it says, with the endpoint of each framework."""
+"""docs/how-to/receive-webhooks.md: its code runs, with each framework's endpoint."""
 
 from __future__ import annotations
 

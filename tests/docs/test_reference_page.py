@@ -1,4 +1,4 @@
-"""The reference is what the code says of itself, and leaves nothing out."""
+"""The reference page: it matches the code, and omits nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_exported_exception_is_there():
 
 
 def test_every_variable_that_the_package_names_is_there():
-    """The keys of Flask's configuration and of Django's settings are on their pages."""
+    """The keys of Flask's configuration and of Django's settings are on those frameworks' pages."""
     sources = [path for path in (ROOT / "outboxq").rglob("*.py") if "contrib" not in path.parts]
     named = {one for path in sources for one in re.findall(r"\bOUTBOXQ_[A-Z_]+", path.read_text())}
     assert named <= set(re.findall(r"`(OUTBOXQ_[A-Z_]+)`", TEXT)), "a variable is missing"

@@ -1,4 +1,4 @@
-"""The pages of docs/reference are what the code says, and every public name has its place on them."""
+"""The pages in docs/reference: they match the code, and every public name is on one of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.docs.tables import between
 from website import pictures
 
 MADE_UP = {"error"}
-"""A key that `ACTIONS` gives to every end, also to those that never have it."""
+"""A key that `ACTIONS` adds to every end, including ends that never have it."""
 
 
 @pytest.mark.parametrize("page", objects.PAGES)
@@ -27,7 +27,7 @@ def test_a_page_of_objects_is_what_the_code_says(page):
     assert written == objects.part(page), "run: python -m tests.docs.objects"
 
 
-@pytest.mark.current  # click and SQLAlchemy word metavariables and types differently in older releases
+@pytest.mark.current  # older releases of click and SQLAlchemy word metavariables and types differently
 @pytest.mark.parametrize("page", lists.PAGES)
 def test_a_page_that_is_a_list_is_what_the_code_says(page):
     assert between(lists.FOLDER / f"{page}.md", "list") == lists.PAGES[page](), "run: python -m tests.docs.lists"
@@ -39,7 +39,7 @@ def test_a_picture_is_what_the_code_draws(name):
 
 
 def test_every_public_name_has_one_place():
-    """An exception is on the page of the exceptions, and may be on another one too."""
+    """An exception is on the page of exceptions, and may also be on another page."""
     placed = [name for page in objects.PAGES for name in objects.names_of(page)]
     assert len(placed) == len(set(placed))
     public = {*outboxq.__all__, *testing.__all__}
@@ -55,12 +55,12 @@ def test_every_public_name_says_what_it_is():
 
 @pytest.mark.parametrize("names", [objects.SUPPORTED, objects.INTERNAL], ids=["supported", "internal"])
 def test_a_name_that_is_set_apart_exists(names):
-    """A list of names that nothing has any more would hide a later name."""
+    """A list of names that no longer exist would hide a later name."""
     for owner, members in names.items():
         kind, _, noun = owner.partition(".")
         found = objects.BY_NAME.get(owner) or getattr(objects.BY_NAME[kind], noun).func
         known = {*dir(found), *(one for base in found.__mro__ for one in getattr(base, "__annotations__", ()))}
-        if owner != "TaskContext":  # its names are checked in test_reference_page.py
+        if owner != "TaskContext":  # test_reference_page.py checks its names
             assert set(members.split()) - known == set(), owner
 
 

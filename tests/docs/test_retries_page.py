@@ -1,4 +1,4 @@
-"""The page about retries says what the code does. To write its table anew: python -m tests.docs.test_retries_page"""
+"""The page about retries matches the code. To update its table: python -m tests.docs.test_retries_page"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLICY = RetryPolicy()
 
 
 def longest(attempt: int) -> timedelta:
-    """The longest wait after an attempt that the policy may draw."""
+    """Return the longest wait after an attempt that the policy may draw."""
     with patch("random.uniform", lambda _low, high: high):
         delay = POLICY.next_delay(attempt=attempt, error=OSError(), max_attempts=100, elapsed=timedelta(0))
     assert delay is not None

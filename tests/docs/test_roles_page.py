@@ -1,4 +1,4 @@
-"""The table of privileges on the page about roles is that of the code. To write it anew: python -m tests.docs.test_roles_page"""
+"""The page about roles: its table of privileges matches the code. To update it: python -m tests.docs.test_roles_page"""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_right_of_a_producer_lays_open_what_others_enqueued():
     closed = {"args", "headers", "result", "last_error"}
     for right in rights(Role.PRODUCER, set(Feature) - {Feature.RESULTS}):
         if right.privilege == "SELECT" and right.name in {"task_executions", "dead_letters"}:
-            assert right.columns, "some columns only"
+            assert right.columns, "the privilege must be limited to some columns"
             assert not closed & set(right.columns)
             assert "exception" not in right.columns
     added = {
@@ -58,7 +58,7 @@ def test_no_right_of_a_producer_lays_open_what_others_enqueued():
         for right in rights(Role.PRODUCER, {Feature.RESULTS})
         if {"result", "last_error"} & set(right.columns)
     }
-    assert added == {"task_executions"}, "only who waits for results reads them, and no arguments"
+    assert added == {"task_executions"}, "only a producer that waits for results may read them, and never the arguments"
     assert not {"args", "headers"} & {
         one for right in rights(Role.PRODUCER, set(Feature)) for one in right.columns if right.privilege == "SELECT"
     }

@@ -1,4 +1,4 @@
-"""The site has every page, each link in it leads somewhere, and it loads nothing from another host."""
+"""The site: it has every page, each link has a target, and it loads nothing from another host."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.apart
-@pytest.mark.current  # Zensical is installed in one version only
+@pytest.mark.current  # only one version of Zensical is installed
 def test_the_site_is_built_strictly_with_a_text_beside_each_page(site):
     texts = {path.relative_to(site) for path in site.rglob("*.md")}
     assert len(texts) == len(stage.pages())
@@ -102,7 +102,7 @@ def test_links_follow_their_pages_and_code_is_left_alone():
 
 @pytest.mark.parametrize("name", ["django_shop", "fastapi_shop", "flask_shop", "two_services"])
 def test_the_page_of_an_example_has_all_of_its_files(name, tmp_path):
-    """Files that a run of the example has left there are not listed."""
+    """Files that a run of the example leaves behind are not listed."""
     folder = tmp_path / name
     shutil.copytree(stage.ROOT / "examples" / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
     known = {path: path.read_text() for path in folder.rglob("*") if path.is_file() and path.name != "README.md"}
@@ -133,7 +133,7 @@ def test_blocks_below_the_names_of_frameworks_become_tabs():
 
 
 def test_a_tab_of_the_first_page_shows_lines_that_are_executed_elsewhere():
-    """Each framework's own pages are executed by their tests."""
+    """The tests of each framework's pages execute these lines."""
     pages = {
         "Django": ["tutorials/django"],
         "Flask": ["tutorials/flask"],
@@ -168,7 +168,7 @@ def test_a_tab_about_retention_sets_it(tmp_path):
 
 
 def test_a_tab_about_commands_has_the_same_ones_in_each_framework():
-    """Django has a command of its own for the tables."""
+    """Django has its own command for the tables."""
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / "command-line.md").read_text())
     tabs = dict(re.findall(r"\*\*(\w+)\*\*\n\n```console\n(.*?)```", group[0], re.DOTALL))
     plain = tabs["SQLAlchemy"].replace(" shop:outbox", "")
@@ -198,7 +198,7 @@ def test_a_tab_about_the_installation_has_commands_of_the_page_about_commands():
 
 @pytest.mark.parametrize("page", ["consumers", "batches", "schedules"])
 def test_a_tab_about_tasks_works_in_its_framework(page, tmp_path):
-    """Django's lines are Flask's, except for where the outbox comes from."""
+    """Django's lines are the same as Flask's, except for the origin of the outbox."""
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / f"{page}.md").read_text())
     tabs = dict(re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL))
     without = re.compile(r"^(?:from .*|outbox = .*)\n+", re.MULTILINE)
@@ -263,7 +263,7 @@ def test_a_broken_link_is_found(tmp_path, body, complaint):
 
 
 def test_the_pages_use_only_plain_marks():
-    """Sphinx can read the same pages: without attributes in braces, macros or HTML apart from comments and line breaks."""
+    """Sphinx can read the same pages, because they have no attributes in braces, no macros, and no HTML except comments and line breaks."""
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", DOCS, flags=re.DOTALL)
     assert re.findall(r"\{[:%{#.].*?\}", prose) == []
     assert set(re.findall(r"<(?!https?:)(\w+)", prose)) <= {"br"}

@@ -1,4 +1,4 @@
-"""The Django form of the report on docs/recipes/slack.md. (The rest of the page is a guide: test_guides.py.)"""
+"""The Django variant of the report in docs/recipes/slack.md. (The rest of the page is a guide: test_guides.py.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of docs/testing.md, each block a file, run by pytest, unittest and Django's test runner on both databases."""
+"""The code of docs/testing.md: each block is a file, which pytest, unittest or Django's test runner runs on both databases."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_applications_tests(project, database):
     again = run(project, *PYTEST, "-W", "error", "test_commits.py", "test_async.py")  # in the same database
     assert "2 passed" in again, again
     if database.name == "postgresql":
-        assert database.counts()[0] == 8  # what the committing tests have left
+        assert database.counts()[0] == 8  # the tasks that the committing tests left behind
         asynchronous = project / "test_async_session.py"
         text = asynchronous.read_text()
         assert ASYNCHRONOUS in text
@@ -101,7 +101,7 @@ def test_an_applications_tests(project, database):
 
 
 def test_a_django_projects_tests(project):
-    """In memory. (On both databases: tests/integrations/testing_helpers/test_django_classes.py.)"""
+    """The test database is in memory. (On both databases: tests/integrations/testing_helpers/test_django_classes.py.)"""
     orders = project / "orders"
     (orders / "__init__.py").touch()
     (orders / "tasks.py").write_text(TASKS)
@@ -117,10 +117,10 @@ def test_a_django_projects_tests(project):
     assert "3 passed" in run(project, *PYTEST, "orders/test_receipts.py", "orders/test_invoices.py")
 
 
-@pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
+@pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
 @pytest.mark.parametrize("plugin", [(), ("-p", "no:flask")], ids=["pytest-flask", "without"])
 def test_a_flask_applications_tests(project, plugin):
-    """Into a file of SQLite, as it says. Neither the outbox nor the application is named."""
+    """The tests use an SQLite file, as the page says. They name neither the outbox nor the application."""
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
     assert "2 passed" in run(project, *PYTEST, *plugin, "test_web.py")
@@ -174,7 +174,7 @@ def test_harness_first(harness, client):
 """
 
 
-@pytest.mark.current  # as above
+@pytest.mark.current  # as the test above
 def test_the_client_of_pytest_flask_and_the_harness_work_in_either_order(project):
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")

@@ -1,4 +1,4 @@
-"""The page about tracing does what it says: docs/tracing.md, block after block, on both databases."""
+"""The page about tracing, executed: docs/tracing.md, block after block, on both databases."""
 
 from __future__ import annotations
 

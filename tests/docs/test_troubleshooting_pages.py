@@ -1,4 +1,4 @@
-"""docs/troubleshooting: each error of the library has its section, with a cause, a cure, and the messages in the code."""
+"""docs/troubleshooting: each error of the library has a section with causes, cures, and the code's messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_each_error_has_a_cause_and_a_cure():
 
 
 def test_nearly_every_error_has_a_message():
-    """The base class is not raised, and the sentences of the others are composed from parts or come from a broker."""
+    """The base class is never raised. The other two have messages that are composed from parts or come from a broker."""
     assert {name for name in NAMES if name not in messages()} == {"OutboxqError", "TaskCancelled", "EventRefused"}
     assert sum(map(len, messages().values())) > 300
 

@@ -1,8 +1,8 @@
-"""The tutorials of the frameworks, as their readers follow them: flask.md, django.md, fastapi.md and fastapi-async.md in docs/tutorials.
+"""The framework tutorials, followed as by a reader: flask.md, django.md, fastapi.md and fastapi-async.md in docs/tutorials.
 
-Each file of a page is written, each command is run in a process of its own, in the order of the page. What follows `  # ` is a
-part of what the command prints. A request of curl goes through the framework's test client. The other tutorials, the recipes
-and most how-tos are guides of one module: test_guides.py runs them.
+Each file of a page is written, and each command runs in a separate process, in the order of the page. The text after `  # ` is part of the
+command's output. The framework's test client sends curl's requests. The other tutorials, the recipes and most how-tos are guides with one
+module, which test_guides.py runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FENCE = re.compile(r"^```(python|ini|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WORDS = {"docs/tutorials": 1500} | dict.fromkeys(
     ("docs/how-to", "docs/operate", "docs/troubleshooting/symptoms.md"), 700
 )
-"""The most words of a page."""
+"""The maximum number of words of a page."""
 
 FLASK = """
 import sys
@@ -61,10 +61,10 @@ async def send():
     app.engine.dispose()
 asyncio.run(send())
 """
-"""Programs that send what curl would send: path, form and method are their arguments."""
+"""Programs that send the requests that curl would send. Their arguments are the path, the form and the method."""
 
 ADMITTED = ("-W", "ignore:Using `httpx` with")
-"""Starlette's TestClient prefers httpx2, which the page installs and this environment lacks."""
+"""Starlette's TestClient prefers httpx2, which the page installs but which is not in this environment."""
 
 
 class Reader:
@@ -72,7 +72,7 @@ class Reader:
 
     def __init__(self, directory: Path, client: str, **replaced: str) -> None:
         self.directory, self._client, self._replaced = directory, client, replaced
-        self._ids: list[str] = []  # those that have been printed as a part of an address
+        self._ids: list[str] = []  # ids that were printed as part of an address
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         self._environment = {**environment, "PYTHONPATH": f"{ROOT}:{directory}", "NO_COLOR": "1", "PYTEST_ADDOPTS": ""}
 
@@ -85,9 +85,9 @@ class Reader:
                 self._write(source)
 
     def _write(self, source: str) -> None:
-        """Put the file where its first line says, after what is there if it is the settings."""
+        """Write the file that the first line names. The settings are appended to the existing file."""
         name = re.match(r"# (\S+\.(?:py|ini))\n", source)
-        assert name, f"a block of a tutorial begins with the file's name: {source[:40]}"
+        assert name, f"a block of a tutorial must begin with the file's name: {source[:40]}"
         for old, new in self._replaced.items():
             source = source.replace(old, new)
         file = self.directory / name[1]
@@ -129,17 +129,17 @@ def url(database) -> str:
 
 
 def sqlite_for(database, directory: Path, url: str) -> str:
-    """The address that the page's SQLite file stands for."""
+    """Return the database's address, which replaces the page's SQLite file."""
     return f"sqlite:///{directory}/shop.db" if database.name == "sqlite" else url
 
 
 def drop(database) -> None:
-    """Drop the table that the reader has created beside those of outboxq."""
+    """Drop the table that the reader has created in addition to outboxq's tables."""
     if database.name == "postgresql":
         database.run("DROP TABLE IF EXISTS orders")
 
 
-@pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
+@pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
 def test_the_first_task_in_flask(database, url, directory):
     address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
     Reader(directory, FLASK, **address).follow(TUTORIALS / "flask.md")
@@ -154,7 +154,7 @@ def test_the_first_task_with_sqlalchemy(database, url, directory):
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_first_task_in_django(kind, request, directory):
-    """With databases of its own: the page migrates them."""
+    """The test uses its own databases, because the page migrates them."""
     replaced = {}
     if kind == "postgresql":
         default = databases(request.getfixturevalue("postgresql_url"))["default"]
@@ -175,7 +175,7 @@ def test_the_first_task_in_asynchronous_fastapi(database, url, directory):
         address = {'"postgresql+psycopg://shop@localhost/shop"': repr(url)}
         Reader(directory, ASGI, **address).follow(page, skip="sqlite_app.py")
         drop(database)
-    else:  # the form for SQLite, with the page's commands
+    else:  # the variant for SQLite, with the page's commands
         [source] = [source for _, source in FENCE.findall(page.read_text()) if source.startswith("# sqlite_app.py\n")]
         reader = Reader(directory, ASGI)
         (directory / "app.py").write_text(source)
@@ -193,6 +193,8 @@ def test_the_first_task_in_asynchronous_fastapi(database, url, directory):
 def test_no_page_is_too_long(folder):
     path = ROOT / folder
     pages = path.glob("*.md") if path.is_dir() else [path]
-    words = {page.name: len(re.findall(r"\S*\w\S*", page.read_text())) for page in pages}  # the bars of tables are none
+    words = {
+        page.name: len(re.findall(r"\S*\w\S*", page.read_text())) for page in pages
+    }  # bars of tables do not count as words
     assert words
     assert {name: count for name, count in words.items() if count > WORDS[folder]} == {}

@@ -1,4 +1,4 @@
-"""The program with two outboxes on docs/sqlalchemy.md, copied alone into an empty directory, with the page's commands."""
+"""The program with two outboxes in docs/sqlalchemy.md: it is copied to an empty directory and run with the page's commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a worker looks for the tasks of batches that are to be cancelled; no database."""
+"""The times at which a worker looks for the remaining tasks of cancelled batches. These tests use no database."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def test_a_failure_is_followed_by_a_look_at_once_and_many_by_one_a_second():
     assert canceller.pause() >= 5
     for _ in range(10):
         canceller.expect()
-        canceller._looked_at += 1000  # however slow this machine is, the next look is not due yet
+        canceller._looked_at += 1000  # on any machine, the next check is not due yet
         assert canceller.pause() > 0
     assert len(looks) == 1

@@ -1,4 +1,4 @@
-"""What the benchmark makes of what it measured: ratios, goals, tables, charts, and what the documentation shows of it."""
+"""The benchmark's evaluation of its measurements: ratios, goals, tables and charts, and the part that the documentation shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = ROOT / published.FOLDER
 
 @pytest.fixture
 def results() -> Results:
-    """Of a machine that became twice as fast from each round to the next."""
+    """Results of a machine that doubled its speed between the two rounds."""
     found = Results(about={"begun": "2030-01-01T12:00:00+00:00", "machine": "2 x quick, 8 GiB, Linux"})
     for name, times in (("raw", 1.0), ("outboxq", 0.7), ("PgQueuer", 0.35)):
         found.add("postgresql.drain", "postgresql: drain by 1 process", RATE, name, [1000 * times, 2000 * times])
@@ -49,7 +49,7 @@ def test_a_goal_is_met_or_missed_or_not_measured(results):
     drain = found["PostgreSQL drain, 1 process, of raw"]
     assert (drain.value, drain.met(drain.bar), drain.met(drain.stretch)) == (pytest.approx(0.7), True, False)
     pickup = found["pickup on PostgreSQL, p50"]
-    assert (pickup.value, pickup.met(pickup.bar)) == (pytest.approx(1.5 / 0.7), True)  # less is better
+    assert (pickup.value, pickup.met(pickup.bar)) == (pytest.approx(1.5 / 0.7), True)  # lower is better
     unmeasured = found["SQLite drain, of raw, FULL"]
     assert (unmeasured.value, unmeasured.met(unmeasured.bar)) == (None, None)
     lines = list(goals_table(results))
@@ -100,12 +100,12 @@ def test_a_chart_is_xml_with_a_bar_for_each_and_its_command(results, tmp_path):
 def test_the_readme_says_how_many_times_as_fast(results):
     _, _, *rows = published.table(results).splitlines()
     cells = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:4]] for row in rows}
-    assert cells["begin a task when it arrives (p50)"] == ["0.70", "2.0"]  # the other took longer
+    assert cells["begin a task when it arrives (p50)"] == ["0.70", "2.0"]  # the other run took longer
     assert cells["PostgreSQL: enqueue, one transaction each"] == ["", ""]
 
 
 def test_what_is_published_is_what_the_program_makes_of_the_run_beside_it(tmp_path):
-    """`python -m benchmarks --publish run.json` was run, and its answer was not edited."""
+    """The published files are the output of `python -m benchmarks --publish run.json`, without edits."""
     shutil.copy(ROOT / "README.md", tmp_path)
     published.publish(FOLDER / published.RUN, tmp_path)
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
@@ -115,7 +115,7 @@ def test_what_is_published_is_what_the_program_makes_of_the_run_beside_it(tmp_pa
     }
     page = (ROOT / "docs/explanation/benchmarks.md").read_text()
     shown = [path.name for path in FOLDER.glob("*.svg") if f"(benchmark/{path.name})" not in page]
-    assert shown == [], "a chart that no page shows"
+    assert shown == [], "no page shows these charts"
 
 
 @pytest.mark.parametrize("text", ["# outboxq\n", f"{published.HEAD} A |\n\n" * 2], ids=["none", "two"])

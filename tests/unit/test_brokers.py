@@ -1,4 +1,4 @@
-"""The transports of brokers, where no broker is needed: mistakes in a configuration, and answers that a real one rarely gives."""
+"""The brokers' transports, tested without a broker: configuration mistakes, and answers that a real broker rarely gives."""
 
 from __future__ import annotations
 
@@ -120,16 +120,16 @@ def test_a_client_is_imported_when_it_is_first_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# Redis 8.6 and later, which Debian does not have.
+# Redis 8.6 and later, which Debian does not include.
 
 
 @contextmanager
 def redis(
     version: str, *, first: Mapping[bytes, bytes] | None = None, most: int | None = None
 ) -> Iterator[tuple[int, list[list[bytes]]]]:
-    """A server that answers as Redis of this version does, and notes the commands.
+    """Yield the port of a server that answers like this version of Redis, and the list of its commands.
 
-    `first`: what its first connection answers instead. `most`: the number of XADD after whose answers it is closed.
+    `first` contains the answers of its first connection. The connection is closed after `most` answers to XADD.
     """
     noted: list[list[bytes]] = []
     connections: list[object] = []
@@ -195,7 +195,7 @@ def test_redis_is_told_the_id_if_it_recognises_one(version: str, is_known: bool)
     ],
 )
 def test_a_connection_to_redis_is_opened_again_after_an_unsure_event(answers: Mapping[bytes, bytes]) -> None:
-    """It may lead to a server that has become a replica."""
+    """The new connection may lead to another server, if the old one has become a replica."""
     with redis("7.0.15", first=answers) as (port, _):
         transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2")
         assert [type(one) for one in transport.publish([event()], soon())] == [Unsure]
@@ -215,7 +215,7 @@ def test_a_connection_to_redis_stays_open_after_a_refusal() -> None:
 
 
 class Producer:
-    """Answers like a broker with a limit of 100 bytes, which refuses all messages that were sent together."""
+    """A producer whose broker has a limit of 100 bytes, and refuses all messages that were sent together."""
 
     made: ClassVar[list[dict[str, Any]]] = []
     """The settings of each producer."""
@@ -262,7 +262,7 @@ def test_a_single_event_does_not_make_kafka_forget_that_a_batch_was_refused(monk
     assert published(small, large) == [Unsure, Unsure]
     assert published(small) == [Confirmed]
     assert published(small, large) == [Confirmed, Refused]
-    assert published(small, large) == [Unsure, Unsure], "later batches are sent together again"
+    assert published(small, large) == [Unsure, Unsure], "later batches are again sent together"
 
 
 @pytest.mark.parametrize("given", [{}, {"topic.metadata.propagation.max.ms": 60_000}])
@@ -277,11 +277,11 @@ def test_kafka_reports_a_missing_topic_before_relays_give_up(
     assert made["topic.metadata.propagation.max.ms"] == (60_000 if given else 3000)
 
 
-# SQS: a batch that fails in part.
+# SQS: a batch of which some messages fail.
 
 
 class Sender:
-    """A client of SQS: the messages with these bodies fail."""
+    """An SQS client for which the messages with these bodies fail."""
 
     def __init__(self, *failing: str, is_final: bool = False) -> None:
         self.failing, self.is_final = failing, is_final
@@ -336,14 +336,14 @@ def test_headers_that_sqs_cannot_take_are_a_refusal(monkeypatch: pytest.MonkeyPa
 
 
 class Poller:
-    """A client of SQS: each call of `receive_message` gets the next number of messages, and the last ones none."""
+    """An SQS client: each call of `receive_message` receives the next number of messages, and later calls receive none."""
 
     def __init__(self, *counts: int) -> None:
         self.counts = list(counts)
         self.waits: list[int] = []
 
     def receive_message(self, *, WaitTimeSeconds: int, **_: Any) -> dict[str, Any]:  # noqa: N803
-        assert len(self.waits) < 5, "it does not stop after an empty answer"
+        assert len(self.waits) < 5, "the receiver does not stop after an empty answer"
         self.waits.append(WaitTimeSeconds)
         count = self.counts.pop(0) if self.counts else 0
         return {"Messages": [{"Body": "1", "MessageId": str(number), "ReceiptHandle": "r"} for number in range(count)]}
@@ -369,7 +369,7 @@ def test_an_idle_receiver_of_sqs_does_not_poll_without_a_pause(
 
 
 def test_a_receiver_of_sqs_asks_for_no_more_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise slow answers keep the first messages unacknowledged until SQS delivers them again."""
+    """Otherwise, slow answers would keep the first messages unacknowledged until SQS delivers them again."""
 
     class SlowPoller(Poller):
         def receive_message(self, **arguments: Any) -> dict[str, Any]:
@@ -399,13 +399,13 @@ def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
 def test_a_header_that_rabbitmq_reads_as_routing_keys_is_a_refusal(name: str) -> None:
-    """The broker closes the channel because of it, so no other event of the batch would be confirmed."""
+    """The header would make the broker close the channel, so no other event of the batch would be confirmed."""
     [outcome] = RabbitMQ(url="amqp://127.0.0.1:1").publish([event(headers={name: "ada"})], soon())
     assert outcome == Refused(f"RabbitMQ reads the header {name!r} as routing keys; give it another name")
 
 
 class Nats:
-    """A client of NATS whose server accepts 1000 bytes, and notes what is published."""
+    """A NATS client whose server accepts at most 1,000 bytes. It records all published messages."""
 
     made: ClassVar[list[Nats]] = []
     is_connected, max_payload = True, 1000
@@ -453,7 +453,7 @@ def test_a_connection_to_nats_subscribes_to_its_answers_once(fake_nats: list[Nat
 
 
 def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats: list[Nats]) -> None:
-    """The server closes the connection at such a message."""
+    """The server closes the connection when it receives such a message."""
     transport = NatsJetStream(servers="nats://h", body="payload")
     one = event(headers={"a": "é"})
     assert transport.publish([one], soon()) == [Confirmed()]
@@ -495,7 +495,7 @@ def test_a_deadline_that_passes_in_any_step_of_a_request_to_nats_is_no_error() -
     assert asyncio.run(consumer._fetch(10, 0.0)) == []
 
 
-# An event that two relays publish is not a repetition.
+# An event that two relays publish is not a duplicate.
 
 
 DIFFERENT: dict[str, list[tuple[str, str]]] = {
@@ -531,7 +531,7 @@ def test_a_fifo_queue_drops_only_a_repetition(monkeypatch: pytest.MonkeyPatch, c
 
 
 class Streams:
-    """The streams that JetStream names for a subject: one, an error, or no answer."""
+    """The streams that JetStream returns for a subject. Instead of a name, the answer may be an error, or there may be no answer."""
 
     def __init__(self, found: str | Exception) -> None:
         self.found = found
@@ -553,12 +553,12 @@ class Streams:
 def test_a_subject_without_an_answer_is_refused_only_if_no_stream_has_it(
     found: str | Exception, outcome: Outcome
 ) -> None:
-    """While a cluster elects the leader of a stream, nobody answers either."""
+    """While a cluster elects the leader of a stream, there is no answer either."""
     assert asyncio.run(nats_jetstream._without_stream(Streams(found), "s")) == outcome  # type: ignore[arg-type]
 
 
 def test_properties_of_rabbitmq_that_are_not_utf_8_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pika returns them as bytes. A receiver would fail with the same message again and again."""
+    """pika returns such properties as bytes. A receiver would fail on the same message repeatedly."""
     monkeypatch.setattr(rabbitmq._Consumer, "__init__", lambda *_: None)
     consumer = rabbitmq._Consumer(RabbitMQ(url="amqp://h", queue="q"))
     consumer._arrived = []
@@ -577,7 +577,7 @@ def test_properties_of_rabbitmq_that_are_not_utf_8_are_text(monkeypatch: pytest.
     ]
 
 
-# Reading messages.
+# Reading messages
 
 
 _json = st.recursive(
@@ -678,5 +678,5 @@ def test_commands_for_redis_are_written_in_large_parts():
     commands = [b"x" * 1000] * 600 + [b"y" * 300_000] * 2
     parts = redis_streams._parts(commands)
     assert b"".join(parts) == b"".join(commands)
-    assert 3 <= len(parts) <= 5, "writes of 256 KiB and one more command"
+    assert 3 <= len(parts) <= 5, "each write has 256 KiB and one more command"
     assert redis_streams._parts([]) == []

@@ -1,4 +1,4 @@
-"""The calls that a sleeping worker keeps until somebody answers them."""
+"""Calls that a sleeping worker keeps until a worker answers them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_answer_to_a_call_that_was_not_heard_answers_nothing():
 
 
 def test_a_worker_that_cannot_keep_all_calls_looks_itself(monkeypatch):
-    """The answer to the last call that it kept says nothing about those that came after it."""
+    """The answer to the last call that the worker kept says nothing about later calls."""
     monkeypatch.setattr(postgresql, "_MOST", 2)
     found = heard(("mail", 1, 1.0), ("mail", 2, 2.0), ("mail", 3, 3.0))
     found.answered("mail", 2)

@@ -1,4 +1,4 @@
-"""The geometry of charts: inside their plot, in order, without anything that SVG cannot draw."""
+"""The geometry of charts: all parts are inside the plot and in order, and contain nothing that SVG cannot draw."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def series(*columns, names=("completed", "retried", "failed")):
 
 
 def points(path: str) -> list[list[tuple[float, float]]]:
-    """The places of each unbroken part of a path."""
+    """Return the points of each continuous part of a path."""
     parts = [part.removesuffix("h0.01") for part in path.split("M") if part]
     return [[tuple(map(float, place.split())) for place in part.split("L")] for part in parts]
 
 
 def bars(path: str) -> list[tuple[float, float, float]]:
-    """The left edge, the top and the height of each bar."""
+    """Return the left edge, the top and the height of each bar."""
     found = re.findall(r"M([0-9.]+) ([0-9.]+)h[0-9.]+v([0-9.]+)H\1z", path)
     assert len(found) == path.count("M")
     return [tuple(map(float, one)) for one in found]
 
 
 def check(chart) -> None:
-    """Everything lies in the plot, from left to right, and every number is one."""
+    """Check that everything is in the plot, from left to right, and that each number is finite."""
     ticks = [one.at for one in chart.values]
     assert ticks == sorted(ticks, reverse=True)
     assert len({one.words for one in chart.values}) == len(chart.values) >= 2, chart.values
@@ -76,7 +76,7 @@ def check(chart) -> None:
 
 
 def numbers(seed: int, steps: int) -> list[float | None]:
-    """Values of very different sizes, with gaps; some columns have none at all."""
+    """Return values of very different sizes, with gaps. Some columns have no values."""
     dice = random.Random(seed)
     biggest = 10.0 ** dice.randint(-4, 18)
     gap = dice.choice([0.0, 0.3, 0.9, 1.0])

@@ -1,4 +1,4 @@
-"""The claim loop goes on through any number of failures."""
+"""The claim loop continues after any number of failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.test_executor import claim_of
 
 
 class AwayStore:
-    """A database that is away for so many claims, and for the last of them tells the worker to stop."""
+    """A store whose database is down for this number of claims. At the last one, it tells the worker to stop."""
 
     def __init__(self, times, stopping):
         self.left, self.stopping = times, stopping
@@ -45,7 +45,7 @@ class Idle:
 
 
 def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
-    """The pause doubles with each failure, and 2 to the power of 1024 is more than a float holds."""
+    """The pause doubles with each failure, and 2 to the power of 1024 is too large for a float."""
     monkeypatch.setattr(claim_loop, "_LONGEST_PAUSE", 0.00001)
     stopping, deaths = threading.Event(), []
     store = AwayStore(1100, stopping)

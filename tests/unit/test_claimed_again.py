@@ -1,6 +1,6 @@
-"""Claims that a crash of the server took back, and that the same worker then has again; no database.
+"""Claims that were lost in a crash of the server, and that the same worker then makes again. These tests use no database.
 
-What the database says of such a claim may have been asked before, and be heard after the task was claimed again.
+The database's answer about such a claim may be from before the crash, and arrive after the task has been claimed again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def claim_of() -> Claim:
 
 
 class LateStore:
-    """Says once that a claim is over. Before that is heard, the worker claims the task again."""
+    """A store that says once that a claim is over. Before this answer arrives, the worker claims the task again."""
 
     def __init__(self):
         self.gone = threading.Event()
@@ -88,7 +88,7 @@ def leases(store):
 
 @pytest.fixture
 def active(store, leases):
-    """A claim that is held, and that is claimed again while the database is first asked for it."""
+    """A claim that the worker holds, and makes again while the store handles its first call."""
     claim = claim_of()
     [one] = leases.hold([TaskContext(claim, max_attempts=None, stopping=threading.Event())], sent=time.monotonic())
     store.claim_again = lambda: leases.hold_on(claim, sent=time.monotonic())
@@ -137,7 +137,7 @@ def test_an_outcome_is_written_again_also_by_a_worker_that_stops(active, store, 
 
 
 class Puts(list):
-    """Keeps the outcomes that it gets."""
+    """A completer that only keeps its outcomes."""
 
     def put(self, outcome, active=None):
         self.append(outcome)
@@ -175,10 +175,10 @@ def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, sto
     runner.run(active)
     [outcome] = runner.outcomes
     assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its claim could not be verified"})
-    assert outcome.delay >= timedelta(seconds=1)  # else it would be claimed, and released, as fast as it goes
+    assert outcome.delay >= timedelta(seconds=1)  # otherwise, the task would be claimed again immediately
     assert "it is not known whether its claim survived the loss of a connection; the task is released" in caplog.text
     assert active.context.began is None
-    assert leases.held() == [active]  # heartbeats keep it until its outcome is written
+    assert leases.held() == [active]  # heartbeats extend its lease until its outcome is written
 
 
 def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases, runner, caplog):
@@ -194,7 +194,7 @@ def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases
 
 
 def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(active, leases):
-    """The drain waits for that handler, and its outcome counts."""
+    """The drain waits for that handler, and its outcome is written."""
     other, stopping, given_back = claim_of(), threading.Event(), []
 
     class ClaimsLast(SimpleNamespace):
@@ -239,7 +239,7 @@ def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(acti
 
 @pytest.mark.parametrize("when", ["before it ended", "after it ended"])
 def test_a_handler_that_was_told_of_the_loss_is_not_believed(active, store, leases, completer, when):
-    """It may have stopped half-way, as it should, and returned."""
+    """The handler may have stopped half-way, as it should, and then returned."""
     written = []
     store.claim_again = lambda: None
     store.finish = lambda outcomes, **_options: written.extend(outcomes) or frozenset()

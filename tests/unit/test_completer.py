@@ -1,4 +1,6 @@
-"""The thread that writes outcomes: together while one batch is under way, alone at once; no database."""
+"""The thread that writes outcomes. It writes them together while another batch is being written, and otherwise immediately. These tests use
+no database.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,22 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Away(Exception):
-    """What may work when tried again."""
+    """An error that may go away when the call is retried."""
 
 
 class Full(Exception):
-    """The disk has no room."""
+    """The disk is full."""
 
 
 class LockedOut(Exception):
-    """Somebody else has a row locked."""
+    """Another transaction has locked a row."""
 
 
 class FakeStore:
-    """Remembers what is to be written; `answer` says what becomes of it, `locked` which tasks somebody else has locked.
+    """A store that records what it is told to write. `answer` returns the result, and `locked` contains the tasks that another transaction
+    has locked.
 
-    `locked_batches` are the batches whose rows somebody else has locked.
+    `locked_batches` are the batches whose rows another transaction has locked.
     """
 
     def __init__(self):
@@ -115,7 +118,7 @@ def completer(store, leases, died):
 
 
 def outcome(leases=None, *, seconds=60.0, token=1, task_id=None, batch=None, event_type=EventType.COMPLETED):
-    """One of a claim that is held, if `leases` is given."""
+    """Return an outcome. If `leases` is given, its claim is held."""
     claim = Claim(
         id=task_id or uuid4(),
         pipeline_execution_id=batch or uuid7(),
@@ -143,7 +146,7 @@ def outcome(leases=None, *, seconds=60.0, token=1, task_id=None, batch=None, eve
 
 
 def block_the_first(store):
-    """The first batch waits for the event that this returns."""
+    """Make the first batch wait for the event that this function returns."""
     gate, real = threading.Event(), store.answer
 
     def answer(outcomes):
@@ -162,7 +165,7 @@ def test_a_single_outcome_is_written_at_once(completer, store):
         until(lambda: len(store.batches) > before, every=0.0002)
         return time.monotonic() - began
 
-    until(lambda: seconds() < 0.005)  # once is enough: the rest is the machine's
+    until(lambda: seconds() < 0.005)  # one fast write is enough: slower ones are due to the machine
     assert {len(batch) for batch in store.batches} == {1}
 
 
@@ -241,11 +244,11 @@ def test_an_outcome_that_cannot_be_written_fails_alone_and_the_others_are_writte
     assert instead.error == r"the database refused its outcome task_completed: it is unwritable: \u20ac"
     assert f"task {bad.claim.id}: its outcome task_completed could not be written" in caplog.text
     assert caplog.text.count("could not be written") == 1
-    assert leases.held() == []  # nobody beats for it any more: it is to be recovered
+    assert leases.held() == []  # it is no longer extended, so that it can be recovered
 
 
 def fail(times, error, failures):
-    """Answer with this error so many times."""
+    """Return a function that raises this error `times` times."""
 
     def answer(_outcomes):
         if len(failures) < times:
@@ -261,7 +264,7 @@ def fail(times, error, failures):
 def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
     completer, store, leases, caplog, ends, error
 ):
-    """Only the database knows whether somebody has taken the task meanwhile."""
+    """Only the database knows whether another worker has claimed the task since."""
     store.answer = fail(3, error(), [])
     one = outcome(leases, seconds=0.0001 if ends == "its time is over" else 60.0)
     if ends == "it was told so":
@@ -270,7 +273,7 @@ def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
     assert completer.flush(10)
     assert store.batches + store.unlocked == [[one]] * 4
     assert leases.held() == []
-    assert caplog.text.count("1 outcome is waiting for the database") == 1, "a line a minute is enough"
+    assert caplog.text.count("1 outcome is waiting for the database") == 1, "one line a minute is enough"
 
 
 @pytest.mark.parametrize("error", [Away, Full])
@@ -317,7 +320,7 @@ def test_a_locked_outcome_is_written_although_others_keep_coming(completer, stor
 
     def answer(_outcomes):
         if not over.is_set():
-            completer.put(outcome())  # each write has the next outcome come
+            completer.put(outcome())  # each write is followed by another outcome
         return frozenset()
 
     store.answer = answer
@@ -330,7 +333,7 @@ def test_a_locked_outcome_is_written_although_others_keep_coming(completer, stor
 
 
 def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(completer, store, leases):
-    """Those of another batch, releases, and tasks without a batch are written meanwhile, and what ends later is not asked for."""
+    """Meanwhile, it writes releases and the outcomes of other tasks. It does not try to write later ends of the batch."""
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
@@ -347,22 +350,22 @@ def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(com
     gate.set()
     until(lambda: {held.claim.id for held in leases.held()} == {one.claim.id for one in members})
     assert completer.has_locked
-    assert not [one for one in store.unlocked if len(one) == 1 and one[0] in members], "none is tried by itself"
+    assert not [one for one in store.unlocked if len(one) == 1 and one[0] in members], "no outcome is tried alone"
     asked, tried = len(store.batches), len(store.unlocked)
     more = [outcome(leases), outcome(leases, batch=batch, event_type=EventType.RELEASED)]
     for one in [*members[40:], *more]:
         completer.put(one)
     until(lambda: len(leases.held()) == len(members))
     until(lambda: len(store.unlocked) > tried + 3)
-    assert store.batches[asked:] == [more[:1]], "only what needs no row of the batch is written as usual"
-    assert all(len(one) == 60 for one in store.unlocked[-2:]), "the batch is tried as a whole"
+    assert store.batches[asked:] == [more[:1]], "only the outcome of a task outside the batch is written as usual"
+    assert all(len(one) == 60 for one in store.unlocked[-2:]), "all outcomes of the batch are tried together"
     store.locked_batches = set()
     until(lambda: not leases.held())
     assert not completer.has_locked
 
 
 def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, store, leases):
-    """However many are locked, an outcome waits for one of them at most."""
+    """An outcome waits for at most one locked batch, however many there are."""
     batches = [new_batch_id() for _ in range(20)]
     store.locked_batches = set(batches)
     for batch in batches:
@@ -373,7 +376,7 @@ def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, sto
     def answer(outcomes):
         tried.append(len(store.unlocked))
         if len(tried) < 50:
-            completer.put(outcome())  # each write has the next outcome come
+            completer.put(outcome())  # each write is followed by another outcome
         return frozenset()
 
     store.answer = answer
@@ -388,7 +391,7 @@ def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, sto
 def test_a_worker_claims_nothing_while_very_many_outcomes_wait_for_a_lock(
     completer, store, leases, monkeypatch, caplog
 ):
-    """Their leases are extended all the time, and a worker that is killed has run their tasks for nothing."""
+    """Their leases are extended all the time. If the worker is killed, it has run their tasks for nothing."""
     monkeypatch.setattr("outboxq.worker.completer._MOST_LOCKED", 30)
     monkeypatch.setattr("outboxq.worker.completer._BATCH_LIMIT", 10)
     batch = new_batch_id()
@@ -422,7 +425,7 @@ def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, le
 
 
 def test_a_refused_outcome_shows_that_outcomes_can_be_written_again(completer, store, leases):
-    """The database was away, and then refuses this one for good: what can be written otherwise may be claimed again."""
+    """The database was down, and then refuses this outcome permanently. Other outcomes can be written, so the worker may claim again."""
     answers = [Away(), ValueError("no"), ValueError("no")]
 
     def answer(_outcomes):
@@ -538,7 +541,7 @@ def test_only_lost_leases_are_logged(completer, store, leases, caplog):
 
 
 def test_a_later_claim_of_the_same_task_stays_held(completer, store, leases):
-    """The outcome of the first is written; the second runs on, and is beaten for."""
+    """The outcome of the first claim is written. The second claim still runs, and its lease is extended."""
     first = outcome(leases, token=1)
     second = outcome(leases, token=2, task_id=first.claim.id)
     completer.put(first)
@@ -564,7 +567,7 @@ def test_the_death_of_the_thread_is_reported(store, leases, died, monkeypatch):
 
 
 def test_a_flush_does_not_wait_for_a_dead_thread(store, leases, died, monkeypatch):
-    """A caller that waits until everything is written would wait forever."""
+    """Otherwise, a caller that waits until everything is written would wait forever."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     def answer(_outcomes):

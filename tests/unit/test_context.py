@@ -1,4 +1,4 @@
-"""What a running handler may know of its task; no database, no worker."""
+"""Information about its task that a running handler can read. These tests use no database and no worker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def claim_of(**changes):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The seconds that `time.monotonic()` answers, in a list of one."""
+    """The current value of `time.monotonic()`, in a list with one element."""
     seconds = [1000.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
     return seconds
@@ -89,7 +89,7 @@ def test_a_task_without_a_timeout_never_times_out(clock):
 def test_the_timeout_counts_from_the_handlers_begin(clock):
     context = context_of(timeout_seconds=2.5)
     clock[0] += 100
-    assert not context.timed_out  # it has not begun: waiting is not running
+    assert not context.timed_out  # waiting does not count: the handler has not started
     context.began = module.time.monotonic()
     clock[0] += 2.5
     assert not context.timed_out
@@ -160,11 +160,11 @@ def test_of_several_reasons_the_one_that_decides_most_is_given(clock):
 
 def test_a_lease_is_lost_when_it_is_said_so_and_when_its_time_is_over(clock):
     context = context_of()
-    assert not context.lost  # until the worker has said when it ends
+    assert not context.lost  # the worker has not set the deadline yet
     context.deadline = clock[0] + 1
     clock[0] += 2
     assert context.lost
-    context.deadline = clock[0] + 1  # a heartbeat came through after all
+    context.deadline = clock[0] + 1  # a late heartbeat has succeeded
     assert not context.lost
     context.was_lost = True
     clock[0] -= 100

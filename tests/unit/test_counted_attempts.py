@@ -1,4 +1,4 @@
-"""Each attempt is counted once, with its own times, whatever the database answers."""
+"""Counts of attempts: each attempt counts once, with its own times, whatever the database answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class FakeStore:
-    """Answers with what `answer` returns for the outcomes: the ids of the lost ones."""
+    """A store that answers with the return value of `answer`: the ids of the lost outcomes."""
 
     def __init__(self):
         self.gone = threading.Event()
@@ -53,18 +53,18 @@ def leases(store):
 
 @pytest.fixture
 def completer(store, leases):
-    """A completer whose thread is not started: `write` does its work."""
+    """A completer whose thread is not started. `write` does its work."""
     return Completer(store, leases, on_thread_failure=lambda _: None)
 
 
 def write(completer):
-    """Write everything that has been put so far."""
+    """Write all outcomes that were added so far."""
     completer.finish()
     completer.run()
 
 
 def attempt(leases, *, task_id=None, token=1, ran=None, sent=100.0):
-    """A held claim; with `ran`, its handler has waited for 1 s and run for so many seconds."""
+    """Return a held claim. With `ran`, its handler has waited for one second and run for that many seconds."""
     claim = Claim(
         id=task_id or uuid4(),
         pipeline_execution_id=uuid4(),
@@ -113,7 +113,7 @@ def test_an_outcome_that_is_tried_again_after_the_worker_claimed_its_task_again_
     def answer(outcomes):
         if len(store.written) > 1:
             return frozenset()
-        leases.hold_on(active.claim, sent=time.monotonic())  # meanwhile, after a crash of the server
+        leases.hold_on(active.claim, sent=time.monotonic())  # in the meantime, after a crash of the server
         return frozenset({active.claim.id})
 
     store.answer = answer
@@ -168,7 +168,7 @@ def test_two_attempts_at_a_task_that_end_together_are_told_apart(completer, stor
     write(completer)
     assert ends(leases) == {"lost": 1, "completed": 1}
     assert times(leases) == [(2.0, 52.0)]
-    assert leases.meter.read_leases_lost() == {}, "the second attempt has kept its lease"
+    assert leases.meter.read_leases_lost() == {}, "the second attempt kept its lease"
     assert caplog.text.count("is discarded") == 1
     assert leases.held() == []
 
@@ -207,7 +207,7 @@ def test_an_attempt_that_lost_its_lease_before_the_hand_back_counts_as_lost(stor
 
 
 def test_an_attempt_that_was_lost_and_claimed_again_counts_once(completer, store, leases):
-    """The task is released, because the claim would not end otherwise, but no handler began after it."""
+    """The task is released, because the claim would otherwise not end. But no handler started after the claim was made again."""
     active = attempt(leases)
     leases.hold_on(active.claim, sent=time.monotonic())
     leases.mark_lost(active.claim)

@@ -1,4 +1,4 @@
-"""The small disk of the campaign: full on both databases in either way, and gone however the tests end."""
+"""The campaign's small disk: it can be full on both databases and with each method, and it is gone after the tests, however they end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def events(engine: Engine) -> Engine:
 
 def test_a_small_disk_is_filled_and_freed_and_gone_afterwards(tmp_path: Path) -> None:
     with mounted(4) as directory:
-        if directory is None:  # then the campaign says so, and takes one of the other ways
+        if directory is None:  # in this case, the campaign reports it and uses another method
             return
         engine = create_engine(f"sqlite:///{directory / 'it.db'}")
         disk = SmallDisk(engine, directory)

@@ -1,4 +1,4 @@
-"""What the worker's log says of how an attempt ended, and what it keeps to itself."""
+"""The worker's log line at the end of an attempt: what it says, and what it must not reveal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SECRET = "iban DE02120300000000202051"
 
 
 class Declined(Exception):
-    """Says more than is to be logged."""
+    """An error whose text contains more than should be logged."""
 
 
 def declined():
@@ -56,7 +56,7 @@ def declined():
 
 @pytest.fixture
 def told(caplog):
-    """Run a function as a task and log its end: `told(function, max_attempts=2)`; the one record, if there is one."""
+    """Run a function as a task, log its end, and return the record, if any: `told(function, max_attempts=2)`."""
 
     def tell(function, *, level="INFO", tracebacks=None, front_end=None, attempt=1, **policy):
         task = Outbox().task(name="shop.work", retry=RetryPolicy(**{"wait": 9.6, **policy}))(function)
@@ -172,7 +172,7 @@ def test_a_retry_policy_that_breaks_is_logged(told):
 @pytest.mark.parametrize("kind", [TextFormatter, JsonFormatter])
 def test_the_log_of_our_commands_prints_the_traceback_only_if_asked(told, kind):
     record = told(declined, max_attempts=1)
-    logging.Formatter().format(record)  # another handler's, which leaves its text on the record
+    logging.Formatter().format(record)  # another handler's formatter, which leaves its text on the record
     assert "Traceback" in record.exc_text
     plain, whole = kind().format(record), kind(tracebacks=True).format(record)
     assert SECRET not in plain
@@ -181,7 +181,7 @@ def test_the_log_of_our_commands_prints_the_traceback_only_if_asked(told, kind):
     assert SECRET in whole
     assert "Traceback" in whole
     assert "\x1b" not in whole
-    assert record.exc_info is not None, "what another handler sees is left alone"
+    assert record.exc_info is not None, "the record stays unchanged for other handlers"
 
 
 def test_json_has_the_exception_as_an_object(told):

@@ -1,4 +1,4 @@
-"""One claim in, one outcome out; no database."""
+"""The executor takes a claim and returns an outcome. These tests use no database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What varies from failure to failure does not make another group."""
+"""Groups of failures: details that vary from failure to failure do not create new groups."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ def test_a_long_message_ends_at_a_word_and_at_200_characters():
 def test_the_id_of_a_group_is_that_of_other_processes():
     assert group_of("mail.send", "builtins.ValueError", "no") == "cb092cf0205338ab"
     names = {group_of(*one) for one in (("a", None, "b"), ("a", "b", ""), ("a", "", "b"), ("ab", None, ""))}
-    assert len(names) == 3, "no exception is an exception without a name, and all else differs"
+    assert len(names) == 3, "an exception of None and an empty name are the same, and all others differ"

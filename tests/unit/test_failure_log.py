@@ -1,4 +1,4 @@
-"""What is done again and again and fails fills no log: a line at once, one a minute, and one when it is over."""
+"""Logs of repeated failures: one line immediately, one line a minute, and one line at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATEMENT = "WITH picked AS MATERIALIZED (\n" + "SELECT 1,\n" * 150 + ")"
 
 @pytest.fixture
 def clock():
-    """The seconds that it counts, in a list of one."""
+    """The time in seconds that the log reads, in a list with one element."""
     return [1000.0]
 
 
@@ -115,7 +115,7 @@ def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
 
 
 def test_no_failure_is_counted_twice(failing, clock, caplog):
-    """The next line leaves out what the line about the end has counted."""
+    """The line about the end has counted these failures, so the next line leaves them out."""
     for _ in range(6):
         failing.failed("claiming failed", lost())
     failing.worked("claiming works again")

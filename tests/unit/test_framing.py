@@ -1,4 +1,4 @@
-"""The commands of `outboxq` inside a framework: each is there, on the framework's database, or somebody has said why not."""
+"""The commands of `outboxq` inside a framework: each one exists and uses the framework's database, or there is a stated reason why not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLASK = flask_extension.commands()
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """The commands of a group and of the groups in it, by the words that they are called with."""
+    """Yield the commands of a group and its subgroups, with the words that call them."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -60,12 +60,12 @@ def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_
     group = click.Group("outboxq")
 
     def look(**given: object) -> None:
-        raise AssertionError("it is run on the framework's database")
+        raise AssertionError("the command must run on the framework's database")
 
     def looking(store: Store, name: str) -> None:
         click.echo(f"{store.alias} {name} {front_end('inner look').typed(['verify'])}")
 
-    look.__wrapped__ = looking  # as `database_options` leaves it
+    look.__wrapped__ = looking  # as `database_options` sets it
     url, name = click.Option(["--url"]), click.Argument(["name"])
     inner = click.Group("inner", commands=[click.Command("look", callback=look, params=[url, name])])
     group.add_command(inner)
@@ -88,7 +88,7 @@ def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_
 
 
 class Store:
-    """Of a framework."""
+    """A framework's store."""
 
     def __init__(self, database: str) -> None:
         self.alias = database

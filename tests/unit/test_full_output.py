@@ -1,4 +1,4 @@
-"""Output that cannot be written, as on a full disk: a sentence and an exit code, never a traceback."""
+"""Output that cannot be written, for example to a full disk: the command prints a message and returns an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_UNWRITTEN = 74
 
 
 def ended(*words: str, both: bool = False) -> tuple[int, str]:
-    """The exit code and stderr of a command whose standard output, or `both` streams, are on a full disk."""
+    """Return the exit code and stderr of a command whose stdout is on a full disk. With `both`, stderr is on it too."""
     command = [sys.executable, "-m", "outboxq", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     with Path(FULL).open("wb") as full:

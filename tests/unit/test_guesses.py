@@ -1,4 +1,4 @@
-"""The hints of the command line for commands and options of other programs."""
+"""The command line's hints for commands and options of other programs."""
 
 from __future__ import annotations
 

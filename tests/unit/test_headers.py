@@ -1,4 +1,4 @@
-"""The headers of a task: what may be given, how they are stored, and how a handler reads what foreign SQL has written."""
+"""The headers of a task: which are allowed, how they are stored, and how a handler reads headers that foreign SQL has written."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FLASK = flask_commands()
 
 
 def tree(command: click.Command) -> Iterator[click.Command]:
-    """The command and all below it."""
+    """Yield the command and all its subcommands."""
     yield command
     if isinstance(command, click.Group):
         for one in command.commands.values():
@@ -30,7 +30,7 @@ GROUPS = [*(one for one in COMMANDS if isinstance(one, click.Group)), FLASK]
 
 
 def shown(command: click.Command) -> str:
-    """The help on a terminal of 80 columns."""
+    """Return the help, as shown on a terminal of 80 columns."""
     return CliRunner().invoke(command, ["--help"], terminal_width=78).output
 
 
@@ -46,7 +46,7 @@ def test_every_list_has_one_line_for_each_command_with_a_whole_sentence():
 
 
 def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of each command."""
+    """Yield the words that call each command."""
     context = click.Context(group)
     for name in group.list_commands(context):
         one = group.get_command(context, name)
@@ -92,6 +92,6 @@ def test_every_help_is_made_of_whole_sentences():
 
 
 def test_a_block_is_shown_line_by_line():
-    """A raw docstring has a backslash and a b in the place of the character that marks a block."""
+    """A raw docstring would have a backslash and a "b" instead of the character that marks a block."""
     assert "\n  worker    runs tasks;" in shown(main.commands["grants"])
     assert not any("\\b" in shown(command) for command in COMMANDS)

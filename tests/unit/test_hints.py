@@ -1,4 +1,4 @@
-"""The hints in Python for what newcomers write with other libraries."""
+"""Hints in Python for code that newcomers write as in other libraries."""
 
 from __future__ import annotations
 
@@ -145,17 +145,17 @@ OPTIONS = {
     "OF_SQS": brokers.Sqs,
     "OF_SNS": brokers.Sns,
 }
-"""The function or class that each table of guessed options belongs to."""
+"""The function or class to which each table of guessed options belongs."""
 
 
 @pytest.mark.parametrize("table", OPTIONS)
 def test_every_hint_for_an_option_names_an_option_that_exists(table):
-    """A replacement that begins with `name=` is an option of the same call, unless it says of which one."""
+    """A replacement that begins with `name=` is an option of the same call, unless the hint names another call."""
     parameters = inspect.signature(OPTIONS[table]).parameters.values()
     guesses = getattr(guessed_options, table)
     known = {one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY}
     assert guesses
-    assert not guesses.keys() & known, "an option that exists is not a guess"
+    assert not guesses.keys() & known, "an existing option is not a guess"
     for guess, cure in guesses.items():
         place = {
             "of @outbox.task": Outbox.task,

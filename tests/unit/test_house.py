@@ -1,4 +1,4 @@
-"""The rules of the house that a tool or a look at the source can check."""
+"""The house rules that a tool or a check of the source can enforce."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MIGRATIONS = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT /
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Not made when the tests are merely collected, as every process does."""
+    """Return the syntax trees. They are built only when a test needs them, because every process collects the tests."""
     return {name: sources.tree(path) for name, path in (MODULES | MIGRATIONS).items()}
 
 
 SILENT = {"NO_COLOR": "1", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-"""Without colours, and without asking the network whether there is a newer pyright."""
+"""The tools use no colors, and do not check the network for a newer pyright."""
 
 
 def tool(*command: str) -> None:
-    """Run a tool of this environment on the repository; what it complains of is what the test says."""
+    """Run a tool of this environment on the repository. If it complains, the test fails with its output."""
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -59,13 +59,13 @@ def test_the_format_is_ruffs():
     tool(script("ruff"), "format", "--check", ".")
 
 
-@pytest.mark.current  # import-linter asks for a later rich than outboxq does
+@pytest.mark.current  # import-linter requires a later version of rich than outboxq does
 def test_rooms_import_down_and_never_up():
     tool(script("lint-imports"))
 
 
 @pytest.mark.apart
-@pytest.mark.current  # SQLAlchemy tells the columns of a table by their names from 2.1 on
+@pytest.mark.current  # type checkers know a table's columns only from SQLAlchemy 2.1 on
 def test_the_types_hold_for_the_package_and_for_its_users():
     tool(sys.executable, "-m", "mypy")
 
@@ -73,7 +73,7 @@ def test_the_types_hold_for_the_package_and_for_its_users():
 @pytest.mark.apart
 @pytest.mark.current
 def test_the_types_hold_for_users_of_another_checker_too():
-    """Its programs come with its wheels: nothing is fetched."""
+    """pyright's programs come with its wheels, so nothing is downloaded."""
     tool(sys.executable, "-m", "pyright", "--pythonpath", sys.executable)
 
 
@@ -82,7 +82,7 @@ def found(name: str, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
 
 
 def dotted(node: ast.AST) -> str:
-    """`a.b.c` of an expression; calls and subscripts on the way are passed over."""
+    """Return `a.b.c` for an expression, ignoring calls and subscripts in it."""
     match node:
         case ast.Attribute():
             return f"{dotted(node.value)}.{node.attr}"
@@ -104,7 +104,7 @@ def imports(name: str) -> Iterator[tuple[int, str]]:
 
 
 def asks_for_the_dialect(name: str) -> list[str]:
-    """Comparisons of a dialect's name with a word. (That two dialects are the same one may be asked.)"""
+    """Return comparisons of a dialect's name with a string. (Comparing two dialects is allowed.)"""
     complaints = []
     for node in found(name, ast.Compare):
         sides = [node.left, *node.comparators]
@@ -134,7 +134,7 @@ def runs_stored_code(name: str) -> list[str]:
 
 
 def formats_sql(name: str) -> list[str]:
-    """Text put together where it is executed."""
+    """Return SQL text that is assembled in the call that executes it."""
     complaints = []
     for node in found(name, ast.Call):
         if dotted(node.func).split(".")[-1] not in {"execute", "executemany", "exec_driver_sql", "text"}:
@@ -152,24 +152,24 @@ def sleeps(name: str) -> list[str]:
 
 
 def takes_a_users_function(name: str) -> list[str]:
-    """Uses of the function of a task: only the executor calls one, so what its exception does is decided in one place."""
+    """Return the uses of a task's function. Only the executor calls it, so its exceptions are handled in one place."""
     return [f"{name}:{node.lineno}: {dotted(node)}" for node in found(name, ast.Attribute) if node.attr == "function"]
 
 
 RULES = {
-    # A rule, and where it does not hold.
+    # Each rule, and the places where it does not apply.
     asks_for_the_dialect: ("outboxq/database/dialects/",),
     reads_the_environment: ("outboxq/cli/", "outboxq/outbox.py"),
     runs_stored_code: (),
     formats_sql: (),
     sleeps: ("outboxq/cli/",),
-    # The task itself has the function.
+    # The task itself contains the function.
     takes_a_users_function: ("outboxq/worker/executor.py", "outboxq/task/"),
 }
 
 
 def test_no_module_breaks_a_rule():
-    """One case for all rules: each process of the run that takes one parses and walks the whole package."""
+    """One test covers all rules, because each process that runs such a test parses and walks the whole package."""
     complaints = [
         f"{rule.__name__}: {line}"
         for rule, places in RULES.items()
@@ -203,7 +203,7 @@ def test_each_rule_would_notice(monkeypatch, rule):
 
 
 def test_a_rules_exceptions_are_needed():
-    """An exception that nothing uses any more is a hole."""
+    """An exception that is no longer needed is a hole in the rule."""
     for rule, places in RULES.items():
         for place in places:
             assert any(rule(name) for name in MODULES if name.startswith(place)), f"{rule.__name__}: {place}"
@@ -223,7 +223,7 @@ def test_the_migrations_are_no_package_for_that_would_hide_the_library():
 
 
 def test_no_test_is_skipped_or_expected_to_fail():
-    """A behaviour holds on both databases and every supported Python, or it is none."""
+    """A behavior must work on both databases and every supported Python version."""
     marks = re.compile(r"mark\.(skip|xfail)|pytest\.(skip|xfail|importorskip)|unittest\.skip")
     paths = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
     assert [str(path.relative_to(ROOT)) for path in paths if marks.search(path.read_text())] == []

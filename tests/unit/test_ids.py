@@ -1,4 +1,4 @@
-"""Ids are made without the checks of `UUID(int=…)`, and are the same objects nevertheless."""
+"""Ids are created without the checks of `UUID(int=…)`, but are equivalent objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both ends of a lifeline: orders are carried out once there is somebody to do so, and the end of it is an order too."""
+"""Both ends of a lifeline: orders are carried out as soon as a worker is attached, and the end of the lifeline is also an order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Worker:
 
 @pytest.fixture
 def did():
-    """What was done, in order."""
+    """The actions so far, in order."""
     return []
 
 
@@ -35,12 +35,12 @@ def lifeline():
     one = Lifeline()
     yield one
     one.close()
-    until(lambda: not listening())  # a thread may still read from the other end
+    until(lambda: not listening())  # a thread may still be reading from the other end
 
 
 @pytest.fixture
 def orders(lifeline, did):
-    """Where the process's end has been inherited by this very process."""
+    """The orders of a process that has inherited its end of the lifeline. Here, this is the test's own process."""
     own = os.dup(lifeline.descriptor)
     lifeline.close_worker_end()
     yield Orders(own, interrupt=lambda: did.append("interrupt"))
@@ -84,7 +84,7 @@ def test_an_order_before_there_is_a_worker_interrupts_the_main_thread_and_is_kep
 
 @pytest.mark.parametrize("heard", [False, True], ids=["at once", "after it was heard"])
 def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, did, caplog, heard):
-    """The system ends it with an error if something was written that nobody has read."""
+    """If a written order was not read, the system reports an error at the end of the lifeline."""
     orders.attach(worker)
     with orders:
         until(listening)

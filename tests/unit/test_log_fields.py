@@ -1,4 +1,4 @@
-"""Log records about a task have its fields, and an application's own records get them inside a handler."""
+"""Fields of log records: records about a task have the task's fields, and an application's own records get them inside a handler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_A_CLAIM = {
 
 
 def without_fields(tree: ast.Module) -> list[str]:
-    """The log calls that name one task and say nothing of it in fields."""
+    """Return the log calls that mention one task but do not pass its fields."""
     missing: list[str] = []
     for node in sources.of_kind(tree, ast.Call):
         called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
@@ -72,14 +72,14 @@ def test_every_end_of_a_claim_has_an_outcome():
 
 
 class Context:
-    """What the filter reads of a TaskContext."""
+    """The part of a TaskContext that the filter reads."""
 
     task_id, task_name, queue, attempt = CLAIM.id, CLAIM.task_name, CLAIM.queue, CLAIM.attempt
 
 
 @pytest.fixture
 def inside():
-    """This test runs inside a handler."""
+    """Run the test as if it were inside a handler."""
     token = current.set(Context())
     yield
     current.reset(token)

@@ -1,4 +1,4 @@
-"""The log as text and as JSON, and the line at the foot of a terminal."""
+"""The log as text and as JSON, and the status line at the bottom of a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLEAR = "\r\x1b[2K"
 
 
 class Terminal(io.StringIO):
-    """Where the process writes; nobody can say how wide it is."""
+    """The process's output, whose width is unknown."""
 
     def fileno(self):
         raise OSError("not a terminal")
@@ -32,7 +32,7 @@ class Terminal(io.StringIO):
 
 @contextmanager
 def process():
-    """A process that has not set up logging: its root logger and its stderr. (pytest has put handlers of its own there.)"""
+    """Yield the root logger and stderr of a process that has not set up logging. (pytest's own handlers are removed.)"""
     root, stderr = logging.getLogger(), Terminal()
     handlers, level = root.handlers, root.level
     root.handlers = []
@@ -122,7 +122,7 @@ print(os.path.samestat(os.fstat(2), os.stat("other" if sys.argv[1:] else os.devn
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_the_number_of_a_closed_stderr_is_reserved_unless_somebody_has_taken_it(tmp_path, taken):
-    """A framework loads the application first, whose first connection has number 2 then: no log may be written into it."""
+    """A framework loads the application first, and the application's first connection may get the number 2. No log may be written to it."""
     command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", OTHERS, *(["taken"] if taken else [])]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = forked.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What a worker counts in memory: each attempt once, by what the database said of its end."""
+"""The counts that a worker keeps in memory: each attempt counts once, according to the end that the database confirmed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_failure_past_the_timeout_counts_as_timed_out_and_as_nothing_else(kind
     late, early = (0.0, 2.5), (0.0, 1.5)
     count(meter, end(kind, timeout=2.0, exception="builtins.TimeoutError"), late)
     assert ends(meter) == {"timed_out": 1}
-    count(meter, end(kind, timeout=2.0, exception="builtins.TimeoutError"), early)  # some socket's
+    count(meter, end(kind, timeout=2.0, exception="builtins.TimeoutError"), early)  # for example, from a socket
     count(meter, end(kind, timeout=2.0, exception="builtins.ValueError"), late)
     count(meter, end(kind, exception="builtins.TimeoutError"), late)
     other = "retried" if kind is EventType.RETRY_SCHEDULED else "failed"

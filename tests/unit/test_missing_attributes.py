@@ -1,4 +1,4 @@
-"""What a newcomer from another library writes, and the way that the message names instead; no database."""
+"""Attributes that newcomers from other libraries write, and the replacement that the message names. These tests use no database."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def objects(outbox, send_receipt):
 
 
 def lines(cure: str) -> list[tuple[str, str | None]]:
-    """The attributes that a cure names, each with the arguments of its call, or None if it is not called."""
+    """Return the attributes that a cure names, each with the arguments of its call, or None if it is not called."""
     pattern = r"(?<![@\w.])((?:outbox|handle|ctx|task|batch|call|worker|harness)(?:\.\w+)+)(\([^()]*\)|\()?"
     return [(path, call or None) for path, call in re.findall(pattern, cure)]
 
 
 def resolved(path: str, roots: dict[str, object]) -> object:
-    """Find the attribute that a path names. A property at its end is not read: it may need a transaction."""
+    """Find the attribute at the end of a path. If it is a property, it is not read, because that may need a transaction."""
     root, *names, last = path.split(".")
     found = roots[root]
     for name in names:
@@ -164,7 +164,7 @@ def resolved(path: str, roots: dict[str, object]) -> object:
 
 
 def keywords(function: Callable[..., object]) -> set[str]:
-    """The names that a call may use, including those of a TypedDict."""
+    """Return the names of the arguments that a call may use, including those of a TypedDict."""
     found: set[str] = set()
     for one in inspect.signature(function).parameters.values():
         found |= {one.name}
@@ -175,7 +175,7 @@ def keywords(function: Callable[..., object]) -> set[str]:
 
 
 def test_every_hint_names_what_can_be_written(objects) -> None:
-    """A hint that names what does not exist, or calls what cannot be called, would be a second stumble."""
+    """A hint must not name attributes that do not exist, or call objects that cannot be called."""
     outbox, handle = objects["an Outbox"], objects["a handle"]
     names = {noun: {*cures} for noun, cures in CURES.items()}
     names["an Outbox"] |= FOR_APPLICATIONS - {*object.__dir__(outbox)}
@@ -198,14 +198,14 @@ def test_every_hint_names_what_can_be_written(objects) -> None:
     seen = 0
     for noun, known in names.items():
         for name in sorted(one for one in known if not one.startswith("_")):
-            with pytest.raises(AttributeError) as raised:  # a cure for what there is would never be read
+            with pytest.raises(AttributeError) as raised:  # a cure for an existing attribute would never be shown
                 getattr(objects[noun], name)
             said = str(raised.value).replace("send_receipt.", "task.")
             for path, call in lines(said.partition("; write ")[2]):
                 own = {**roots, "handle": objects["a chain handle" if noun == "a chain handle" else "a handle"]}
                 found = resolved(path, own)
                 assert call is None or callable(found), said
-                assert call is not None or not inspect.ismethod(found), f"{said}: {path} is to be called"
+                assert call is not None or not inspect.ismethod(found), f"{said}: {path} must be called"
                 if call is not None and not isinstance(found, type):
                     assert {*re.findall(r"(\w+)=", call)} <= keywords(found), said
                 seen += 1
@@ -213,7 +213,7 @@ def test_every_hint_names_what_can_be_written(objects) -> None:
 
 
 def test_the_fields_in_hints_exist() -> None:
-    """A hint such as `outbox.store.get(id).status` goes on after a call."""
+    """In a hint such as `outbox.store.get(id).status`, a field follows a call."""
     cures = [cure for cures in CURES.values() for cure in cures.values()]
     after = {field for cure in cures for field in re.findall(r"outbox\.store\.get\([\w.]+\)\.(\w+)", cure)}
     assert after

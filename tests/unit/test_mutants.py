@@ -1,4 +1,4 @@
-"""Each mistake of tests/mutants.py can still be made, and the tests that it names exist. `nox -s mutants` makes them."""
+"""The mutants in tests/mutants.py: each mistake can still be made, and its tests exist. `nox -s mutants` runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def complaints(mutant: Mutant) -> Iterator[str]:
         text = text.replace(old, new)
     if mutant.file.endswith(".py"):
         try:
-            compile(text, mutant.file, "exec")  # else the tests would fail over the syntax, not over the mistake
+            compile(text, mutant.file, "exec")  # otherwise, the tests would fail because of the syntax, not the mistake
         except SyntaxError as error:
             yield f"{mutant.file} is no longer Python: {error}"
     for name in mutant.tests:

@@ -1,4 +1,4 @@
-"""NewTask sets its fields at once, and is a frozen dataclass nevertheless."""
+"""NewTask sets all its fields in one step, but is a frozen dataclass."""
 
 from __future__ import annotations
 

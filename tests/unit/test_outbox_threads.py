@@ -1,4 +1,4 @@
-"""An Outbox that several threads use for the first time at once."""
+"""Threads that use an Outbox for the first time simultaneously."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS, ROUNDS = 8, 50
 
 @pytest.fixture(autouse=True)
 def switching() -> Iterator[None]:
-    """Switch threads so often that they meet inside any function."""
+    """Switch threads so often that several of them are inside any function at once."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -1,4 +1,4 @@
-"""What commands print: one JSON document with `--json`, and how values look there."""
+"""The output of commands: one JSON document with `--json`, and the format of values in it."""
 
 from __future__ import annotations
 

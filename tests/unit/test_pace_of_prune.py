@@ -1,4 +1,4 @@
-"""How many tasks a prune deletes at a time, and how long it pauses: by the time that its batches take."""
+"""The pace of a prune: the number of tasks in a batch and the pauses depend on the time that batches take."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_a_batch_that_takes_too_long_halves_the_next_one():
 
 def test_tasks_that_take_longer_than_at_first_are_followed_by_a_pause():
     own = pace()
-    assert own.after(0.001) == 0  # 20 us each
+    assert own.after(0.001) == 0  # 20 µs per task
     assert own.batch == 100
-    assert own.after(0.003) == 0  # 30 us: as usual
-    assert own.after(200 * 50e-6) == pytest.approx(0.01)  # 50 us: as long as the batch
-    assert own.after(400 * 1e-3) == pytest.approx(0.6)  # never more than 1.5 times
+    assert own.after(0.003) == 0  # 30 µs: no pause yet
+    assert own.after(200 * 50e-6) == pytest.approx(0.01)  # 50 µs: a pause as long as the batch
+    assert own.after(400 * 1e-3) == pytest.approx(0.6)  # never more than 1.5 times the batch
 
 
 @pytest.mark.parametrize("one_writer", [True, False])

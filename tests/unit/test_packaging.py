@@ -1,4 +1,6 @@
-"""What is in the wheel: the package and its migrations, and nothing else. And in the sdist: all that is kept."""
+"""The contents of the distributions: the wheel contains only the package and its migrations, and the sdist contains all files under version
+control.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_each_template_and_static_file_is_in_the_wheel(names):
 
 
 def test_the_licences_are_in_the_wheel(names):
-    """Those of the package, and of the JavaScript that it brings along."""
+    """The wheel contains the license of the package and the license of the bundled JavaScript."""
     assert {name.partition(".dist-info/licenses/")[2] for name in names} - {""} == {
         "LICENSE",
         "outboxq/web/static/htmx.LICENSE.txt",
@@ -73,7 +75,7 @@ def test_nothing_else_is_in_the_wheel(names):
 
 
 def test_the_installed_wheel_finds_its_own_migrations(wheel, tmp_path):
-    """From a directory that is no checkout, and past the editable install of one."""
+    """The script runs outside a checkout, and does not use an editable install."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     script = (
@@ -96,7 +98,7 @@ def test_the_alembic_script_works_with_the_ini_of_the_wheel(wheel, tmp_path):
 
 
 def kept() -> set[str]:
-    """All files under version control; where an sdist was unpacked, all that are there."""
+    """Return all files under version control. In an unpacked sdist, return all files that are in it."""
     if (ROOT / ".git").exists():
         return set(run(["git", "ls-files"], cwd=ROOT).split())
     files = {path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""Arguments and results: what goes in comes out equal, and what would not is refused by name and path."""
+"""Arguments and results: values are equal after a round trip. Other values are refused with the argument's name and path."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Access(enum.Flag):
 
 
 def chain(error: BaseException | None) -> str:
-    """The texts of an error and of all that led to it, as an error tracker shows them."""
+    """Return the texts of an error and of its causes, as an error tracker shows them."""
     return "" if error is None else f"{error}\n{chain(error.__cause__)}{chain(error.__context__)}"
 
 
@@ -150,7 +150,7 @@ class Shout(str):
 
 
 class Sly(str):
-    """Equal to no other string, so that a dict holds the same text twice."""
+    """A string that equals no other string, so that a dict can contain the same text twice."""
 
     __slots__ = ()
 
@@ -165,7 +165,7 @@ CustomerId = NewType("CustomerId", int)
 
 
 def task(annotation: Any, *, name: str = "mail.send", **default: Any) -> Parameters:
-    """The parameters of a task with one argument ``it`` of this annotation."""
+    """Return the parameters of a task with one argument ``it``, which has this annotation."""
 
     def function(it: Any) -> None: ...
 
@@ -330,7 +330,7 @@ EVIL = [
 def test_what_is_not_strict_json_is_refused_without_telling_the_value(
     annotation: Any, value: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outboxq.payload.parameters.MAX_BYTES", 10_000)  # the true size is counted in the next test
+    monkeypatch.setattr("outboxq.payload.parameters.MAX_BYTES", 10_000)  # the next test uses the real size
     parameters = Parameters(lambda it: None, name="t") if annotation == "unannotated" else task(annotation)
     with pytest.raises(PayloadError, match=reason) as caught:
         parameters.dump((value,), {})
@@ -665,7 +665,7 @@ def test_a_recursive_value_of_a_dataclass_ends_at_the_depth_limit() -> None:
 
 
 def test_the_repeated_hour_of_a_time_zone_is_not_refused() -> None:
-    """Python calls such a datetime unequal to the same instant in another zone (PEP 495)."""
+    """Python considers such a datetime unequal to the same instant in another zone (PEP 495)."""
     at = datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))
     found: Any = there_and_back(datetime, at)
     assert found.isoformat() == at.isoformat() == "2024-10-27T02:30:00+01:00"
@@ -684,7 +684,7 @@ def test_the_annotations_of_a_wrapped_function_are_found_where_it_was_written() 
 
 
 def test_a_model_may_take_the_whole_limit() -> None:
-    """It is read back when it is written, and that must not count twice."""
+    """The model is read back when it is written, and this must not count twice."""
     address = Address(street="x" * (MAX_BYTES - 100), since=date(2020, 1, 1))
     assert there_and_back(Address, address) == address
 

@@ -1,4 +1,4 @@
-"""Plans of schedules: which ticks become tasks, which are skipped, and that none comes twice or is lost."""
+"""Plans of schedules: which ticks become tasks and which are skipped. No tick is planned twice or lost."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -205,7 +205,7 @@ def test_without_an_outage_many_small_plans_are_one_large_plan(rule, steps, limi
     now, planted = AUTUMN, []
     for step in [0, *steps]:
         now += step * SECOND
-        while True:  # as a planter does, until nothing is left
+        while True:  # like a planter, until nothing is left
             found = planned(it, now, limit=limit)
             assert found.skipped == 0
             planted += found.ticks
@@ -228,4 +228,4 @@ def test_jitter_is_the_same_everywhere_and_spreads_ticks():
 
 
 JITTER_AT_NOON = 1931.623322
-"""A value that must never change: workers of two releases plant side by side."""
+"""A value that must never change, because workers of two releases may plant at the same time."""

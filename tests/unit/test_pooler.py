@@ -1,4 +1,6 @@
-"""The pooler that lends server connections for one transaction: what PgBouncer's clients rely on, and what they miss."""
+"""The tests' pooler, which lends server connections for one transaction: it provides what PgBouncer's clients rely on, and lacks what they
+lack.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PID = "SELECT pg_backend_pid()"
 
 @pytest.fixture(scope="module")
 def url(cluster: postgres.Cluster) -> Iterator[str]:
-    """Of a database with an empty table."""
+    """Return the URL of a database with an empty table."""
     url = cluster.create_database()
     with connect(url) as connection:
         connection.execute("CREATE TABLE written (word text)")
@@ -34,7 +36,7 @@ def url(cluster: postgres.Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def direct(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Past the pooler."""
+    """Return a connection that bypasses the pooler."""
     with connect(url) as connection:
         yield connection
         connection.execute("TRUNCATE written")
@@ -55,8 +57,8 @@ def test_a_transaction_stays_on_one_server_connection_and_the_next_one_does_not(
             assert len(pids) == 1
             used += pids
         assert used[0] != used[1]
-        assert used[:2] == used[2:], "they take turns"
-        assert [ask(client, PID) for _ in range(4)] == used, "as they do without BEGIN"
+        assert used[:2] == used[2:], "the server connections take turns"
+        assert [ask(client, PID) for _ in range(4)] == used, "this also holds without BEGIN"
 
 
 def test_two_clients_whose_transactions_overlap_do_not_share(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
@@ -91,7 +93,7 @@ def test_a_connection_that_listens_is_another_one_in_the_next_transaction(pooler
     with connect(pooler.url) as client:
         client.execute("LISTEN x")
         assert listening(client) == []
-        assert listening(client) == ["x"], "where it was left, for whoever comes"
+        assert listening(client) == ["x"], "the LISTEN stays on the server connection for the next client"
         assert listening(client) == []
 
 
@@ -197,7 +199,7 @@ def test_a_client_that_leaves_takes_only_an_open_transaction_along(
 
 def test_a_server_connection_that_ends_is_replaced(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
     with connect(pooler.url) as idle, connect(pooler.url, autocommit=False) as busy:
-        until(lambda: backends(direct) == 1)  # the server may still be at an earlier test's end
+        until(lambda: backends(direct) == 1)  # an earlier test's connections may still be closing
         ask(busy, PID)
         direct.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -228,7 +230,7 @@ def test_sqlalchemy_works_if_nothing_is_prepared(pooler: Pooler, direct: psycopg
 
 
 def test_nothing_is_left_when_it_ends(direct: psycopg.Connection[Any], url: str) -> None:
-    before = set(threading.enumerate())  # of which some may end meanwhile
+    before = set(threading.enumerate())  # some of these threads may end during the test
     with ThreadPoolExecutor(1) as aside:
         with Pooler(url, pool_size=1) as pooler:
             holder, waiter = connect(pooler.url, autocommit=False), connect(pooler.url)
@@ -242,7 +244,7 @@ def test_nothing_is_left_when_it_ends(direct: psycopg.Connection[Any], url: str)
     with pytest.raises(psycopg.OperationalError, match="refused"):
         connect(pooler.url)
     until(lambda: backends(direct) == 0)
-    gc.collect()  # a socket that was left open would warn
+    gc.collect()  # an open socket would cause a warning
     assert set(threading.enumerate()) <= before
 
 
@@ -262,7 +264,7 @@ def listening(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def backends(direct: psycopg.Connection[Any]) -> object:
-    """How many connections to the database there are, besides this one."""
+    """Return the number of other connections to the database."""
     query = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
         "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"

@@ -1,4 +1,4 @@
-"""The server the other tests rely on: from every source, as root and not, and gone afterwards."""
+"""The server on which the other tests rely: it works from every source, as root and as an ordinary user, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_server_of_the_environment_is_used_but_not_controlled(
     assert ask(foreign.url, "SELECT 1") == 1
 
 
-# A user of no privileges, who is then killed. The imports come first: that user may not be able to read this Python.
+# A user without privileges, whose process is then killed. The imports come first, because this user may be unable to read this Python.
 KILLED = """
 import os, signal
 from tests import postgres

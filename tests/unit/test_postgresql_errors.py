@@ -1,4 +1,4 @@
-"""PostgreSQL's errors by what helps against them."""
+"""PostgreSQL's errors, classified by their remedy."""
 
 from __future__ import annotations
 

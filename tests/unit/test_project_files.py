@@ -1,4 +1,4 @@
-"""What the files of the tools say is what pyproject.toml says: Pythons, programs, the length of a line."""
+"""The tools' configuration files, which must agree with pyproject.toml on Python versions, programs and line length."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 TOOLS = {"test", "lint", "site", "types", "dev"}
-"""Extras of those who work on the package."""
+"""Extras for people who work on the package."""
 WITH_ANOTHER = {"opentelemetry-api", "django-tasks"}
-"""Packages of which another one brings the newest release, or takes the place."""
+"""Packages whose newest release is installed with another package, or which another package replaces."""
 DISTRIBUTIONS = {"codespell_lib": "codespell"}
-"""Modules that are run, where their distribution has another name."""
+"""Modules that are run, and whose distribution has another name."""
 
 
 def test_the_workflow_installs_the_brokers_and_runs_what_ci_runs():
@@ -45,7 +45,7 @@ def test_the_hooks_run_programs_that_the_set_up_installs():
 
 
 def test_the_sessions_install_each_package_that_an_application_may_have():
-    """Types are checked with every extra, and the newest releases are those of all packages."""
+    """Types are checked with every extra, and the newest releases of all packages are tested."""
     extras = {name: of for name, of in PYPROJECT["project"]["optional-dependencies"].items() if name not in TOOLS}
     text = (ROOT / "noxfile.py").read_text()
     typed = re.findall(r'"\.\[([\w,]+)\]"', text.partition("def types(")[2].partition("session.run(")[0])
@@ -63,7 +63,7 @@ def test_an_editor_breaks_lines_where_the_formatter_does():
 
 
 def test_every_text_file_ends_as_an_editor_would_end_it():
-    """Without blanks at the ends of lines, and with one line feed at the end."""
+    """Lines have no trailing spaces, and the file ends with one line feed."""
     kinds = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".ini", ".txt"}
     folders = ("outboxq", "tests", "docs", "alembic", "benchmarks", "examples", ".github")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in kinds]

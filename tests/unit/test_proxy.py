@@ -1,4 +1,4 @@
-"""The network that breaks when it is told to: each of its faults, as a client of PostgreSQL meets it."""
+"""The tests' proxy, which breaks the network on demand: each fault, as seen by a client of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def url(cluster: postgres.Cluster) -> Iterator[str]:
-    """Of a database with an empty table."""
+    """Return the URL of a database with an empty table."""
     url = cluster.create_database()
     with connect(url) as connection:
         connection.execute("CREATE TABLE written (word text)")
@@ -43,7 +43,7 @@ def proxy(url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def aside() -> Iterator[ThreadPoolExecutor]:
-    """For what is not answered at once."""
+    """A thread pool for calls that are not answered immediately."""
     with ThreadPoolExecutor() as aside:
         yield aside
 
@@ -84,7 +84,7 @@ def test_a_black_hole_lets_nothing_pass_until_it_ends(url: str, proxy: Proxy, as
         assert select.select([connection.fileno()], [], [], 0.2) == ([], [], [])
         assert not insert.done()
         assert not arrived.done()
-        assert states(url) == ["idle"], "nothing but the connection from before has reached the server"
+        assert states(url) == ["idle"], "only the earlier connection has reached the server"
         assert proxy.connections == 2
         proxy.resume()
         insert.result(60)
@@ -110,7 +110,7 @@ def test_a_black_hole_hides_from_the_server_that_its_client_is_gone(url: str, pr
     connection.execute("INSERT INTO written VALUES ('lost')")
     proxy.pause()
     connection.close()
-    until(lambda: states(url) == ["idle in transaction"])  # what an earlier test has closed may not be gone yet
+    until(lambda: states(url) == ["idle in transaction"])  # connections of earlier tests may still be closing
     assert proxy.connections == 1
     proxy.resume()
     until(lambda: states(url) == [])
@@ -174,7 +174,7 @@ def test_a_commit_whose_answer_is_lost_is_one_all_the_same(url: str, proxy: Prox
 def test_an_answer_of_many_pieces_is_lost_whole_and_once(url: str, proxy: Proxy) -> None:
     for _ in range(2):
         with connect(proxy.url) as connection:
-            connection.execute("SELECT 'the mark'")  # one that was sent before does not count
+            connection.execute("SELECT 'the mark'")  # an earlier message does not count
             proxy.cut_after(b"the mark")
             assert ask(connection, "SELECT 1") == 1
             with pytest.raises(psycopg.OperationalError):
@@ -229,7 +229,7 @@ def test_a_server_that_is_down_is_an_error_for_the_client_only() -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_nothing_is_left_when_it_ends(url: str, paused: bool) -> None:
-    before = set(threading.enumerate())  # of which some may end meanwhile
+    before = set(threading.enumerate())  # some of these threads may end during the test
     with Proxy(url) as proxy:
         connection = connect(proxy.url)
         if paused:
@@ -240,7 +240,7 @@ def test_nothing_is_left_when_it_ends(url: str, paused: bool) -> None:
     with pytest.raises(psycopg.OperationalError, match="refused"):
         connect(proxy.url)
     until(lambda: states(url) == [])
-    gc.collect()  # a socket that was left open would warn
+    gc.collect()  # an open socket would cause a warning
     assert set(threading.enumerate()) <= before
 
 
@@ -254,7 +254,7 @@ def test_a_client_that_is_accepted_while_it_ends_is_closed_too() -> None:
         end.result(60)
     for client in clients:
         client.close()
-    gc.collect()  # a socket that was left open would warn
+    gc.collect()  # an open socket would cause a warning
 
 
 def connect(url: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
@@ -263,7 +263,7 @@ def connect(url: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
 
 
 def plain(url: str) -> socket.socket:
-    """A client that speaks no protocol."""
+    """Return a client that speaks no protocol."""
     address = make_url(url)
     return socket.create_connection((address.host, address.port), timeout=20)
 
@@ -280,7 +280,7 @@ def written(url: str) -> list[str]:
 
 
 def states(url: str) -> list[str]:
-    """Of every other connection to the database, in alphabetical order."""
+    """Return the states of all other connections to the database, in alphabetical order."""
     with connect(url) as connection:
         query = (
             "SELECT state FROM pg_stat_activity WHERE datname = current_database() "

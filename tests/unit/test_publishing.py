@@ -1,4 +1,4 @@
-"""A batch on its way through a transport: which events are in a call, and what a failure says about the others."""
+"""Publishing a batch through a transport: which events each call contains, and what a failure says about the other events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_key_stops_after_an_unsure_event_and_after_a_refused_one_if_that_holds
         broker = Broker()
         broker.answers["0"], broker.answers["1"] = [lost], [refused]
         report = published(broker, *(message(number, "ab"[number % 2]) for number in range(4)), holds=holds)
-        # The answer to 0 and 1 confirms nothing, so the broker may be away.
+        # The answers confirm neither 0 nor 1, so the broker may be down.
         assert (report.confirmed, list(report.refused), list(report.unsure)) == ([], [1], [0])
         broker.answers["0"], broker.answers["1"] = [lost], [refused]
         report = published(
@@ -53,7 +53,7 @@ def test_no_call_begins_after_half_of_the_time() -> None:
     messages = [message(number, "a") for number in range(3)]
     report = publish(broker, messages, holds=True, deadline=10.0, clock=lambda: next(times))
     assert report.confirmed == [0, 1]
-    assert not report.unsure, "what was not published is not unsure"
+    assert not report.unsure, "an event that was not published is not unsure"
 
 
 @pytest.mark.parametrize("seconds", [0.03, 0.7, 3.0, 7.0])
@@ -74,7 +74,7 @@ def test_a_key_with_many_events_is_not_cut_off_by_the_deadline(seconds: float) -
         assert report.confirmed
         assert report.failure is None
         left = [one for one in left if one.id not in report.confirmed]
-    assert broker.payloads == [str(number) for number in range(500 - len(left))], "none is published twice"
+    assert broker.payloads == [str(number) for number in range(500 - len(left))], "no event is published twice"
 
 
 def test_an_answer_that_is_none_is_an_error() -> None:
@@ -100,7 +100,7 @@ def test_a_search_finds_the_event_and_a_probe_tries_two() -> None:
 
 
 def test_a_probe_gets_past_events_that_stay_unsure() -> None:
-    """At the front, two of them would keep back all others."""
+    """At the front, two such events would hold up all others."""
     broker = Broker()
     for payload in ("0", "1"):
         broker.answers[payload] = [lost] * 1000
@@ -109,7 +109,7 @@ def test_a_probe_gets_past_events_that_stay_unsure() -> None:
 
 
 def test_a_probe_leaves_the_second_event_time_if_the_first_one_gets_no_answer() -> None:
-    """An event of a queue that is away must not keep back those of the others."""
+    """An event for an unavailable queue must not hold up events for other queues."""
     now = 0.0
 
     class Silent(Broker):
@@ -126,7 +126,7 @@ def test_a_probe_leaves_the_second_event_time_if_the_first_one_gets_no_answer() 
 
     now = 0.0
     assert publish(broker, messages[:1], holds=True, deadline=10.0, care=Care.PROBE, clock=lambda: now).unsure
-    assert now == 10.0, "a single event has all of the time"
+    assert now == 10.0, "a single event may use all the time"
 
 
 def test_a_search_refuses_no_event_because_of_a_short_interruption() -> None:
@@ -156,4 +156,4 @@ def test_a_broker_that_goes_away_during_a_search_refuses_nothing() -> None:
 
     broker.before, broker.poison = leave, "0"
     report = published(broker, *(message(number, None) for number in range(4)), care=Care.SEARCH)
-    assert report.refused == {}, "no other event was confirmed after it"
+    assert report.refused == {}, "no other event was confirmed afterwards"

@@ -1,4 +1,4 @@
-"""A lost connection is reported by outboxq. The records of pika about it are dropped, and those of the application pass."""
+"""Logs of lost connections: outboxq reports the loss and drops pika's records about it. The application's own records are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def url() -> str:
 
 @pytest.fixture(autouse=True)
 def level(caplog):
-    """The root logger's level, so that the level of `pika` stays unset."""
+    """Set the root logger's level, so that the level of `pika` stays unset."""
     caplog.set_level(logging.INFO)
 
 

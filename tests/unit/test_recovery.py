@@ -1,4 +1,4 @@
-"""When a worker believes that another one is dead; without a database, and on a clock of the test's."""
+"""The conditions under which a worker considers another one dead. These tests use no database, and their own clock."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Away(Exception):
 
 
 class Broken(Exception):
-    """A row that no recovery can take."""
+    """The row cannot be recovered."""
 
 
 class World:
-    """A database with leases, its clock and ours."""
+    """A database with leases, the database's clock and the process's clock."""
 
     clock = None
 
@@ -49,10 +49,10 @@ class World:
     def moment(self):
         return NOON + timedelta(seconds=self.now - 1000 + self.set_by)
 
-    # The store.
+    # The store
 
     def check_file(self):
-        """There is none."""
+        """Do nothing, because there is no file."""
 
     def expired_leases(self):
         self.now += self.takes
@@ -96,7 +96,7 @@ class World:
     def cannot_write_now(self, error):
         return False
 
-    # The leases of this process.
+    # The leases of this process
 
     meter, on_failpoint = Meter(), staticmethod(ignore_failpoint)
 
@@ -135,7 +135,7 @@ def lease(seconds=-1.0):
 
 
 def wait(world, one, seconds=None):
-    """Let as much time pass as the recovery asks for, and have it look."""
+    """Let time pass, by default as long as the recovery wants to wait, and run one round."""
     pause = one.pause()
     world.now += pause if seconds is None else seconds
     return one.run_once()
@@ -179,7 +179,7 @@ def test_the_two_looks_are_two_seconds_apart(world, one):
 def test_a_dead_worker_is_found_within_ten_seconds_of_the_end_of_its_lease(world, one):
     for _ in range(50):
         one.run_once()
-        began, world.expired = world.now, [lease()]  # just after the look
+        began, world.expired = world.now, [lease()]  # just after the check
         while world.expired:
             wait(world, one)
         assert world.now - began <= 10
@@ -272,7 +272,7 @@ def test_all_leases_are_extended_at_once_when_the_clock_was_set(world, one, by):
     world.expired = [lease()]
     one.run_once()
     assert "beat" in world.calls
-    assert wait(world, one, 2.0) == 0, "others are to notice as well"
+    assert wait(world, one, 2.0) == 0, "other workers must notice it too"
     assert [call for call in world.calls if call[0] == "due again"] == (
         [("due again", timedelta(seconds=-by))] if by < 0 else []
     )
@@ -286,7 +286,7 @@ def test_a_clock_that_drifts_a_little_does_not_count_as_set(world, one):
 
 
 def test_tasks_of_dead_workers_are_recovered_in_time_although_the_clock_was_set_back(world, one):
-    """The lease would last an hour more; it really ends 30 seconds after the step."""
+    """By the changed clock, the lease lasts for another hour. It really ends 30 seconds after the change."""
     one.run_once()
     world.set_by = -3600.0
     dead = Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=world.moment + timedelta(seconds=3630))
@@ -300,10 +300,10 @@ def test_tasks_of_dead_workers_are_recovered_in_time_although_the_clock_was_set_
 
 
 def test_a_lease_written_by_a_clock_ahead_before_this_process_began_ends_after_its_own_time(world, one):
-    """Nobody knows how far the clock was set back. A living worker sends a heartbeat meanwhile."""
+    """It is unknown how far the clock was set back. A living worker sends a heartbeat in the meantime."""
     dead, living = lease(3600.0), lease(3600.0)
     world.outlasting = dict.fromkeys((dead, living), timedelta(minutes=1))
-    world.locked = {living}  # its heartbeat has changed it
+    world.locked = {living}  # a heartbeat has changed the lease
     one.run_once()
     began = world.now
     while not world.taken and world.now - began < 3600:

@@ -1,4 +1,4 @@
-"""Stored JSON for people: secrets are hidden at any depth, and nothing else changes."""
+"""Stored JSON as shown to people: secrets are hidden at any depth, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second value for an option that takes one is refused, instead of silently replacing the first."""
+"""Repeated options: if an option takes one value, a second one is refused instead of silently replacing the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The campaign's judge: whoever ran twice is excused for a reason of its own, or counted."""
+"""The campaign's judge: a second run of a task is excused only for a reason of its own, and otherwise counted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(began: float, token: int, worker: UUID, pid: int, *, task: UUID = TASK) 
 
 
 def story(end: EventType = EventType.RESET) -> list[ExecutionEvent]:
-    """Claimed at 10, ended at 15, claimed by another at 16 and completed."""
+    """Return the history of a task that was claimed at 10, ended at 15, claimed by another worker at 16, and completed."""
     return [
         event(10, EventType.CLAIMED, 1, FIRST),
         event(15, end, 1, FIRST),
@@ -77,16 +77,16 @@ def test_what_was_done_to_its_worker_or_to_just_this_task_excuses_it(struck, exc
 @pytest.mark.parametrize(
     "struck",
     [
-        Struck(kind="kill", began=15.5, ended=15.5, pid=PID),  # when its lease had been taken back already
-        Struck(kind="kill", began=9, ended=9, pid=PID),  # another process had the number before
+        Struck(kind="kill", began=15.5, ended=15.5, pid=PID),  # the task had already been taken from it
+        Struck(kind="kill", began=9, ended=9, pid=PID),  # another process had this number before
         Struck(kind="kill", began=12, ended=12, pid=OTHER_PID),
         Struck(kind="freeze", began=11, ended=12.5, pid=PID),  # for less than its lease
         Struck(kind="freeze", began=11, ended=20, pid=OTHER_PID),
         Struck(kind="stuck cancel", began=12, ended=18, task_id=uuid4()),
-        Struck(kind="stop", began=12, pid=PID),  # which gives tasks back, and loses none
+        Struck(kind="stop", began=12, pid=PID),  # a stopping worker gives tasks back, and loses none
         Struck(kind="outage", began=12, ended=15),
         Struck(kind="full disk", began=12, ended=15),
-        Struck(kind="crash", began=12, ended=15),  # its claim is there
+        Struck(kind="crash", began=12, ended=15),  # the claim survived the crash
     ],
 )
 def test_nothing_else_does(struck):

@@ -1,4 +1,4 @@
-"""RetryPolicy decides whether and when a failed attempt is tried again; it never sleeps and never calls the task."""
+"""RetryPolicy decides whether and when a failed attempt is retried. It never sleeps and never calls the task."""
 
 import math
 import pickle
@@ -48,14 +48,14 @@ def no_sleep(monkeypatch):
 
 
 def ask(policy, attempt=1, error=None, max_attempts=None, elapsed=0.0):
-    """Return the seconds until the next attempt, or None."""
+    """Return the number of seconds until the next attempt, or None."""
     delay = policy.next_delay(
         attempt=attempt, error=error or OSError("down"), max_attempts=max_attempts, elapsed=timedelta(seconds=elapsed)
     )
     return None if delay is None else delay.total_seconds()
 
 
-# The delay
+# Delays
 
 
 @STEADY
@@ -88,7 +88,7 @@ def test_jitter_never_exceeds_the_cap(make, attempt, cap, seed):
 
 @pytest.fixture
 def seeded():
-    """Draw the same numbers in every run; what comes after the test draws others."""
+    """Draw the same random numbers in every run. The generator's state is restored afterwards."""
     before = random.getstate()
     random.seed(1)
     yield
@@ -161,7 +161,7 @@ def test_attempt_one_hundred_thousand_does_not_overflow(wait):
     assert 0 <= ask(RetryPolicy(max_attempts=None, wait=wait), attempt=100_000) <= 3600
 
 
-# The end
+# When retries end
 
 
 def test_the_last_attempt_of_max_attempts_is_followed_by_none():
@@ -216,7 +216,7 @@ def test_stop_after_delay_counts_from_the_first_attempt_and_stops_exactly_at_its
 
 
 def test_a_stop_sees_the_wait_that_would_follow():
-    # What tenacity's own stop_before_delay(60) does, which it has from 8.2.3 on.
+    # The same as stop_before_delay(60), which tenacity has from version 8.2.3 on.
     policy = RetryPolicy(wait=10, stop=lambda rs: rs.seconds_since_start + rs.upcoming_sleep >= 60)
     assert ask(policy, elapsed=49) == 10
     assert ask(policy, elapsed=50) is None
@@ -236,7 +236,7 @@ def test_a_clock_that_went_back_does_not_make_elapsed_negative():
     assert seen[0] >= 0
 
 
-# Which errors
+# Which errors are retried
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_try_again_is_tried_again_whatever_retry_says_but_within_the_bounds():
     assert ask(policy, error=TryAgain(), elapsed=61) is None
 
 
-# A ready Retrying
+# Policies made from a Retrying object
 
 
 def test_a_ready_retrying_is_taken_as_it_is():
@@ -318,7 +318,7 @@ def test_the_retry_attribute_of_a_decorated_function_is_a_policy_and_the_functio
     assert ask(policy, attempt=2) is None
 
 
-@pytest.mark.current  # tenacity 8 knows no `enabled`
+@pytest.mark.current  # tenacity 8 has no `enabled`
 def test_a_disabled_retrying_is_one_attempt():
     assert ask(RetryPolicy.of(Retrying(enabled=False, wait=wait_fixed(1)))) is None
 
@@ -349,7 +349,7 @@ def test_none_is_the_default_policy_and_a_policy_is_itself():
     assert repr(RetryPolicy.of(None)) == repr(RetryPolicy())
 
 
-# What the user's functions see
+# The state that the user's functions see
 
 
 def test_a_function_sees_the_state_of_the_row():
@@ -380,7 +380,7 @@ def test_a_function_in_a_policy_sees_a_retrying_with_the_same_rules():
     assert ask(RetryPolicy(wait=lambda rs: 1 if rs.retry_object.retry(rs) else 0), error=SystemExit()) == 1
 
 
-# What cannot work
+# Mistakes
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ class LaterRule:
 
 
 OF_TENACITY = [tenacity.asyncio.retry_if_exception(later)] if hasattr(tenacity, "asyncio") else []
-"""Its own asynchronous rules, which older releases have not."""
+"""tenacity's own asynchronous rules, which older releases do not have."""
 
 
 @pytest.mark.parametrize("name", ["wait", "stop", "retry"])
@@ -506,10 +506,10 @@ def test_an_error_that_cannot_be_printed_does_not_get_in_the_way():
         ask(RetryPolicy(wait=broken), error=MuteError())
 
 
-# The rest
+# Other behavior
 
 
-@pytest.mark.current  # what tenacity's own objects consist of
+@pytest.mark.current  # the parts of tenacity's own objects
 def test_the_repr_says_what_the_policy_does():
     policy = RetryPolicy(
         max_attempts=3, wait=wait_fixed(1) + wait_random(0, 2), stop=stop_after_delay(60), retry=(OSError, KeyError)
@@ -522,7 +522,7 @@ def test_the_repr_says_what_the_policy_does():
     assert " at 0x" not in repr(RetryPolicy()) + repr(RetryPolicy(wait=broken, retry=retry_if_exception(broken)))
 
 
-@pytest.mark.current  # tenacity 8 keeps a thread's locals in its objects
+@pytest.mark.current  # tenacity 8 keeps thread-local data in its objects
 def test_a_policy_cannot_be_changed_but_can_be_pickled():
     policy = RetryPolicy(max_attempts=2, wait=3)
     with pytest.raises(AttributeError):

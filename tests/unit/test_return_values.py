@@ -1,4 +1,4 @@
-"""Results as JSON and back, by the return annotation."""
+"""Conversion of results to JSON and back, according to the return annotation."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_without_an_annotation_it_is_plain_json():
 
 
 def test_nothing_that_was_returned_is_none_whatever_the_annotation_says():
-    """A worker stores what a function returns, and does not compare it with the annotation."""
+    """A worker stores the return value without comparing it with the annotation."""
     assert returning(int).load(None) is None
 
 
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_an_error_without_the_value():
     ) as raised:
         returning(Order).load(json.dumps({"id": str(ID), "lines": [{"price": "secret"}]}))
     assert "secret" not in str(raised.value)
-    assert raised.value.__context__.__context__ is None, "a tracker of errors follows it"
+    assert raised.value.__context__.__context__ is None, "an error tracker follows the context"
 
 
 @pytest.mark.parametrize("text", ["{", '{"a":1,"a":2}', "NaN" * 2, "[" * 100_000])
@@ -125,7 +125,7 @@ def test_what_no_worker_wrote_is_an_error(text):
         returning(int).load(text)
     with pytest.raises(PayloadError, match="work: the stored result is not strict JSON") as raised:
         parsed_result(text, name="work")
-    assert raised.value.__context__ is None, "a tracker of errors follows it"
+    assert raised.value.__context__ is None, "an error tracker follows the context"
 
 
 def test_an_annotation_that_does_not_resolve_names_what_is_stored():

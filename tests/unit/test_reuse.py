@@ -1,4 +1,4 @@
-"""What follows every test notices what `verify` notices, and the next test finds nothing of it."""
+"""The check after every test: it finds what `verify` finds, and leaves nothing behind for the next test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_another_database_is_left_to_verify(postgresql, reused_postgresql):
 
 
 def test_the_checked_file_takes_the_rows_and_the_schema_of_one_file_after_the_other(migrated_sqlite, tmp_path):
-    """Two changes of the schema that have the same number are told apart, too."""
+    """Two schema changes with the same number are also distinguished."""
     checked = CheckedFile()
     for number, (change, is_sound) in enumerate(
         {
@@ -56,7 +56,7 @@ def test_the_checked_file_takes_the_rows_and_the_schema_of_one_file_after_the_ot
 
 @contextmanager
 def lent(url: str) -> Iterator[Connection]:
-    """A connection of an engine that is disposed of at the end."""
+    """Yield a connection. Its engine is disposed of at the end."""
     engine = make_engine(url)
     with engine.connect() as connection:
         yield connection

@@ -1,4 +1,4 @@
-"""The one revision until the first release, and what the code says of it."""
+"""The only revision before the first release, and the constants in the code that describe it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outboxq.database.revisions import FINGERPRINT, OLDEST_SCHEMA, REVISION
 
 
 def test_the_fingerprint_is_that_of_the_text_of_the_first_revision():
-    """After a change of 0001, the databases that were made before are to be made anew: copy the new digest to FINGERPRINT."""
+    """After a change to 0001, existing databases must be created again: copy the new digest to FINGERPRINT."""
     (script,) = (migrations.script_location() / "versions").glob("0001_*.py")
     assert sha256(script.read_bytes()).hexdigest()[:12] == FINGERPRINT
 

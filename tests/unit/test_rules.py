@@ -1,4 +1,4 @@
-"""Rules of schedules: which moments they name, in zones whose clocks change."""
+"""Rules of schedules: the moments that they select, in zones whose clocks change."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ def local(tz: str, text: str) -> datetime:
 
 
 def walls(rule: str, tz: str, day: str) -> list[str]:
-    """Return the ticks of one local day, as the clock shows them with its offset."""
+    """Return the ticks of one local day, in local time with the UTC offset."""
     begin = local(tz, day)
     end = (begin + DAY).astimezone(UTC)
     parsed = parse_rule(rule, tz, starts_at=EARLIEST)
@@ -37,7 +37,7 @@ def walls(rule: str, tz: str, day: str) -> list[str]:
 
 
 SPRING_AND_AUTUMN = [
-    # Clocks go from 02:00 to 03:00, and from 03:00 to 02:00.
+    # Clocks change from 02:00 to 03:00, and from 03:00 to 02:00.
     ("Europe/Berlin", "2027-03-28", "30 2 * * *", ["03:00+0200"]),
     ("Europe/Berlin", "2027-03-28", "15,30 2 * * *", ["03:00+0200"]),
     ("Europe/Berlin", "2027-03-28", "0 30 2 * * *", ["03:00+0200"]),
@@ -49,13 +49,13 @@ SPRING_AND_AUTUMN = [
     ("Europe/Berlin", "2026-10-25", "30 1-3 * * *", ["01:30+0200", "02:30+0200", "03:30+0100"]),
     ("Europe/Berlin", "2026-10-25", "*/30 2 * * *", ["02:00+0200", "02:30+0200", "02:00+0100", "02:30+0100"]),
     ("Europe/Berlin", "2026-07-01", "30 2 * * *", ["02:30+0200"]),
-    # From 02:00 to 03:00, and from 02:00 to 01:00.
+    # Clocks change from 02:00 to 03:00, and from 02:00 to 01:00.
     ("America/New_York", "2027-03-14", "30 2 * * *", ["03:00-0400"]),
     ("America/New_York", "2027-03-14", "*/30 2,3 * * *", ["03:00-0400", "03:30-0400"]),
     ("America/New_York", "2026-11-01", "30 1 * * *", ["01:30-0400"]),
     ("America/New_York", "2026-11-01", "30 2 * * *", ["02:30-0500"]),
     ("America/New_York", "2026-11-01", "*/30 1 * * *", ["01:00-0400", "01:30-0400", "01:00-0500", "01:30-0500"]),
-    # From 02:00 to 02:30, and from 02:00 to 01:30: half an hour.
+    # Clocks change by half an hour: from 02:00 to 02:30, and from 02:00 to 01:30.
     ("Australia/Lord_Howe", "2026-10-04", "15 2 * * *", ["02:30+1100"]),
     ("Australia/Lord_Howe", "2026-10-04", "30 2 * * *", ["02:30+1100"]),
     ("Australia/Lord_Howe", "2026-10-04", "*/15 2 * * *", ["02:30+1100", "02:45+1100"]),
@@ -92,7 +92,7 @@ LENGTHS = [
 @pytest.mark.parametrize(("tz", "day", "hours"), LENGTHS)
 def test_what_runs_again_and_again_runs_as_often_as_the_day_is_long(tz, day, hours):
     assert len(walls("*/30 * * * *", tz, day)) == 2 * hours
-    assert len(walls("0 * * * *", tz, day)) == int(hours)  # half an hour more or less has no full hour
+    assert len(walls("0 * * * *", tz, day)) == int(hours)  # an additional or missing half-hour contains no full hour
     assert len(walls("every 1800", tz, day)) == 2 * hours
 
 
@@ -100,7 +100,7 @@ def test_every_counts_elapsed_time_from_its_start():
     start = local("Europe/Berlin", "2026-10-24T12:00").astimezone(UTC)
     rule = parse_rule("every 86400", "Europe/Berlin", starts_at=start)
     assert rule.after(start - SECOND) == start
-    assert rule.after(start) == start + DAY  # by the clock it is 11:00 then
+    assert rule.after(start) == start + DAY  # the local time is then 11:00
     assert rule.after(start + DAY - SECOND) == start + DAY
     assert rule.after(start - 9 * DAY) == start
 
@@ -146,7 +146,7 @@ NEAR_CHANGES = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
+@settings(deadline=None, derandomize=True)  # tests must not depend on the speed of the machine
 @given(rule=st.sampled_from(REPEATED), tz=st.sampled_from(ZONES), moment=MOMENTS | NEAR_CHANGES)
 def test_a_repeated_rule_runs_at_each_minute_that_the_clock_shows_and_that_fits(rule, tz, moment):
     hands = CronSim(rule, EARLIEST)
@@ -167,7 +167,7 @@ def test_a_repeated_rule_runs_at_each_minute_that_the_clock_shows_and_that_fits(
     assert list(takewhile(lambda tick: tick <= minutes[-1], ticks)) == expected
 
 
-@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
+@settings(deadline=None, derandomize=True)  # tests must not depend on the speed of the machine
 @given(rule=st.sampled_from(FIXED), tz=st.sampled_from(ZONES), moment=MOMENTS | NEAR_CHANGES)
 def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, moment):
     parsed = parse_rule(rule, tz, starts_at=EARLIEST)
@@ -178,7 +178,7 @@ def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, mo
     assert all(earlier < later for earlier, later in pairwise(from_before))
 
 
-@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
+@settings(deadline=None, derandomize=True)  # tests must not depend on the speed of the machine
 @given(
     rule=st.sampled_from([*REPEATED, *FIXED, "*/10 30 * * * *", "0-40 */30 2 * * *", "every 7", "every 4000"]),
     tz=st.sampled_from(ZONES),
@@ -255,7 +255,7 @@ def test_a_bad_rule_is_refused_with_a_sentence(rule, said):
         check_rule(rule, "UTC")
 
 
-@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
+@settings(deadline=None, derandomize=True)  # tests must not depend on the speed of the machine
 @given(
     st.lists(st.text("0123456789*/,-#LWMONJAN?", max_size=6), min_size=4, max_size=7).map(" ".join)
     | st.text(max_size=30)

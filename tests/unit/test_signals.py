@@ -1,4 +1,4 @@
-"""Signals of the processes that tests start, when whoever started the tests ignores or blocks them."""
+"""Signals in processes that tests start: a caller of the tests that ignores or blocks signals does not affect them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_a_process_that_a_test_starts_ignores_and_blocks_nothing():
 
 
 def ignored(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where SIGHUP, SIGINT, SIGQUIT and SIGCHLD are ignored and SIGTERM is blocked."""
+    """Run Python with SIGHUP, SIGINT, SIGQUIT and SIGCHLD ignored and SIGTERM blocked."""
     command = [sys.executable, "-c", IGNORED, *arguments]
     environment = {**os.environ, "PYTEST_ADDOPTS": ""}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_signals_that_were_ignored_are_inherited_by_a_process_otherwise():
-    """Else the next test proves nothing."""
+    """Otherwise, the next test would prove nothing."""
     assert set(ignored("-c", ASKED).stdout.split()) == {number.name for number in INHERITED}
 
 

@@ -72,7 +72,7 @@ class AwayStore:
     def _ask(self, *_claim):
         self.asked += 1
         if self.asked > 3:
-            raise AssertionError("it waits for the database")
+            raise AssertionError("the store was asked too often")
         raise ConnectionError("the database is away")
 
     of_claim = ensure_usable = _ask
@@ -88,7 +88,7 @@ class AwayStore:
     ("began", "was_killed", "asked"), [(day(1), True, 1), (day(0), False, 0)], ids=["killed", "first attempt"]
 )
 def test_the_end_of_an_attempt_does_not_wait_for_its_sleeps(began, was_killed, asked):
-    """A killed one ends its process and holds up the timeouts of others. None comes before a first attempt."""
+    """The end of a killed attempt ends its process and must not hold up other timeouts. A first attempt has no earlier sleeps."""
     store = AwayStore()
     steps = Steps(store, store, store.steps, None, None, ignore_failpoint)
     names = dict.fromkeys(("id", "task_name", "queue", "attempt", "worker_id", "pipeline_execution_id"))

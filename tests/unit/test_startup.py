@@ -1,4 +1,4 @@
-"""What is imported before it is needed: modules, and no times, which depend on the machine."""
+"""Imports at startup: no module is imported before it is needed. Times are not measured, because they depend on the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE = Path(outboxq.__file__)
 
 
 def modules_after(program: str) -> set[str]:
-    """What a new interpreter has imported when the program ends."""
+    """Return the modules that a new interpreter has imported when the program ends."""
     last = "import atexit, sys\natexit.register(lambda: print('IMPORTED', *sys.modules))\n"
     done = subprocess.run([sys.executable, "-c", last + program], capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split()[1:])
@@ -38,7 +38,7 @@ def test_the_help_imports_no_database_and_none_of_the_commands():
     starting = {
         "outboxq.cli.serving",
         "outboxq.cli.serving.starting",
-    }  # to handle signals before anything else is imported
+    }  # these modules handle signals before anything else is imported
     assert ours == {"outboxq", "outboxq.cli", "outboxq.cli.groups"} | starting
 
 
@@ -75,7 +75,7 @@ def test_the_help_of_no_command_imports_the_database_or_the_terminal():
 
 
 def test_status_in_a_pipe_imports_what_it_uses(tmp_path):
-    """SQLAlchemy's core takes two thirds of the time of the command; what comes on top is kept small."""
+    """SQLAlchemy's core takes two thirds of the command's time, so the rest must stay small."""
     url = f"sqlite:///{tmp_path}/app.db"
     migrations.upgrade(url)
     words = ["outboxq", "status", "--url", url]
@@ -84,7 +84,7 @@ def test_status_in_a_pipe_imports_what_it_uses(tmp_path):
     assert found & unused == set()
     ours = {name for name in found if name.startswith("outboxq")}
     assert "outboxq.store.numbers.statistics" in ours
-    assert len(ours) <= 195, "an eager import? Each module takes half a millisecond"
+    assert len(ours) <= 195, "is there an eager import? Each module takes half a millisecond"
     assert len(found) <= 560
 
 
@@ -124,7 +124,7 @@ def test_every_public_name_is_there_and_is_that_of_its_module():
 
 
 def test_a_walk_over_all_modules_while_time_is_frozen_imports_nothing():
-    """freezegun puts a class of its own in the place of datetime, and then looks at each attribute of each module."""
+    """freezegun replaces datetime with its own class, and then reads each attribute of each module."""
     freeze = "datetime.datetime = type('FakeDatetime', (datetime.datetime,), {'__module__': 'freezegun.api'})"
     found = modules_after(f"import datetime, outboxq\n{freeze}\n[getattr(outboxq, name) for name in dir(outboxq)]")
     assert not any(name.startswith(("outboxq.", "sqlalchemy")) for name in found)

@@ -1,4 +1,4 @@
-"""Stop signals that come before the worker handles them by itself."""
+"""Stop signals that arrive before the worker handles them itself."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from outboxq.cli.serving.stop_requests import stop_on_signals
 
 
 class Thing:
-    """Something that a weak reference may lead to."""
+    """An object for a weak reference."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_although_python_swallows_its_exit(monkeypatch, number):
-    """Python swallows it inside a weak reference's callback, and many of those run while modules are imported."""
+    """Python ignores exceptions in a weak reference's callback, and many such callbacks run while modules are imported."""
     swallowed, thing = [], Thing()
     monkeypatch.setattr(sys, "unraisablehook", lambda raised: swallowed.append(raised.exc_type))
     with pytest.raises(SystemExit) as ended, stop_on_signals(lambda: False) as exit_if_stopped:
@@ -37,7 +37,7 @@ def test_without_a_signal_the_command_goes_on():
 
 
 def ended(number: int, *words: str) -> int:
-    """Send a command its signal at the import of its module, and return its exit code."""
+    """Send a signal to a command when its module is imported, and return the command's exit code."""
     program = f"""
 import os, sys
 from outboxq.cli import groups, main

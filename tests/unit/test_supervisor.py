@@ -1,4 +1,4 @@
-"""The processes of a supervisor: started, replaced, told to stop, and counted. They are small shells, not workers."""
+"""The processes of a supervisor: started, replaced, told to stop, and counted. The tests use small shell scripts instead of workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOPPING = "stop() { touch stopping-$$; until [ -e go ]; do sleep 0.02; done; ex
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch, caplog):
-    """Where the shells leave word: a file for each that has begun."""
+    """The directory in which each shell creates a file when it has started."""
     monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO)
     return tmp_path
@@ -35,13 +35,13 @@ def directory(tmp_path, monkeypatch, caplog):
 
 @pytest.fixture
 def supervise(monkeypatch):
-    """Run a script of the shell in so many processes; `meanwhile` runs beside it, and may send signals to us."""
+    """Run a shell script in several processes. `meanwhile` runs at the same time, and may send signals to this process."""
     monkeypatch.setattr(supervisor, "SHORTEST_PAUSE", 0.01)
     monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.05)
     running = []
 
     def run(script, meanwhile=lambda _supervisor: None, *, processes=2, traps=":", **options):
-        # A shell sees a signal when the command that it waits for has ended.
+        # A shell handles a signal only when the command that it waits for has ended.
         command = ["sh", "-c", f"trap 'exit 0' TERM\n{traps}\ntouch begun-$$\n{script}"]
         one = Supervisor(lambda lifeline: [*command, "sh", str(lifeline)], processes=processes, **options)
         running.append(one)
@@ -62,7 +62,7 @@ def supervise(monkeypatch):
             raise failures[0]
         return code
 
-    # A signal that comes too early or too late must not end the tests themselves.
+    # A signal that arrives too early or too late must not end the tests.
     before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     yield run
     for number, handler in before.items():
@@ -74,7 +74,7 @@ def supervise(monkeypatch):
 
 
 def files(name: str) -> list[int]:
-    """The processes that left such a file."""
+    """Return the ids of the processes that created such a file."""
     return sorted(int(path.name.partition("-")[2]) for path in Path().glob(f"{name}-*"))
 
 
@@ -110,7 +110,7 @@ def test_each_signal_is_forwarded(supervise, number):
 
 
 def test_a_signal_is_noticed_in_any_thread(supervise, caplog):
-    """The main thread then sleeps on, and Python runs no handler."""
+    """The main thread sleeps on, and Python runs no handler."""
 
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
@@ -245,17 +245,17 @@ def test_a_process_that_can_never_start_ends_all(supervise, caplog, code):
 
 @pytest.mark.parametrize("code", [2, 4, 77])
 def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code(supervise, caplog, code):
-    """The first three work; the first of them is done, and none that comes after can start."""
+    """The first three processes work. The first of these ends, and none of the later ones can start."""
 
     def meanwhile(_supervisor):
         until(lambda: len(begun()) >= 8)
         assert len(files("working")) == 2
         for pid in files("working"):
-            os.kill(pid, 0)  # the others go on
+            os.kill(pid, 0)  # the others are still running
         tell()
 
     script = (
-        f"trap 'exit {code}' TERM\n"  # the one that is starting when all are told
+        f"trap 'exit {code}' TERM\n"  # the process that is starting when all are told to stop
         "mkdir one && { until [ -e three ]; do sleep 0.02; done; exit 0; }\n"
         f"if mkdir two || mkdir three; then trap - TERM; touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
     )
@@ -283,7 +283,7 @@ def test_a_file_that_a_successor_would_destroy_ends_all_at_any_time(supervise):
 
 
 def test_a_process_that_is_stopped_after_twice_the_time_of_its_refusal_has_started(supervise):
-    """It need not live for the ten seconds after which a process is replaced at once."""
+    """It need not have lived for ten seconds, after which a process that ends is replaced immediately."""
 
     def meanwhile(one):
         (child,) = one._children
@@ -354,7 +354,7 @@ def test_a_process_that_cannot_even_be_started_is_tried_again(supervise, monkeyp
 
 
 def test_the_lifeline_ends_when_the_supervisor_does(supervise, monkeypatch):
-    """Whatever becomes of it: here it fails."""
+    """The lifeline ends whatever happens to the supervisor. Here, the supervisor fails."""
 
     def fail(*_arguments, **_options):
         raise RuntimeError("broken")
@@ -410,7 +410,7 @@ mark("gone")
 
 
 def listener() -> str:
-    """A process that listens to its lifeline: with the file `go` it obeys "stop", with `hear` it waits for the next word."""
+    """Return a script that listens to its lifeline. With the file `go`, it obeys "stop". With `hear`, it waits for the next word."""
     Path("listener.py").write_text(LISTENER)
     return f'exec "{sys.executable}" -S listener.py "$1"'
 
@@ -507,7 +507,7 @@ def test_the_death_of_a_process_does_not_close_the_lifeline_of_its_successor(sup
 
 @pytest.fixture
 def sent(monkeypatch):
-    """Every signal that is sent to a process."""
+    """All signals that are sent to processes."""
     signals = []
     send = supervisor.subprocess.Popen.send_signal
     monkeypatch.setattr(
@@ -525,7 +525,7 @@ def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent
         one.reload()
         Path("go").touch()
         until(lambda: len(begun()) == 2)
-        assert sent == [signal.SIGTERM]  # a second one would not let its tasks finish
+        assert sent == [signal.SIGTERM]  # a second signal would keep the worker from finishing its tasks
         tell()
 
     assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps=STOPPING, reloads=True) == 0
@@ -541,7 +541,7 @@ def test_a_reload_of_a_process_that_is_still_starting_is_no_death(supervise, cap
 
     assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps="trap - TERM", reloads=True) == 0
     assert "was stopped while it was starting; it will be started again" in caplog.text
-    assert caplog.text.count("was killed by SIGTERM") == 1, "by the order to stop, and not by the reload"
+    assert caplog.text.count("was killed by SIGTERM") == 1, "it was killed by the order to stop, and not by the reload"
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 69])

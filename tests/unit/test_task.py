@@ -1,4 +1,4 @@
-"""Tasks, their names, and what is refused where it is written."""
+"""Tasks and their names. Mistakes are refused where they are made."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_name_means_one_task_within_one_outbox():
     outbox.task(module_level)
     with pytest.raises(ConfigurationError, match="two tasks"):
         outbox.task(name=f"{__name__}.module_level")(lambda: None)
-    Outbox().task(module_level)  # another outbox is another world
+    Outbox().task(module_level)  # another outbox may use the same name
 
 
 def test_no_target_is_not_a_transaction_of_its_own():
@@ -221,7 +221,7 @@ def test_an_sqlite_too_old_is_refused(monkeypatch):
 
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(ConfigurationError, match="SQLite 3.35"):
-        dialect_for("sqlite", paramstyle="numeric")  # nobody else asks for that, so it is not kept already
+        dialect_for("sqlite", paramstyle="numeric")  # no other test uses this style, so it is not cached yet
 
 
 @pytest.mark.parametrize("schema", ["Upper", "with space", 'quo"te', "x" * 49, "1st", ""])
@@ -285,7 +285,7 @@ def test_a_task_is_transactional_only_where_it_says_so():
     outbox = Outbox()
     plain, transactional = outbox.task(name="a")(lambda: 1), outbox.task(name="b", transactional=True)(lambda: 2)
     assert (plain.transactional, transactional.transactional) == (False, True)
-    assert transactional() == 2  # here and now, in nobody's transaction
+    assert transactional() == 2  # runs now, in no transaction
 
 
 def test_a_bare_enqueue_of_a_transactional_task_outside_is_refused_too():
@@ -363,11 +363,11 @@ def test_a_task_subscribes_only_where_it_says_so(subscribe):
     assert outbox.subscriptions == []
 
 
-# --- What an enqueue may be told
+# --- Arguments of an enqueue
 
 
 class Recorded:
-    """A store that only remembers what it is given."""
+    """A store that only records what it is given."""
 
     def __init__(self):
         self.tasks = []
@@ -451,7 +451,7 @@ def send():
 
 
 def run_module(outbox, text=MODULE):
-    """As an import does: in a namespace of its own."""
+    """Run the module's code in its own namespace, like an import."""
     exec(compile(text, "shop/tasks.py", "exec"), {"__name__": "shop.tasks", "outbox": outbox})
 
 

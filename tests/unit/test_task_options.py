@@ -1,4 +1,4 @@
-"""The options of a task stand in one record, and what users may write agrees with it."""
+"""The options of a task: one record contains them, and the options that users may write agree with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def declared(**options) -> Task:
 def test_a_declaration_takes_each_option_with_the_default_of_the_record():
     parameters = inspect.signature(Outbox.task).parameters
     taken = {name: parameters[name].default for name in OPTIONS if name in parameters}
-    assert taken | {"max_attempts": None} == OPTIONS  # a declaration gives its attempts by retry=
+    assert taken | {"max_attempts": None} == OPTIONS  # a declaration sets its attempts with retry=
     assert declared().options == TaskOptions()
 
 

@@ -1,4 +1,4 @@
-"""The clock of a test, beside a real one that goes on while the process has to wait."""
+"""The clock of a test, beside a real clock that continues while the process waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Real:
-    """A real clock whose hand the test sets, and which goes on by `wait` after the next look at it."""
+    """A real clock whose time the test sets. After it is read, it moves forward by `wait`."""
 
     def __init__(self):
         self.at, self.wait = BEGAN, timedelta(0)

@@ -1,4 +1,4 @@
-"""Handler threads and the jobs that lie before them; no database."""
+"""Handler threads and the jobs that wait for them. These tests use no database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE, until
 
 @pytest.fixture
 def pool():
-    """Make a thread pool; all are shut down after the test."""
+    """Return a function that creates thread pools. All are shut down after the test."""
     made = []
 
     def make(handle=lambda _: None, *, size=2, prefetch=None, on_thread_failure=lambda _: None, start=True):
@@ -145,7 +145,7 @@ def test_after_a_shutdown_threads_finish_what_they_have_begun(pool):
     workers.submit(1)
     until(lambda: workers.queued == 0)
     began = time.monotonic()
-    workers.shutdown(began + 0.05)  # it is not waited for longer than that
+    workers.shutdown(began + 0.05)  # the job is not waited for any longer
     assert time.monotonic() - began < 30
     assert done == []
     gate.set()
@@ -157,7 +157,7 @@ def test_a_pool_that_never_started_can_be_shut_down(pool):
     pool(start=False).shutdown(time.monotonic() + 10)
 
 
-# How many lie ahead.
+# The number of prefetched jobs
 
 
 def test_nothing_is_prefetched_while_the_pace_is_unknown(pool):
@@ -197,7 +197,7 @@ def test_the_pace_follows_recent_jobs(pool):
 
 
 def test_a_single_slow_job_does_not_change_the_pace(pool):
-    """Or the claims would shrink at each pause of the machine, just when there is much to do."""
+    """Otherwise, claims would shrink at each pause of the machine, just when there is much to do."""
     workers = pool(size=8, start=False)
     for _ in range(5000):
         workers._account(0, 0.0001)
@@ -212,12 +212,12 @@ def test_a_reset_pace_counts_before_any_job_has_ended(pool):
         workers._account(0, 0.0001)
     workers.reset_pace(1.0)
     assert workers.prefetch_limit == 0
-    workers.reset_pace(0.001)  # at least that long
+    workers.reset_pace(0.001)  # the pace is at least this long
     assert workers.prefetch_limit == 0
 
 
 def test_nothing_is_prefetched_for_many_slow_threads_either(pool):
-    """Or what was released would be fetched again, and released again."""
+    """Otherwise, released jobs would be fetched and released again."""
     workers = pool(size=64, start=False)
     workers.reset_pace(1.0)
     assert workers.prefetch_limit == 0

@@ -1,4 +1,4 @@
-"""TaskTimeout reaches the handler that is late, and never the one after it in the same thread."""
+"""Timeouts of handlers: TaskTimeout reaches the handler that is late, and never the next one in the same thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nothing() -> None: ...
 
 @pytest.fixture
 def failures():
-    """Collect the errors that end the thread of the timeouts: none does, in any of these tests."""
+    """The errors that ended the timeouts' thread. There must be none in any of these tests."""
     found: list[BaseException] = []
     yield found
     assert found == []
@@ -42,7 +42,7 @@ def limit(timeouts, seconds, *, grace=math.inf, on_kill=nothing):
 
 
 def busy(seconds: float) -> str:
-    """Runs Python for so long."""
+    """Run Python code for this long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
@@ -70,7 +70,7 @@ def test_a_late_handler_gets_the_exception_and_its_cleanup_runs(timeouts):
 def test_except_exception_does_not_swallow_it(timeouts):
     def handler() -> None:
         while True:
-            with suppress(Exception):  # such loops are the reason
+            with suppress(Exception):  # such loops are the reason for TaskTimeout's base class
                 busy(60)
 
     with pytest.raises(TaskTimeout):
@@ -93,7 +93,7 @@ def test_one_that_swallows_it_gets_it_again_each_second(timeouts):
 
 
 def test_a_limit_that_comes_while_the_watcher_looks_is_enforced(timeouts):
-    """The end of a handler by force runs hooks, so a look may take seconds."""
+    """Ending a handler by force runs hooks, so a check may take seconds."""
     looking, go = threading.Event(), threading.Event()
 
     class Slow:
@@ -115,11 +115,11 @@ def test_a_limit_that_comes_while_the_watcher_looks_is_enforced(timeouts):
 
 
 def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
-    """The watcher has looked, and sends only when the handler has ended: the next one would get it."""
+    """The watcher has checked, but sends the exception only when the handler has ended. So the next handler would receive it."""
     sending, go = threading.Event(), threading.Event()
 
     def slow(thread, kind):
-        if threading.get_ident() != thread:  # the watcher is slow, and not the end of the handler
+        if threading.get_ident() != thread:  # only the watcher is slow, not the end of the handler
             sending.set()
             assert go.wait(60)
         raise_in_thread(thread, kind)
@@ -142,7 +142,7 @@ def test_one_that_was_sent_and_not_raised_yet_is_taken_back(failures):
 
     def put(thread, kind):
         slot[thread] = kind
-        if threading.get_ident() == thread:  # which raises it at once
+        if threading.get_ident() == thread:  # raises the exception immediately
             raise slot.pop(thread)
 
     timeouts = Timeouts(failures.append, raise_in=put)
@@ -157,7 +157,7 @@ def test_one_that_was_sent_and_not_raised_yet_is_taken_back(failures):
 
 @pytest.mark.parametrize("seconds", [60, 0.05], ids=["in time", "late"])
 def test_a_profiler_works_after_a_handler_with_a_timeout(seconds):
-    """Python 3.11 loops for ever in a thread that is traced, if an exception was announced and none is there."""
+    """In a traced thread, Python 3.11 loops forever if an exception was announced but does not exist."""
     script = f"""
 import math, sys, time
 from contextlib import suppress
@@ -183,7 +183,7 @@ print("done")
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, late):
-    """As if the first step of the end had been interrupted, once or twice."""
+    """The first step of the end is interrupted, once or twice."""
     mine, settle, interruptions = limit(timeouts, 60), TimeLimit._settle, []
 
     def interrupted() -> None:
@@ -198,7 +198,7 @@ def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, la
 
 
 def test_no_exception_leaks_into_the_next_handler(timeouts):
-    """Many handlers whose end and whose timeout coincide, in several threads."""
+    """Many handlers, in several threads, end at the moment of their timeout."""
     before, leaks, ends = sys.getswitchinterval(), [], {"in time": 0, "late": 0}
     begun = time.monotonic()
 
@@ -233,10 +233,10 @@ def test_no_exception_leaks_into_the_next_handler(timeouts):
 
 def test_a_handler_that_does_not_end_is_given_up_once_and_its_end_is_discarded(timeouts):
     killed, go = [], threading.Event()
-    mine = limit(timeouts, 0.5, grace=0.1, on_kill=lambda: killed.append(True))  # it is to be deaf by then
+    mine = limit(timeouts, 0.5, grace=0.1, on_kill=lambda: killed.append(True))  # by then, the handler must be deaf
 
     def deaf() -> None:
-        go.wait(60)  # in C: what is sent meanwhile is raised when it ends
+        go.wait(60)  # waits in C, so exceptions sent meanwhile are raised only when it ends
 
     def work() -> None:
         with suppress(TaskTimeout):

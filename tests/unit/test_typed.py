@@ -1,4 +1,4 @@
-"""How a command that prints another one says that it is typed."""
+"""Commands that outboxq prints for a person to type: how they name the program and the database."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_program_may_say_how_its_commands_are_typed():
     ],
 )
 def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path, monkeypatch, environment, options):
-    """The hint names the database: the one of the environment would answer that there is no such task."""
+    """The hint names the database. Otherwise, the environment's database would answer that there is no such task."""
     outbox = Outbox(f"sqlite:///{tmp_path / 'own.db'}")
     monkeypatch.setattr("outboxq.cli.serving.worker.load", lambda _app: outbox)
     for name, value in {"OUTBOXQ_DATABASE_URL": f"sqlite:///{tmp_path / 'other.db'}", **environment}.items():
@@ -94,7 +94,7 @@ def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path
 def test_a_worker_on_another_database_than_its_applications_names_that_one(monkeypatch):
     outbox = Outbox("postgresql:///own", schema="jobs")
     monkeypatch.setattr("outboxq.cli.serving.worker.load", lambda _app: outbox)
-    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "")  # which it sets
+    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "")  # the worker sets this variable
     found = _find("shop:outbox", make_url("postgresql:///shard"))
     assert found.integration.front_end.typed(["verify"]) == "outboxq verify --url postgresql:///shard --schema jobs"
     assert found.store.bound_engine.url.database == "shard"
@@ -102,7 +102,9 @@ def test_a_worker_on_another_database_than_its_applications_names_that_one(monke
 
 @pytest.mark.parametrize("name", ["host", "port", "service"])
 def test_the_server_of_an_address_may_stand_in_its_query(name):
-    """A Unix socket does: a worker of one server's application would have stayed there when it was sent to another."""
+    """The path of a Unix socket is in the query. If the query were ignored, a worker for another server would stay on its application's
+    server.
+    """
     one, other = (make_url(f"postgresql:///shop?{name}={value}&connect_timeout=2") for value in ("5433", "5434"))
     assert address(one) != address(other)
     assert address(one) == address(one.update_query_dict({"connect_timeout": "9"}))

@@ -1,4 +1,4 @@
-"""A value of a plain type is what its annotation says, or is refused at enqueue; and the way to be lax."""
+"""Type checks of arguments: a value of a plain type must match its annotation, or it is refused at enqueue. Checks can be turned off."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_the_fields_of_a_dataclass_are_its_own_and_those_of_a_model_are_pydantic
     order = Order(id=SECRET, line={"sku": 7, "count": "1"})  # type: ignore[arg-type, typeddict-item]
     assert stored(Order, order) == order
     with pytest.raises(PayloadError, match=r"it\[1\]\.sku: int does not fit str"):
-        task(tuple[Order, Line]).dump(((order, order.line),), {})  # the same TypedDict, inside and outside
+        task(tuple[Order, Line]).dump(((order, order.line),), {})  # the same TypedDict, directly and in another type
     with pytest.raises(PayloadError, match="it.age: Person refused the JSON: int_parsing"):
         task(Person).dump((Person.model_construct(age=SECRET),), {})  # type: ignore[arg-type]
 
@@ -215,7 +215,7 @@ def test_what_is_no_json_at_all_is_told_what_would_make_it_so() -> None:
 
 
 def test_stored_arguments_are_read_whatever_their_type() -> None:
-    """An earlier release, `emit` and SQL write what no annotation of ours was asked about."""
+    """Earlier releases, `emit` and SQL write arguments that were not checked against an annotation."""
     assert task(int).load('{"it":"seven"}') == {"it": "seven"}
     assert task(list[int]).load('{"it":[1,"a"]}') == {"it": [1, "a"]}
 
@@ -243,7 +243,7 @@ def test_the_sentence_says_where_to_look_and_how_to_be_lax() -> None:
 
 
 def test_a_task_of_flasks_outbox_is_checked_alike() -> None:
-    """A task of Django's own TASKS is not: `tests/integrations/django_tasks` holds that."""
+    """Tasks of Django's own TASKS are not checked, as `tests/integrations/django_tasks` shows."""
 
     def hello(n: int) -> None: ...
 
@@ -276,7 +276,7 @@ MANY = settings(max_examples=400, derandomize=True, deadline=None)
 
 
 def values_of(annotation: Any) -> st.SearchStrategy[Any]:
-    """Values that a type checker takes for the annotation, written down without looking at the code."""
+    """Return values that a type checker accepts for the annotation, written without looking at the code."""
     if annotation is types.NoneType:
         annotation = None
     if annotation in SCALARS:
@@ -296,7 +296,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 def is_of(annotation: Any, value: Any) -> bool:
-    """Say the same of one value, as PEP 484 does but for bool."""
+    """Return whether the annotation accepts a value, as PEP 484 does except for bool."""
     kind, origin, args = type(value), typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return True
@@ -319,7 +319,7 @@ def is_of(annotation: Any, value: Any) -> bool:
 
 
 def compiled(annotation: Any) -> Parameters:
-    """Unless the members of its union look the same in JSON."""
+    """Return the compiled parameters. Unions whose members look the same in JSON are left out."""
     try:
         (parameters := task(annotation))._compile()
     except ConfigurationError:

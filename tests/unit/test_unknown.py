@@ -1,4 +1,4 @@
-"""What a worker decides about names that it does not know; no database."""
+"""A worker's decisions about task names that it does not know. These tests use no database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 
 class Looks:
-    """A store that knows these runs, and counts how often it is asked."""
+    """A store that returns these runs, and records each call."""
 
     def __init__(self, **run):
         self.run = run
@@ -66,7 +66,7 @@ def test_a_delay_doubles_up_to_the_longest_and_is_spread(unknown):
         found = [rules.delay(times).total_seconds() for _ in range(200)]
         assert 0.75 * expected <= min(found) < 0.85 * expected
         assert 1.15 * expected < max(found) <= 1.25 * expected
-    assert unknown(first_delay=HOUR).delay(9) >= 0.75 * HOUR, "the longest is shorter than the first"
+    assert unknown(first_delay=HOUR).delay(9) >= 0.75 * HOUR, "the longest delay is shorter than the first"
 
 
 def test_a_day_of_two_thousand_tasks_is_less_than_five_events_a_second(unknown):

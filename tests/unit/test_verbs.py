@@ -1,4 +1,4 @@
-"""The verbs of people: that each has a command, an action of the dashboard and a right, so that nobody forgets one."""
+"""The verbs that people use: each has a command, an action in the dashboard, and a right."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_verb_says_in_words_what_it_is(verb: Verb):
 
 
 def test_one_click_does_nothing_irreversible():
-    """A button without a form is for what can be undone, or what a person can end on the page that follows."""
+    """A button without a form is only for actions that can be undone, or that a person can end on the next page."""
     one_click = [one for one in VERBS if not one.undo and not Action(verb=one, url="").fields and not one.is_final]
     assert [one.recorded_as for one in one_click] == ["task run-now", "schedule trigger", "workers stacks"]
 

@@ -1,4 +1,4 @@
-"""A wake-up ends a wait, and nothing else does but the end of its time."""
+"""A wait ends only with a wake-up or after its timeout."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_signal_handler_may_notify(handler):
 
 
 def test_a_wait_ends_although_a_signal_handler_runs_longer(handler):
-    """A worker's main thread would otherwise not notice a SIGTERM that another of its threads receives."""
+    """Otherwise, a worker's main thread would not notice a SIGTERM that another of its threads receives."""
     wakeup = Wakeup()
     handler(lambda: time.sleep(0.4))
     late = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))

@@ -1,4 +1,4 @@
-"""Names, times and ages as pages show them."""
+"""Names, times and ages, as pages show them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_moment_has_its_age_beside_it():
 
 
 def test_a_time_just_ahead_of_the_clock_is_now():
-    """A machine whose clock is milliseconds fast wrote it."""
+    """The machine that wrote the time has a clock that is milliseconds fast."""
     assert age(NOON + timedelta(milliseconds=29), NOON).striptags() == "now"
     assert age(NOON + timedelta(seconds=1), NOON).striptags() == "in 1.0 s"
     assert age(NOON, NOON) == f'<span data-age="0">{kept("0 s ago")}</span>'

@@ -1,4 +1,4 @@
-"""Webhooks: who signed what and when, where they may go, and how long they may take."""
+"""Webhooks: signatures with their times, permitted addresses, and time limits."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_an_endpoint_that_answers_one_byte_at_a_time_is_cut_off(tls: bool) -> No
     over = threading.Event()
 
     def drip(handler: Any) -> None:
-        for _ in range(2_000):  # an end, for the mutant that never cuts
+        for _ in range(2_000):  # an upper limit, for the mutant that never stops reading
             if over.wait(0.01):
                 return
             handler.wfile.write(b"H")
@@ -235,7 +235,7 @@ def test_an_endpoint_that_is_down_is_a_failure() -> None:
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It must come from a known authority, and be that of the host."""
+    """The certificate must come from a known authority and be valid for the host."""
     with endpoint(tls=True) as other:
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", other.port))]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: found)
@@ -246,7 +246,7 @@ def test_a_certificate_that_is_not_trusted_is_refused(monkeypatch: pytest.Monkey
         assert other.arrivals == []
 
 
-# --- Where they may go
+# --- Permitted addresses
 
 INSIDE = [
     "127.0.0.1",
@@ -281,10 +281,10 @@ INSIDE = [
 def test_an_address_inside_the_network_is_refused_after_the_name_is_resolved(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is enough that one of the addresses is inside, since the connection could go to that one."""
+    """One inside address is enough for a refusal, because the connection could use that address."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 443)) for one in ("93.184.216.34", address)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: found)
-    monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it would connect"))
+    monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("the webhook would connect"))
     with pytest.raises(EndpointRefused, match="is not a public address; if that is intended, name its network"):
         Webhook(url="https://crm.example/hooks", secret=SECRET).send(EVENT)
 
@@ -343,7 +343,7 @@ def test_a_webhook_that_cannot_work_is_refused(options: dict[str, Any], error: t
 
 
 def test_neither_the_secret_nor_the_path_is_shown() -> None:
-    """The path of a URL, as of a chat's webhook, may be a secret."""
+    """The path of a URL may be a secret, as in a chat's webhook."""
     with endpoint((500, {})) as other:
         made = hook(other.url("/T00/B00/XXXX?token=t0ken"))
         with pytest.raises(WebhookFailed) as failed:

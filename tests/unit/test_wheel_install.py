@@ -1,4 +1,4 @@
-"""The wheel does not need the checkout it was made of."""
+"""The wheel does not need the checkout from which it was built."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests import wheel
 pytestmark = pytest.mark.apart
 
 
-@pytest.mark.current  # `alembic check` of an older SQLAlchemy takes SQLite's numbering for no Identity
+@pytest.mark.current  # in older releases of SQLAlchemy, `alembic check` does not recognize SQLite's numbering as an Identity
 def test_the_wheel_is_installed_and_used_where_nothing_else_is(tmp_path, capsys):
     packages = Path(sysconfig.get_path("purelib"))
     wheel.main([str(tmp_path), "--dependencies", str(packages), "--no-demo"])
     assert "works on its own" in capsys.readouterr().out
 
-    # Nor does the checkout help it out: without its own migrations it would not work.
+    # The checkout does not help either: without its own migrations, the package does not work.
     (package,) = (tmp_path / "venv").rglob("site-packages/outboxq")
     shutil.rmtree(package / "_migrations")
     with pytest.raises(AssertionError, match=r"upgrade sqlite:///x\.db ended with 1"):

@@ -1,4 +1,4 @@
-"""Windows, as far as another system can play it: without fork, and without the signals and calls that only POSIX has."""
+"""A simulation of Windows on another system: there is no fork, and the signals and calls that only POSIX has are missing."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ OF_SIGNAL = frozenset(
     ]
 )
 MODULES = frozenset({"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"})
-"""What Python documents as not available on Windows."""
+"""Modules that are not available on Windows, according to Python's documentation."""
 TAKEN_AWAY = f"""
 import alembic, asyncio, click, os, psycopg, rich, signal, sqlalchemy.orm, subprocess  # theirs, as made for this system
 BREAK = signal.SIGBREAK = signal.SIGUSR2  # Windows has it besides
@@ -111,7 +111,7 @@ GUARDED = {
     ("worker/isolation/fork_server.py", "set_blocking"): CHILDREN,
     ("worker/isolation/fork_server.py", "setpgid"): CHILDREN,
 }
-"""Each name of ours that Windows lacks, with the reason why nothing there comes to it."""
+"""Each name in outboxq that Windows lacks, with the reason why it is never reached there."""
 APP = """
 from outboxq import Outbox
 
@@ -233,7 +233,7 @@ def test_isolation_is_refused_before_anything_begins(tmp_path):
 
 
 def found() -> Iterator[tuple[str, str]]:
-    """Each file of ours with a name in it that Windows lacks."""
+    """Yield each file of outboxq with a name in it that Windows lacks."""
     for path in sorted((ROOT / "outboxq").rglob("*.py")):
         file = path.relative_to(ROOT / "outboxq").as_posix()
         for node in sources.of_kind(sources.tree(path), ast.Attribute, ast.ImportFrom, ast.Import, ast.keyword):

@@ -1,4 +1,4 @@
-"""Where psycopg is not installed: SQLite works, and PostgreSQL is answered by one sentence."""
+"""An installation without psycopg: SQLite works, and PostgreSQL fails with a clear message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sys.meta_path.insert(0, Refuses())
 
 @pytest.fixture
 def without(tmp_path):
-    """Run a script in a process that cannot import psycopg; what it printed."""
+    """Run a script in a process that cannot import psycopg, and return its output."""
 
     def run(script):
         done = forked.run(

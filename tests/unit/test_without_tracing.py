@@ -1,4 +1,4 @@
-"""Where the packages of the tracing hooks are not installed or not asked for: nothing is imported, and an import says what to do."""
+"""Tracing hooks whose packages are not installed or not requested: nothing is imported, and a failed import says what to install."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ outbox.worker().run(burst=True)
 
 
 def run(script, folder):
-    """What a new process prints, and how it ends."""
+    """Run the script in a new process, and return the completed process."""
     return forked.run(
         [sys.executable, "-W", "error", "-c", script],
         cwd=folder,

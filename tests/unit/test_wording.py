@@ -1,4 +1,4 @@
-"""Words beside numbers, and that no front end makes its plurals in another way."""
+"""Words that follow numbers. Front ends must not build their own plurals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of identifiers and docstrings: the field's terms, and sentences that name their subject first."""
+"""The words in identifiers and docstrings: they must be terms of the field, and sentences must name their subject first."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ CLEAN = (
 )
 """Parts of the package that keep these rules."""
 TEXTS = (*CLEAN, "database")
-"""Parts whose texts keep them. Identifiers of `database` are also names in SQL, which does not change."""
+"""Parts whose texts keep these rules. Identifiers in `database` are also names in SQL, which do not change."""
 NOT_YET: set[str] = set()
-"""Modules of those parts that do not keep them yet."""
+"""Modules in those parts that do not keep the rules yet."""
 
 OPENERS = re.compile(r"(Of|By|In|What|Who|Whose|Which|Where|Whether|How|That|As)\b")
-"""First words of a docstring that leave its subject open."""
+"""First words that leave the subject of a docstring open."""
 
 PHRASES = re.compile(
     r"\b(crew|lying|whoever|nobody|somebody|anybody|anew|by hand|of ours|said of|told of|(is|are|was|were|be|been) (said|told(?! to\b))"
     r"|rooms|the house|(?<!dead )letters?)\b",
     re.IGNORECASE,
 )
-"""Words and phrases that a reader has to decode."""
+"""Words and phrases that a reader must decode."""
 
 NAMES = re.compile(
     r"(^|_)(crew|lying|nowhere|nobody|whoever|by_hand|told|said|room|holder|fold|(?<!dead_)letters?)(_|$)",
     re.IGNORECASE,
 )
-"""Parts of identifiers that are no terms of the field."""
+"""Parts of identifiers that are not terms of the field."""
 
 STATEMENTS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
-    """The syntax trees of the clean parts, by path."""
+    """Return the syntax trees of the modules in these parts, by path."""
     paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
     return {
         name: sources.tree(path)
@@ -74,7 +74,7 @@ def part(name: str) -> str:
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, and the texts below attributes, with their lines."""
+    """Yield docstrings, and texts below attributes, with their line numbers."""
     for node in sources.of_kind(tree, *STATEMENTS):
         for one in node.body:
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
@@ -82,7 +82,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Identifiers that the module itself introduces, with their lines."""
+    """Yield the identifiers that the module itself introduces, with their line numbers."""
     for node in sources.of_kind(tree, ast.ClassDef, ast.FunctionDef, ast.arg, ast.Name, ast.Attribute):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):

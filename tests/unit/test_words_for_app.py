@@ -1,4 +1,4 @@
-"""A word that was typed in the place of APP is answered with the line that was probably meant."""
+"""A word that was typed instead of APP: the error message shows the command that was probably meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a worker from its work is reported once it lasts, and no longer than it lasts."""
+"""Problems that keep a worker from its work: they are reported once they have lasted for some time, and until they end."""
 
 from __future__ import annotations
 

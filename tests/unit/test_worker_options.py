@@ -1,4 +1,4 @@
-"""The options of a worker stand in one record; callers, help() and the command line follow it."""
+"""The options of a worker: one record contains them, and callers, help() and the command line follow it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_help_shows_each_option_with_its_default():
 
 
 def test_the_command_line_has_the_same_defaults():
-    """`none_if_empty` makes None of an option that may be given several times and was not."""
+    """If a repeatable option is not given, `none_if_empty` returns None."""
     context = command.make_context("worker", ["app:outbox"])
     passed_on = {name: value for name, value in context.params.items() if name in OPTIONS}
     assert {"concurrency", "drain_timeout", "topics", "relaxed_durability"} <= passed_on.keys()

@@ -1,4 +1,4 @@
-"""A worker that has said that it is gone does not come back into the list."""
+"""A worker that has reported that it is gone is not added to the list again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import until
 
 
 class Listed:
-    """A list of workers that has not seen this one before; who registers waits for `going_on`."""
+    """A list of workers that has not seen this one before. A registration waits for `going_on`."""
 
     def __init__(self):
         self.workers, self.ids, self.registering, self.going_on = self, set(), threading.Event(), threading.Event()
