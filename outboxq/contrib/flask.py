@@ -351,7 +351,7 @@ def _starts_worker(arguments: Sequence[str]) -> bool:
 
 _WITH_VALUES = {"-A", "--app", "-e", "--env-file"}
 """The options of `flask` whose values are separate words."""
-_PUSH = "push an application's context: with app.app_context():"
+_PUSH = "push an application context (with app.app_context():)"
 _SAY = "write using(session) with the session or connection to enqueue in, or using(outbox) for a separate transaction"
 
 

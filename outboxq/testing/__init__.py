@@ -1,5 +1,5 @@
-"""Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock
-that tests can move.
+"""Helpers for an application's tests: assertions on enqueued tasks, a way to run tasks inside the test's transaction,
+and a clock that tests can move.
 
 With pytest, use the `harness` fixture (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`;
 elsewhere, `Harness`.

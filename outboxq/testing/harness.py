@@ -518,8 +518,8 @@ class Harness(Answering):
                 f"the task {task.name} belongs to another Outbox; pass that Outbox to the harness, or return it from the outboxq_app fixture"
             )
         raise ConfigurationError(
-            f"the task {task.name} belongs to the outbox of {its!r}; this harness tests {tested!r}; set outboxq_app, which is a "
-            f"fixture or an attribute of the OutboxTests class, to outboxes[{its!r}]"
+            f"the task {task.name} belongs to the outbox of the database {its!r}, but this harness tests the outbox of {tested!r}; set "
+            f"outboxq_app (a fixture, or an attribute of the OutboxTests class) to outboxes[{its!r}]"
         )
 
     def _find_transaction(self) -> TestTransaction | None:

@@ -385,6 +385,6 @@ _OUTSIDE = (
 )
 _ENDED = (
     "a handler committed or rolled back the test's transaction, so the test cannot continue; in tests, create the application's "
-    'sessions with bind=connection, join_transaction_mode="create_savepoint", so that commit() ends a savepoint; if the handler '
+    'sessions with bind=connection and join_transaction_mode="create_savepoint", so that commit() ends a savepoint; if the handler '
     "used the test's own session, commit that session before drain(), and pass the connection to the Harness instead"
 )

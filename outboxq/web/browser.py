@@ -1,4 +1,4 @@
-"""The requesting browser: its address, its cookies, the forms that it sends, and a person's choices for it."""
+"""The requesting browser: its address, its cookies, the forms that it sends, and its user's preferences."""
 
 from __future__ import annotations
 

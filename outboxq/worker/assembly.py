@@ -304,8 +304,8 @@ class Connections:
                 event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
 
     def close(self, *, for_good: bool) -> None:
-        """Close the connections of all stores. Unless this is `for_good`, no thread uses one, and the stores may connect
-        again.
+        """Close the connections of all stores. Unless `for_good`, no thread may be using a connection now, and the
+        stores may connect again later.
         """
         for one in (self.outcomes, self.claims, self.urgent, self._receivers):
             if one is not None and for_good:

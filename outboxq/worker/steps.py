@@ -186,8 +186,8 @@ class Steps:
         if known is not None and known.running is not None:
             raise _refused(
                 context,
-                f"step {name!r} is inside step {known.running!r}, whose result covers everything that it does; call "
-                "the two steps one after the other",
+                f"step {name!r} was called inside step {known.running!r}, whose result covers everything that happens inside it; "
+                "call the two steps one after the other",
             )
         if context.unit is not None:
             raise StepRefused(

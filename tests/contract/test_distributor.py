@@ -86,7 +86,7 @@ def quiet(distributor):
     until(lambda: seconds(distributor, 0.03) >= 0.03 and seconds(distributor, 0.03) >= 0.03)
 
 
-# What a distributor is (47, 48)
+# What a distributor is
 
 
 def test_a_distributor_has_everything_that_the_interface_names(database, start):
@@ -329,7 +329,7 @@ def test_without_notifications_everything_is_found_by_polling(database, start):
     assert [claim.id for claim in database.claim(store=database.store)] == [task]
 
 
-# Work that is due later (51)
+# Work that is due later
 
 
 @pytest.mark.parametrize("notifications", [True, False])
@@ -529,7 +529,7 @@ def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, star
     assert asked / 20 <= {"postgresql": 12, "sqlite": 24}[database.name]
 
 
-# The end (59)
+# The end
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What need not be flushed is not, in transactions of our own alone; everything else is as durable as its connection (item 67).
+"""What need not be flushed is not, in transactions of our own alone; everything else is as durable as its connection.
 
 On SQLite, the same tests show that the setting of connections that others use too is never touched.
 """

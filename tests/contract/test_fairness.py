@@ -1,4 +1,4 @@
-"""Nobody waits behind somebody else's backlog: keys take turns, and so do tasks with a key and those without (item 27)."""
+"""Nobody waits behind somebody else's backlog: keys take turns, and so do tasks with a key and those without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks with a partition key: one of a key at a time, in their order, the keys by turns (items 25 to 28, 40, 65)."""
+"""Tasks with a partition key: one of a key at a time, in their order, the keys by turns."""
 
 from __future__ import annotations
 
@@ -136,7 +136,6 @@ def test_a_claim_of_some_queues_takes_keys_of_those_only(database, put, take, qu
 
 
 def test_a_key_with_one_task_is_in_the_first_two_batches_behind_one_with_thousands(database, put, take):
-    """Item 27."""
     put("a", 100), put("b")
     assert "b" in keys(take(2))
 
@@ -171,7 +170,6 @@ def test_a_failed_head_lets_the_next_one_run(database, put, take):
 
 
 def test_a_failed_head_holds_its_key_if_it_is_to_be_dealt_with_first(database, put, take):
-    """Item 40."""
     first, second = put("a", 2, on_dead_letter=OnDeadLetter.HOLD)
     put("b")
     (claim, other) = sorted(take(), key=lambda claim: claim.partition_key)

@@ -1,4 +1,4 @@
-"""Random lives of tasks with keys, beside a model in plain Python that says what may be claimed (items 25 to 28, 40)."""
+"""Random lives of tasks with keys, beside a model in plain Python that says what may be claimed."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_a_step_inside_a_step_is_refused(outbox, run, transactional):
     def handler(ctx: TaskContext) -> None:
         ctx.step("outer", inner, transactional=transactional)
 
-    assert "step 'inner' is inside step 'outer'" in refused(outbox, run, handler)
+    assert "step 'inner' was called inside step 'outer'" in refused(outbox, run, handler)
 
 
 @pytest.mark.in_turn

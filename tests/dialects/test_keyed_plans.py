@@ -1,4 +1,4 @@
-"""Claims of keys and operators' queries read only a bounded number of rows and pages of large tables (items 24, 28).
+"""Claims of keys and operators' queries read only a bounded number of rows and pages of large tables.
 
 There are 200 keys with 1,000 tasks each, one key with 20,000 tasks, 20,000 keys with one task each, and 10,000 keys of which five are due.
 The bounds limit the rows and pages visited, not the time. `OUTBOXQ_PLAN_ROWS` replaces the 20,000.
@@ -440,7 +440,7 @@ def keyed(request: pytest.FixtureRequest) -> Big:
 
 @pytest.mark.parametrize("limit", [10, 100])
 def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_each_it_wins(keyed, limit):
-    """Item 28: the claim uses the index, whatever comes after the heads."""
+    """The claim uses the index, whatever comes after the heads."""
 
     def claim(_: object, big: Big, using: Connection) -> None:
         found = Store(big.database.engine).claim_ready_task(

@@ -1,4 +1,4 @@
-"""Query plans for large tables: they use indexes, and read no more than was requested (items 24, 28).
+"""Query plans for large tables: they use indexes, and read no more than was requested.
 
 The tables contain 20,000 due and 20,000 future entries. `OUTBOXQ_PLAN_ROWS` changes this number.
 """

@@ -641,7 +641,6 @@ def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, mo
 
 
 def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, start):
-    """Item 53."""
     distributor = start()
     sleeper = Sleeper(distributor)
     distributor.wait_for_work(0.01)
@@ -656,7 +655,6 @@ def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, st
 
 
 def test_work_is_found_within_the_fallback_although_nobody_notifies(postgresql, start):
-    """Item 50."""
     distributor = start(poll=0.5)
     postgresql.run("ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify")
     sleeper = Sleeper(distributor)
@@ -669,7 +667,7 @@ def test_work_is_found_within_the_fallback_although_nobody_notifies(postgresql, 
     postgresql.run("ALTER TABLE task_outbox ENABLE TRIGGER task_outbox_notify")
 
 
-# Which worker is woken (60)
+# Which worker is woken
 
 ODD_QUEUES = ['a "quoted" name', "it's", "UPPER", "é" * 200, " two  words ", "task_ready", "%s", "日本語 🎈"]
 
@@ -802,7 +800,7 @@ def backends(postgresql):
 
 
 def test_it_has_one_connection_of_its_own_in_no_transaction_and_in_no_pool(postgresql, distributor):
-    """Item 54: a listener in a transaction receives nothing, and keeps the server from discarding any notification."""
+    """A listener in a transaction receives nothing, and keeps the server from discarding any notification."""
     with Sleeper(distributor).asleep():
         assert postgresql.engine.pool.checkedout() == 0
         postgresql.engine.dispose()
@@ -832,7 +830,7 @@ def test_it_listens_although_the_pool_is_exhausted(postgresql):
 
 
 def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(postgresql):
-    """Item 41: here, most notifications arrive between two calls of `notifies()`."""
+    """Here, most notifications arrive between two calls of `notifies()`."""
     heard, listens = [], threading.Event()
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),

@@ -1,4 +1,4 @@
-"""Tasks with a key, run by many processes that are killed: one of a key at a time, in their order (items 25, 26, 65).
+"""Tasks with a key, run by many processes that are killed: one of a key at a time, in their order.
 
 What happened is read from the events. The claim of a key follows the commit that freed it, so the events of a key, by their
 numbers, are begin and end by turns, whatever the clocks say.

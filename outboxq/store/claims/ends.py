@@ -468,7 +468,7 @@ def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnE
 
 
 def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the leases of the tasks with these ids that the worker still holds."""
+    """Select the leases that the worker still holds on the tasks with these ids."""
     lease, given = task_leases.c, r["given"].c
     return (
         sa.select(lease.task_execution_id.label("id"))
@@ -480,13 +480,13 @@ def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[An
 
 
 def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Lock the leases of the tasks with these ids that the worker still holds, in id order. Skips locked leases."""
+    """Lock the leases that the worker still holds on the tasks with these ids, in id order. Skips locked leases."""
     there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
     return there.with_for_update(of=task_leases, skip_locked=True)
 
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
-    """Delete the leases of the tasks with these ids that the worker still holds. The deletion uses the index, so it
+    """Delete the leases that the worker still holds on the tasks with these ids. The deletion uses the index, so it
     runs in id order. The leases are not locked first, because a lock and a deletion would each add a record to the
     database's log.
     """

@@ -78,7 +78,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     the period. Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call
     writes nothing, and the caller's transaction stays usable.
 
-    A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this
+    If another transaction has just taken one of a call's keys, the call waits for it to end. At READ COMMITTED, and on SQLite, this
     never raises an error. Above READ COMMITTED, the database raises a serialization failure if, since the transaction
     began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
     transaction again.

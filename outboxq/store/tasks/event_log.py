@@ -207,7 +207,7 @@ def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list
 
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _head = sa.bindparam("head", None, type_=sa.BigInteger)
-"""Highest number of a snapshot; NULL if nothing is excluded."""
+"""The highest event number in a snapshot; NULL if no events are excluded."""
 _open = sa.bindparam("open", None, type_=sa.Text)
 _only_ready, _only_running = (sa.bindparam(name, False, type_=sa.Boolean) for name in ("only_ready", "only_running"))
 

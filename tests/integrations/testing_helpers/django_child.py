@@ -120,7 +120,7 @@ class Common(OutboxTests):
         @DjangoOutbox("billing").task(name="billing.send_invoice")
         def send_invoice() -> None: ...
 
-        said = "billing.send_invoice belongs to the outbox of 'billing'; this harness tests 'default'"
+        said = "billing.send_invoice belongs to the outbox of the database 'billing', but this harness tests the outbox of 'default'"
         with self.assertRaisesRegex(ConfigurationError, said):
             self.harness.refute_enqueued(send_invoice)
 
