@@ -71,7 +71,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
     presence = store.workers.presence(KEPT if with_silent else LIVE_WITHIN, with_ended=with_silent)
     now = presence.at
-    every = [one for one in presence.workers if one.ended_at is None and one.last_seen_at >= now - LIVE_WITHIN]
+    every = [one for one in presence.workers if one.is_live(now)]
     found = [one for one in presence.workers if queue is None or one.works_on(queue)]
     blamed = store.dead_letters.blamed_versions()
     rows, records = [], []
@@ -116,14 +116,14 @@ def show_(store: Store, worker: str) -> None:
     the tasks that other workers or people took back from it. WORKER is an id, a label, a process id or HOST:PID, as
     `workers list --all` prints them.
     """
-    from ..store.claims.workers import LIVE_WITHIN, TakenBack
+    from ..store.claims.workers import TakenBack
 
     worker_id = store.worker_orders.find(worker)
     found, now = store.workers.get(worker_id), store.now()
     if found is None:
         fail(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen", EXIT_NOT_FOUND)
     has_ended = found.ended_at is not None
-    is_live = not has_ended and found.last_seen_at >= now - LIVE_WITHIN
+    is_live = found.is_live(now)
     running = store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_MOST_TASKS)
     taken = TakenBack(tasks=[], is_complete=True) if is_live or has_ended else store.workers.taken_back(worker_id)
     if wants_json():

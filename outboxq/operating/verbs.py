@@ -16,8 +16,9 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import grouped, plural, short, span
+from ..model.wording import grouped, plural, short
 from ..model.workers import WorkerOrder
+from ..store.claims.workers import unseen
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
@@ -579,7 +580,7 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
 def _soon(store: Store, worker: UUID, using: object) -> str:
     """Return the words for the time at which the worker obeys. A frozen worker obeys only if it wakes up."""
     silence = store.workers.silence(worker, using=using)
-    return "within six seconds" if silence is None else f"only if it wakes up: it has not been seen for {span(silence)}"
+    return "within six seconds" if silence is None else f"only if it wakes up: it {unseen(silence)}"
 
 
 _TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}

@@ -12,6 +12,8 @@ from outboxq.errors import InvalidTransition, LeaseLost, TaskNotFound, WorkerNot
 from outboxq.model import MAX_RECOVERIES, EventType, TaskStatus
 from outboxq.model.actions import Interface, Operator
 from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
+from outboxq.store import Reason
+from outboxq.store.claims.workers import unseen
 from tests.contract import helpers
 from tests.contract.test_cli_operators import outboxq
 
@@ -51,6 +53,33 @@ def test_a_worker_that_was_only_frozen_cannot_write_the_end(database, running):
         database.frozen.complete(running)
     assert database.frozen.heartbeat([running]) == {}
     assert database.frozen.get(running.id).status is TaskStatus.READY
+
+
+def test_a_worker_that_died_before_the_clock_was_set_back_is_lost(database, running):
+    database.clock.advance(-HOUR)
+    worker = database.frozen.workers.get(database.worker)
+    assert not worker.is_live(database.clock())
+    said = database.frozen.explain(running.id)
+    assert said.reason is Reason.WORKER_SILENT
+    assert "its worker host:7 has not been seen since the clock was set back: it was killed" in said.sentence
+    silence = database.frozen.workers.silence(database.worker)
+    assert unseen(silence) == "has not been seen since the clock was set back"
+    assert database.frozen.recover_lost(running.id).status is TaskStatus.READY
+
+
+@pytest.mark.parametrize("sign", ["report", "heartbeat"])
+def test_a_live_worker_keeps_its_task_when_the_clock_is_set_back(database, running, sign):
+    """The time of the claim stays in the future."""
+    database.clock.advance(-HOUR)
+    if sign == "report":
+        database.frozen.workers.seen(database.worker)
+        assert database.frozen.workers.get(database.worker).is_live(database.clock())
+    else:
+        database.frozen.heartbeat([running])
+    with pytest.raises(InvalidTransition, match="stays with worker host:7"):
+        database.frozen.recover_lost(running.id)
+    with pytest.raises(InvalidTransition, match="keeps its tasks"):
+        database.frozen.recover_all_lost(database.worker)
 
 
 @pytest.mark.parametrize("sign", ["report", "heartbeat", "claim"])
@@ -201,7 +230,7 @@ def test_a_dry_run_says_why_nothing_can_be_recovered_yet(database):
 
 
 def test_the_command_asks_and_shows_what_it_will_change(database, monkeypatch):
-    monkeypatch.setattr("outboxq.store.claims.lost_workers.LIVE_WITHIN", timedelta(0))
+    monkeypatch.setattr("outboxq.store.claims.workers.LIVE_WITHIN", timedelta(0))
     store = database.store
     store.workers.register(database.worker, label="host:7", concurrency=2, task_names=["tests.work"])
     again, asked = (database.add(store, lease=HOUR).id for _ in range(2))

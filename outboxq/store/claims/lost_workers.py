@@ -29,7 +29,7 @@ from ..tasks import tasks
 from ..tasks.operations import OnChange, row_of
 from ..transactions import Transactions
 from .recovery import READ_LEASE, Lease, Recovered, recover_in
-from .workers import LIVE_WITHIN, worker
+from .workers import LIVE_WITHIN, is_lost, worker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,19 +60,14 @@ class RunningTask:
         return f"worker {self.label or self.lease.worker_id}"
 
 
-def last_sign(*signs: datetime | None, extended_until: datetime, lease_seconds: float) -> datetime:
+def last_sign(*signs: datetime | None, extended_until: datetime, lease_seconds: float, now: datetime) -> datetime:
     """Return the time of a worker's last sign of life: a report, the claim, or a heartbeat, which extends the lease by
-    `lease_seconds`.
+    `lease_seconds`. If the clock has been set back, a sign in the future counts only if there is no other sign.
     """
     found = [one for one in signs if one is not None]
     with suppress(OverflowError):  # a lease that no claim can have written
         found.append(extended_until - timedelta(seconds=lease_seconds))
-    return max(found)
-
-
-def is_lost(seen_at: datetime, now: datetime) -> bool:
-    """Return whether a worker with this last sign of life counts as dead or cut off."""
-    return now - seen_at > LIVE_WITHIN
+    return max([one for one in found if one <= now + LIVE_WITHIN] or found)
 
 
 def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> Recovered:
@@ -197,7 +192,7 @@ def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], n
     if found is None and not held:
         raise WorkerNotFound(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen")
     signs = [one.seen_at for one in held] + ([] if found is None or found.ended_at else [found.last_seen_at])
-    if signs and not is_lost(last := max(signs), now):
+    if last := max((one for one in signs if not is_lost(one, now)), default=None):
         name = worker_id if found is None else found.label
         raise InvalidTransition(
             f"worker {name} keeps its tasks, because it was last seen {span(now - last)} ago; they can be recovered "
@@ -230,6 +225,7 @@ def _task_of(row: Row) -> RunningTask:
         row["started_at"],
         extended_until=lease.lease_expires_at,
         lease_seconds=row["lease_seconds"],
+        now=row["now"],
     )
     return RunningTask(now=row["now"], lease=lease, label=row["label"], started_at=row["started_at"], seen_at=seen_at)
 

@@ -24,6 +24,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
 from ...model.unknown_options import Answering
+from ...model.wording import span
 from ...model.workers import Orders, ReceiverState, WorkerOrder, WorkerState, as_stored, read_states
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
@@ -92,6 +93,10 @@ class LiveWorker:
     """
     stacks_at: datetime | None = None
     """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
+
+    def is_live(self, now: datetime) -> bool:
+        """Return whether the worker is running, as far as its reports show."""
+        return self.ended_at is None and not is_lost(self.last_seen_at, now)
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -255,16 +260,15 @@ class Workers(Answering):
 
     def silence(self, worker_id: UUID, *, using: object = None) -> timedelta | None:
         """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that is
-        not registered.
+        not registered. The time is negative if the clock has been set back since.
         """
         identifier(worker_id)
 
         def work(target: Target) -> timedelta | None:
-            found = worker(target, worker_id)
-            silent = timedelta(0)
-            if found is not None:
-                silent = target.run(tasks.select_now, self._store.values(target))[0]["now"] - found.last_seen_at
-            return silent if silent > LIVE_WITHIN else None
+            if (found := worker(target, worker_id)) is None:
+                return None
+            now = target.run(tasks.select_now, self._store.values(target))[0]["now"]
+            return now - found.last_seen_at if is_lost(found.last_seen_at, now) else None
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -328,6 +332,19 @@ def live_workers(
         raise InvalidArgument(f"live_within={within!r} reaches back before the year 1") from None
     rows = target.run(recent if with_ended else live, {"live_since": since})
     return [_worker(row) for row in rows if with_ended or row["last_seen_at"] <= now + LIVE_WITHIN]
+
+
+def is_lost(seen_at: datetime, now: datetime) -> bool:
+    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future is older than
+    the moment at which the clock was set back, because every report of a live worker replaces the last one.
+    """
+    return abs(now - seen_at) > LIVE_WITHIN
+
+
+def unseen(silence: timedelta) -> str:
+    """Return a predicate for a worker that counts as dead, from the time since its last sign of life."""
+    since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
+    return f"has not been seen {since}"
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:

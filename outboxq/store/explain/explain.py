@@ -37,7 +37,7 @@ from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
 from ..claims.lost_workers import find_running, first_running
 from ..claims.unknown_runs import releases_as_unknown
-from ..claims.workers import LiveWorker, live_workers
+from ..claims.workers import LiveWorker, live_workers, unseen
 from ..producing import batches_sql
 from ..producing.batches import batch_of
 from ..task_rows import IDS, pack_ids
@@ -549,12 +549,12 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
             return replace(found, sentence=f"{found.sentence}; {held.worker} has been running it since {since}")
         sentence = f"{found.sentence}; the longest-running one is task {first_id}, which {held.worker} has been running since {since}"
         return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
-    unseen = f"{held.worker}, which has not been seen for {span_of(held.silence)}"
+    holder = f"{held.worker}, which {unseen(held.silence)}"
     left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
     held_by = (
-        f"it is held by {unseen}"
+        f"it is held by {holder}"
         if found.waits_for is not None
-        else f"one of them is task {first_id}, held by {unseen}"
+        else f"one of them is task {first_id}, held by {holder}"
     )
     sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
     cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)

@@ -17,8 +17,8 @@ from ...model.running import Progress
 from ...model.wording import plural
 from ...model.workers import WorkerOrder
 from ..claims.limits import Bucket, KeyState
-from ..claims.lost_workers import is_lost, last_sign
-from ..claims.workers import LiveWorker
+from ..claims.lost_workers import last_sign
+from ..claims.workers import LiveWorker, is_lost, unseen
 from .reasons import (
     Cure,
     Explanation,
@@ -98,15 +98,14 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         cures = cure_of("cancel it immediately", "task", "cancel", task.id, "--force")
         return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, but {name} has not responded yet; {left}", cures)
     recovered = f"{left}, and the task is then recovered"
-    seen_at = last_sign(
-        facts.seen.get(worker_id), task.started_at, extended_until=ends, lease_seconds=task.lease_seconds
-    )
+    signs = facts.seen.get(worker_id), task.started_at
+    seen_at = last_sign(*signs, extended_until=ends, lease_seconds=task.lease_seconds, now=now)
     lost = of_lost(task.id) if is_lost(seen_at, now) else ()
     if label is None:
         return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {recovered}", lost)
     if lost:
-        unseen = f"its {name} has not been seen for {span_of(now - seen_at)}: it was killed, cut off, or frozen"
-        return Explanation(Reason.WORKER_SILENT, f"{unseen}; {recovered}", lost)
+        silent_for = f"its {name} {unseen(now - seen_at)}: it was killed, cut off, or frozen"
+        return Explanation(Reason.WORKER_SILENT, f"{silent_for}; {recovered}", lost)
     if silent := _silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, although it should have"
         cures = cure_of("see the worker", "workers", "show", worker_id)

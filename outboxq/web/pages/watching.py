@@ -21,7 +21,7 @@ from ...model.wording import sentence
 from ...operating.verb import Noun, State
 from ...operating.verbs import STACKS
 from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
-from ...store.claims.workers import KEPT, LIVE_WITHIN
+from ...store.claims.workers import KEPT
 from ...store.numbers.maintenance_jobs import PRUNE
 from ...store.numbers.problem import OF_QUEUES
 from ..charts import axis_of, sparkline, trends_of
@@ -183,8 +183,8 @@ def system(request: PageRequest) -> View:
 def workers(request: PageRequest) -> View:
     """Show the live workers, and the workers that have fallen silent or have ended within the last week."""
     presence = request.store.workers.presence(KEPT, with_ended=True)
-    live = [one for one in presence.workers if _is_live(one, presence.at)]
-    silent = [one for one in presence.workers if one.ended_at is None and not _is_live(one, presence.at)]
+    live = [one for one in presence.workers if one.is_live(presence.at)]
+    silent = [one for one in presence.workers if one.ended_at is None and not one.is_live(presence.at)]
     ended = [one for one in presence.workers if one.ended_at is not None]
     blamed = request.store.dead_letters.blamed_versions()
     values = {
@@ -211,7 +211,7 @@ def worker(request: PageRequest) -> View:
     if found is None:
         fate = "A worker is forgotten a week after it was last seen."
         raise NotFound(f"There is no worker {worker_id}. {fate}")
-    is_live, gone = _is_live(found, now), found.ended_at is not None
+    is_live, gone = found.is_live(now), found.ended_at is not None
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
     counts = request.store.metrics.of_worker(worker_id, at=now) if is_live else []
@@ -223,7 +223,7 @@ def worker(request: PageRequest) -> View:
         **data,
         "now": now,
         "is_live": is_live,
-        "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)], blamed),
+        "is_outdated": found.id in _outdated([one for one in presence.workers if one.is_live(now)], blamed),
         "is_failing": is_live and found.is_blamed(blamed),
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
@@ -254,10 +254,6 @@ def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
     """
     held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     return len(held), request.store.workers.taken_back(worker_id, limit=_RUNNING)
-
-
-def _is_live(worker: LiveWorker, now: datetime) -> bool:
-    return worker.ended_at is None and worker.last_seen_at >= now - LIVE_WITHIN
 
 
 def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:

@@ -192,7 +192,7 @@ def test_orders_to_a_worker(sender, filling):
 
 
 def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeypatch):
-    monkeypatch.setattr("outboxq.store.claims.lost_workers.LIVE_WITHIN", timedelta(0))
+    monkeypatch.setattr("outboxq.store.claims.workers.LIVE_WITHIN", timedelta(0))
     task_id, store = filling.tasks["worker_silent"], filling.outbox.store
     with store.bound_engine.begin() as connection:  # so that the lease does not expire on a slow machine
         later = store.now() + timedelta(seconds=60)
@@ -205,8 +205,7 @@ def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeyp
 
 
 def test_all_tasks_of_a_worker_that_is_gone_are_recovered(sender, filling, monkeypatch):
-    for module in ("store.claims.lost_workers", "web.pages.watching"):
-        monkeypatch.setattr(f"outboxq.{module}.LIVE_WITHIN", timedelta(0))
+    monkeypatch.setattr("outboxq.store.claims.workers.LIVE_WITHIN", timedelta(0))
     store = filling.outbox.store
     worker_id = store.get(filling.tasks["worker_silent"]).worker_id
     held = store.tasks(status=TaskStatus.RUNNING, worker=worker_id)
