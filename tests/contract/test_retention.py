@@ -116,7 +116,10 @@ def test_a_prune_that_is_stopped_has_deleted_whole_batches(database):
     assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers, True)) == 4
     assert database.counts() == (2, 6, 0)
     assert database.frozen.prune(HOUR, batch=2, stop=lambda: True) == 0
+    recorded = "SELECT count(*) FROM maintenance_jobs WHERE name = 'outboxq.prune'"
+    assert database.rows(recorded) == [(0,)], "a stopped prune counts as done"
     assert database.frozen.prune(HOUR) == 2
+    assert database.rows(recorded) == [(1,)]
 
 
 def test_a_prune_that_is_killed_leaves_whole_tasks(database):
