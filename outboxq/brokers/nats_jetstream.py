@@ -40,8 +40,10 @@ _ID = "Nats-Msg-Id"
 _STATUS, _RENAMED = "Status", "Status of the message"
 _STATUS_LINE = b"NATS/1.0 "
 """The beginning of the headers of a message that is a status of the server."""
-_MESSAGE_TOO_LARGE = 10054
-"""JetStream's error code for a message that is larger than its stream allows."""
+_BAD_REQUEST, _ROLLUP_FAILED = 400, 10111
+"""The codes of errors that a repetition does not cure: of an event that the stream does not accept, for example because
+it is too large or has a `Nats-Expected-…` header, and of a `Nats-Rollup` header that the stream does not permit.
+"""
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _ENOUGH = 0.1
@@ -278,7 +280,7 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
         except nats.js.errors.NoStreamResponseError:
             outcomes[letter.number] = await _without_stream(stream, letter.to)
         except nats.js.errors.APIError as error:
-            is_final = error.err_code == _MESSAGE_TOO_LARGE
+            is_final = error.code == _BAD_REQUEST or error.err_code == _ROLLUP_FAILED
             outcomes[letter.number] = (Refused if is_final else Unsure)(reason_of(error.description))
         else:
             outcomes[letter.number] = Confirmed()

@@ -75,6 +75,24 @@ def test_an_event_that_is_larger_than_its_stream_of_nats_allows_is_refused_alone
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Nats-Expected-Stream": "other"},
+        {"Nats-Expected-Last-Sequence": "7"},
+        {"Nats-Expected-Last-Msg-Id": "x"},
+        {"Nats-Rollup": "all"},
+        {"Nats-Rollup": "x"},
+    ],
+    ids=lambda headers: " ".join(*headers.items()),
+)
+def test_an_event_with_a_header_that_nats_rejects_is_refused_alone(bench, headers):
+    events = [bench.event("1"), bench.event("2", headers=headers), bench.event("3")]
+    found = publish(bench.transport(), events)
+    assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
+
+
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
 def test_an_event_that_a_full_stream_of_nats_rejects_is_unsure_at_once(bench):
     bench.limit(max_msgs=2, discard=DiscardPolicy.NEW)
     began = time.monotonic()
