@@ -144,7 +144,7 @@ class OnConflict(StrEnum):
     RETURN = "return"
     """Return the handle of the task that has the key."""
     SKIP = "skip"
-    """Return a handle without a task (with the nil UUID), which saves a query."""
+    """Return a handle without a task (with the nil UUID)."""
     REPLACE = "replace"
     """Give the task the new arguments and options if it is still Ready. Its id and its position within its key do not
     change.

@@ -284,15 +284,24 @@ def test_free_keys_cost_one_statement(postgresql: Database) -> None:
         assert many == (3 if mode is RAISE else 1)  # and a savepoint, for one of them may raise
 
 
-def test_who_only_wants_to_be_skipped_asks_nobody(postgresql: Database) -> None:
+def test_a_taken_key_costs_one_more_statement(postgresql: Database) -> None:
     postgresql.add(idempotency_key="k")
-    assert cost(postgresql, batch(["k"] * 5, SKIP)) == 1
-    assert cost(postgresql, batch(["k"] * 5, SKIP, unique_for=HOUR)) == 2
-    assert cost(postgresql, batch(["k"] * 5, SKIP, unique_until_finished=True)) == 2
-    assert cost(postgresql, batch(["k"] * 5, RETURN)) == 2
+    for mode in (SKIP, RETURN):
+        assert cost(postgresql, batch(["k"] * 5, mode)) == 2
 
 
 # --- When a key is free again
+
+
+@pytest.mark.parametrize("unique", [{"unique_for": HOUR}, {"unique_until_finished": True}])
+@pytest.mark.parametrize("mode", OnConflict)
+def test_the_options_of_the_task_that_took_the_key_decide_when_it_is_free(
+    database: Database, unique: dict[str, Any], mode: OnConflict
+) -> None:
+    first = database.add(idempotency_key="k", **unique)
+    database.frozen.cancel(first.id)
+    database.clock.advance(HOUR)
+    assert database.add(idempotency_key="k", on_conflict=mode).created
 
 
 def test_a_key_is_taken_for_its_time_to_the_microsecond(database: Database) -> None:

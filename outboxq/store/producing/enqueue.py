@@ -83,10 +83,9 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
     transaction again.
 
-    A free key costs nothing. A taken key costs a lookup of its task, unless the task is to be skipped and the key never
-    expires. Keys are locked in sorted order, so that two calls never wait for each other; the calls in one transaction
-    should also use a fixed order. If a conflict may raise an error, several tasks are written under a savepoint of the
-    caller's PostgreSQL transaction.
+    A free key costs nothing. A taken key costs a lookup of its task. Keys are locked in sorted order, so that two calls
+    never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise an
+    error, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
     """
     if not tasks:
         return []

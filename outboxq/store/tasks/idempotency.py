@@ -90,7 +90,6 @@ def _round(
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
-    handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
     refused = [task for task in tasks if task.id not in handles]
     if not refused:
         return []
@@ -226,11 +225,6 @@ def _ids(rows: Iterable[Row]) -> set[UUID]:
 
 def _key(task: NewTask) -> Key:
     return task.task_name, task.idempotency_key
-
-
-def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task can be skipped without reading the holder of its key, because the key never expires."""
-    return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
 def _refused(task: NewTask, owner: UUID) -> Handle:
