@@ -93,7 +93,7 @@ def insert_event(kind, token="NULL", data="{{}}", number=None):
 
 
 def only_this_task(statement):
-    """Return a condition that limits an UPDATE or DELETE to the task. A statement with a semicolon is complete."""
+    """Return a condition that limits an UPDATE or DELETE to the task. One that ends with a semicolon needs none."""
     if not statement.startswith(("UPDATE", "DELETE")) or statement.endswith(";"):
         return ""
     key = "id" if "task_executions" in statement.split()[:3] else "task_execution_id"

@@ -71,7 +71,7 @@ def recovered(database: Database, claim: Claim) -> None:
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Run each call in a separate thread, all from the same moment. Return what each returned or raised."""
+    """Run each call in a separate thread, all from the same moment. Return the results or exceptions."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
@@ -157,7 +157,7 @@ def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = 
 
 
 def woken(store: Store, monkeypatch: Any) -> list[str]:
-    """Record the queues whose sleeping workers this store wakes from now on."""
+    """Return a list that records the queues whose sleeping workers this store wakes from now on."""
     told: list[str] = []
     real = store.wake
 

@@ -75,7 +75,7 @@ class App:
         self.fetch, self.double, self.report = fetch, double, report
 
     def run(self, most: int | None = None) -> None:
-        """Run the due tasks, `most` at most."""
+        """Run at most `most` due tasks."""
         limits = {} if most is None else {"max_tasks": most}
         self.outbox.worker(notifications=False, concurrency=1, prefetch=0, **limits).run(burst=True)
 
@@ -89,7 +89,7 @@ class App:
 
 @pytest.fixture
 def app(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """Yield an application whose waiting thread ends 50 ms after the last wait."""
+    """Yield an application. The thread that waits for its results ends 50 ms after the last wait."""
     monkeypatch.setattr(waiting.ResultWaiter.__init__, "__kwdefaults__", {"idle": 0.05})
     app = App(database)
     yield app
@@ -97,7 +97,7 @@ def app(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 
 def waits_for(waiter: waiting.ResultWaiter, number: int = 1) -> None:
-    """Wait until the thread has found the batches that this number of callers wait for."""
+    """Wait until the thread has found the batches for which this number of callers wait."""
     until(lambda: len(waiter._waits) == number and all(wait.batch for wait in list(waiter._waits)))
 
 
@@ -498,7 +498,7 @@ def test_a_place_behind_a_batch_that_no_task_has_is_not_found(app: App, number: 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
-    """outboxq knows that its own transaction was committed. For a caller's transaction, the error names both causes."""
+    """outboxq knows that its own transaction was committed. For a caller's, the error also names a rollback as a possible cause."""
     own = [app.chain(app.fetch.call(4), app.double.call()), app.fetch.using(app.outbox).enqueue(1)]
     with app.outbox.batch(using=app.outbox) as batch:
         app.fetch.using(batch).enqueue(1)

@@ -15,7 +15,7 @@ from tests.contract.test_fairness import fill
 from tests.sleeper import Sleeper
 
 MANY = 5_000
-"""More keys than a claim that goes from key to key examines."""
+"""More keys than one claim examines."""
 KEY = "'k' || (10000 + n)"
 PAST, FUTURE = "2020-01-01T00:00:00.000000+00:00", "2999-01-01T00:00:00.000000+00:00"
 MINUTE = 60.0
@@ -85,7 +85,7 @@ def test_so_is_one_that_has_become_due(database, take, how):
     build(database, how)
     delayed = database.add(partition_key=FRESH, delay=timedelta(seconds=30))
     for _ in range(70):
-        database.add()  # moves its event away from the end of the log
+        database.add()  # moves the delayed task's event away from the end of the log
     assert len(database.claim(100)) == 70
     assert take() == []
     database.clock.advance(30)

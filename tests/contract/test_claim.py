@@ -269,7 +269,7 @@ def test_a_limit_that_is_no_positive_whole_number_is_refused(database, limit):
     "options",
     [
         {"queues": []},
-        {"queues": "mail"},  # would be read as four queues, each named by a letter
+        {"queues": "mail"},  # would be read as the queues m, a, i and l
         {"lease": timedelta(0)},
         {"lease": timedelta(seconds=-1)},
         {"worker_id": "worker-1"},

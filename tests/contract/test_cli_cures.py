@@ -1,6 +1,6 @@
 """A reader without prior knowledge finds out why a task does not run, and cures it with the printed commands alone.
 
-Each case breaks something. The reader runs `outboxq task explain`, types the first command that it prints, and repeats this
+Each case breaks something. The reader runs `outboxq task explain`, types the first printed command unchanged, and repeats this
 until the task has run.
 """
 
@@ -100,7 +100,7 @@ def read_and_cure(database: Database, task_id: UUID, *, most: int = 5) -> tuple[
 
 
 def alive(database: Database, **said: Any) -> None:
-    """Register a live worker that knows the task. It does not run, so nothing happens before the reader's cure."""
+    """Register a live worker that knows the task. It is only a row, so nothing runs before the reader acts."""
     values = {"label": "host:7", "concurrency": 4, "task_names": ["tests.work"], **said}
     database.store.workers.register(uuid4(), **values)
 

@@ -1,4 +1,4 @@
-"""The database of a command: the command uses the given database, and creates none if none is given."""
+"""Each command uses the database that it is given, and creates none if none is given."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """Return a function that writes the module `shop`, whose outbox has this database, or no database if None."""
+    """Return a function that writes the module `shop`. Its outbox has the given URL, or no database if the URL is None."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(url: str | None) -> None:
@@ -261,7 +261,7 @@ def test_a_file_is_not_made_however_its_address_is_written(directory, url):
 
 
 def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
-    """These are a newcomer's first commands."""
+    """The test runs a newcomer's first commands."""
     shop(f"sqlite:///{tmp_path / 'new.db'}")
     said = sentence(outboxq("worker", "shop:outbox", "--burst"), 4)
     command = said.rpartition("run: ")[2].split()

@@ -152,7 +152,7 @@ def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeyp
 
 
 def test_a_dry_run_shows_those_that_are_taken_first(database):
-    """It shows the oldest tasks, and at most as many as --limit allows."""
+    """A dry run shows the oldest tasks, and at most as many as --limit allows."""
     ids = [failed(database, f"order {number} was declined", queue="mail") for number in range(7)]
     group = database.store.dead_letters.groups().groups[0].id
     for words, count in (

@@ -272,7 +272,7 @@ def test_text_of_the_tables_controls_no_terminal(database):
 
 
 def test_a_mistyped_queue_is_pointed_out(sqlite):
-    """A mistyped queue would never have a problem."""
+    """Otherwise, a mistyped queue would never have a problem."""
     database = sqlite
     database.add(database.store, queue="mail")
     hint = "there is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?"

@@ -65,7 +65,7 @@ def test_a_command_names_the_session_that_has_locked_a_table(postgresql, psql, w
 
 
 def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgresql, psql):
-    """A reader blocks no command, but a session that waits for the reader's lock does."""
+    """The reader itself blocks no command, but a session that waits for the reader does."""
     psql.exec_driver_sql("SELECT count(*) FROM task_outbox")
     other = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "deploy"})).connect()
     raw = other.connection.driver_connection

@@ -147,7 +147,7 @@ def test_a_task_is_followed_from_its_newest_events_on(database, last):
 
 
 def test_a_signal_within_a_statement_waits_for_its_end():
-    """On PostgreSQL, an exception in a statement leaves the connection unusable, and the query has to be repeated."""
+    """On PostgreSQL, an exception during a statement would leave the connection unusable, and the query would be repeated."""
     went_on = []
     with until_stopped() as stop:
         signal.raise_signal(signal.SIGINT)

@@ -138,7 +138,7 @@ def in_pipe(database, *words: str, code: int = 0) -> Result:
 
 
 def attended(database, *words: str, answer: str, code: int = 0) -> Result:
-    """Run the command like a person at a terminal, with this answer."""
+    """Run the command as a person at a terminal would, with this answer."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(changes, "is_attended", lambda: True)
         given = {"OUTBOXQ_DATABASE_URL": database.url}

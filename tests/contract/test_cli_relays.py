@@ -1,4 +1,4 @@
-"""Relays to brokers on the command line and in `check`: the output and the changes that people make."""
+"""Relays to brokers on the command line and in `check`."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Started:
         return self.process.wait(seconds)
 
     def is_over(self) -> bool:
-        """Wait until neither the process nor a child has its stdout open. Return whether nothing was printed."""
+        """Wait until neither the process nor a child has its stdout open. Return whether they printed nothing."""
         return self.process.stdout.read() == b""
 
     def children(self) -> list[int]:

@@ -85,7 +85,7 @@ def test_after_a_clock_that_was_ahead_each_tick_runs_once_at_its_time(life, over
     assert life.database.frozen.verify() == []
     life.clock.advance(by)
     life.live(11 * MINUTE)
-    assert set(life.runs.values()) == {1}, "nor when the clock reaches the time that it had shown"
+    assert set(life.runs.values()) == {1}, "nor when the clock reaches that time again"
 
 
 @pytest.mark.parametrize("overlap", Overlap)
@@ -134,7 +134,7 @@ def test_what_a_prune_under_a_clock_ahead_deletes_does_not_run_again(life, age):
 
 @pytest.mark.parametrize("back", [HOUR, 3 * DAY], ids=["an_hour", "three_days"])
 def test_a_clock_that_is_set_back_plants_nothing_twice_even_after_a_prune(life, back):
-    """The ticks up to `planted_until` have run, although only this time still shows it."""
+    """The ticks up to `planted_until` have run, although only this value still shows it."""
     life.schedules.put(new(rule="every 3600"))
     life.live(4 * DAY, step=HOUR)
     life.database.frozen.prune(30 * MINUTE)
@@ -165,7 +165,7 @@ def test_a_schedule_that_was_stored_while_the_clock_was_ahead_begins_with_the_ri
 
 
 def ahead(life, *, is_there=False, **fields):
-    """Plant a schedule under a clock that is 30 days ahead, and not since. Return the corrected time."""
+    """Plant a schedule's ticks under a clock that is 30 days ahead, and none afterwards. Return the corrected time."""
     if not is_there:
         life.schedules.put(new(**fields))
     life.live(5 * MINUTE)
@@ -269,7 +269,7 @@ def test_the_planter_says_that_the_clock_was_ahead(life, caplog):
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_only_ticks_that_will_come_are_named(life, catch_up):
-    """Ticks that have run early are not named, neither before nor after a worker has planted again."""
+    """Ticks that have run early are named neither before nor after a worker has planted again."""
     corrected = ahead(life, catch_up=catch_up, catch_up_limit=4)
     schedules = life.schedules
     named = schedules.upcoming([schedules.get("often")], 5)["often"]

@@ -29,7 +29,7 @@ def failed(database, **fields) -> object:
 
 
 def made_at(later: timedelta) -> UUID:
-    """Return an id from a producer whose clock is ahead by this time."""
+    """Return an id from a producer whose clock is ahead by this much."""
     return UUID(int=uuid7().int + (int(later.total_seconds() * 1000) << 80))
 
 

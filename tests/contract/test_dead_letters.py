@@ -99,7 +99,7 @@ FILTERS = [
 
 
 def told_apart(database):
-    """Create a dead letter for each filter, a second apart. Return the time of the first, and the names of all by id."""
+    """Create a dead letter for each filter, a second apart. Return the time of the first, and their names by id."""
     began = database.clock.now
     ids = {
         "a": died(database, queue="mail"),

@@ -248,7 +248,7 @@ def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, m
 
 
 def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
-    """The commit is in progress while a distributor starts or closes, as in another thread of an application."""
+    """Distributors start and close during a commit, which may be in another thread of the application."""
     host = sqlite.host_engine()
     first, second = (create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host) for _ in range(2))
     first.start()

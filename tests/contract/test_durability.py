@@ -30,7 +30,7 @@ RELAXED_BY_A_WORKER = {"postgresql": "off", "sqlite": "1"}
 
 
 class Durability:
-    """The setting under which each statement of this process ran, and the setting with which connections are left."""
+    """The setting under which each statement of this process ran, and the setting that connections have afterwards."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -120,7 +120,7 @@ DURABLE: dict[str, Callable[[Database], Callable[..., object]]] = {
     "priority": lambda db: partial(db.frozen.set_priority, db.add().id, 9),
     "pause": lambda db: partial(db.frozen.queues.pause, "default"),
 }
-"""Preparations that return the call to be observed."""
+"""Functions that prepare and return the call to be observed."""
 
 
 def _claims(db: Database, *handles: object, using: object = None) -> None:

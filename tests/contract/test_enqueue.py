@@ -87,7 +87,7 @@ EXTRAS = [
 
 @pytest.mark.parametrize("fields", EXTRAS, ids=["nothing", "delay", "due", "options"])
 def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Database, fields: dict[str, Any]) -> None:
-    """A plain task is written by a separate statement."""
+    """There is a special statement for a plain task."""
     alone, among, other, alike = (task(**fields) for _ in range(4))
     database.frozen.enqueue(alone)
     database.frozen.enqueue_many([among, replace(other, headers='{"other": "headers"}')])
@@ -302,7 +302,7 @@ def test_a_batch_in_which_one_row_fails_leaves_no_row(database: Database) -> Non
     assert database.counts() == (1, 1, 1)
 
 
-# --- Refused before the database is asked
+# --- Refused before any query
 
 BAD: dict[str, dict[str, object]] = {
     "task_name empty": {"task_name": ""},
@@ -480,7 +480,7 @@ def test_five_thousand_tasks_are_one_batch(database: Database) -> None:
 def test_a_batch_is_as_many_statements_as_one_task(database: Database) -> None:
     engine = database.host_engine()
     with engine.begin() as it:
-        database.store.enqueue(task(), using=it)  # so that the schema has been looked up
+        database.store.enqueue(task(), using=it)  # looks up the schema once
         seen: list[str] = []
         event.listen(engine, "before_cursor_execute", lambda _c, _k, sql, *_: seen.append(sql))
         database.store.enqueue(task(), using=it)
@@ -577,7 +577,7 @@ class Session:
         return [(handle.created, handle.id) for handle in handles]
 
     def starts(self, new: list[NewTask]) -> Future[list[tuple[bool, UUID]]]:
-        """Do the same in another thread. Returns once it waits for another transaction."""
+        """Enqueue in another thread. Returns once it waits for another transaction."""
         if self.database.name == "postgresql":
             self._open()
         self.begins.clear()

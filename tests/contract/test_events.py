@@ -36,7 +36,7 @@ def test_a_life_is_told_in_order(database):
 
 
 def test_the_newest_events_are_those_that_the_whole_history_ends_in(database):
-    """They are in three indexes: claims, ends of claims, and changes by operators."""
+    """The events are in three indexes: claims, ends of claims, and changes by operators."""
     store, claim = database.frozen, helpers.claimed(database)
     for priority in range(1, 9):
         store.fail(claim, "x")

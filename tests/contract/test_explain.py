@@ -195,7 +195,7 @@ def cured_by(database, task):
 
 
 def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
-    """In the past, it was reported only after 90 s of silence, long after the end of that lease."""
+    """It is not reported only after 90 s of silence, when that lease has long expired."""
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=60))
     database.clock.advance(37)

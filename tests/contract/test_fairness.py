@@ -21,7 +21,7 @@ INSTANT = {"sqlite": f"'{EARLIER}'", "postgresql": f"'{EARLIER}'::timestamptz"}
 
 
 def fill(database, key, many, family):
-    """Insert `many` tasks of a key that were due an hour ago. Enqueueing them would take too long."""
+    """Insert `many` tasks of a key that became due an hour ago. Enqueueing them would take too long."""
     identity, at = ID[database.name].format(0x8000 + family), INSTANT[database.name]
     numbers = f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {many}) "
     named = f"{identity}, 'default', {key}"

@@ -570,7 +570,7 @@ def test_a_subscription_that_would_break_an_emit_is_refused(fields: dict[str, An
 
 
 def test_the_planner_knows_the_subscribers_from_the_first_emit_on(postgresql):
-    """Otherwise, it would expect one subscriber and compare each of a thousand with every other: six times as slow."""
+    """Otherwise, the planner would expect one subscriber and compare each of a thousand with every other, six times as slow."""
     postgresql.store.subscriptions.replace(
         [Subscription(topic="order.paid", task_name=f"tests.{number}", parameter="payload") for number in range(200)]
     )

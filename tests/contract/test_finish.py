@@ -315,7 +315,7 @@ def test_outcomes_of_two_workers_or_two_for_one_task_are_refused(database):
 
 @pytest.mark.parametrize("event_type", [EventType.CREATED, EventType.CLAIMED, EventType.EXPIRED, EventType.REQUEUED])
 def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
-    """Otherwise, the log would contain a wrong end, which `verify` would report."""
+    """Otherwise, the log would contain a false end, which `verify` would report."""
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     database.corrupted = True  # in case it is not refused
@@ -465,7 +465,7 @@ def test_an_end_whose_answer_was_lost_counts_even_if_another_worker_has_the_task
 
 
 def test_an_outcome_is_lost_where_a_different_end_was_committed_meanwhile(database, monkeypatch):
-    """The first try ends nothing, because the task has been recovered, and its response is lost. The second must say so."""
+    """The first try ends nothing, because the task has been recovered, and its response is lost. The second must report the loss."""
     claim = helpers.claimed(database)
     helpers.recovered(database, claim)
     with pytest.raises(LeaseLost):

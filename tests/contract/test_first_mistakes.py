@@ -162,7 +162,7 @@ def test_the_address_that_hosts_hand_out_is_understood() -> None:
 
 
 def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code gets SQLAlchemy's error. A transaction of outboxq's own is retried first."""
+    """An application gets SQLAlchemy's error. outboxq's own transactions are retried first."""
     monkeypatch.setattr(transactions, "_PATIENCE", 0)
     outbox = Outbox(DOWN)
     task = outbox.task(name="shop.hello")(lambda: None)

@@ -74,7 +74,7 @@ CASES = [
 
 
 OTHERWISE_NAMED = ("timeout_seconds", "lease_seconds")
-"""Columns with separate checks."""
+"""Columns whose violations have separate checks."""
 UNUSABLE = ("lease_seconds", "timeout_seconds", "created_at", "first_started_at", "pipeline_execution_id")
 """Columns whose hostile values no worker can use, so that the task fails."""
 

@@ -225,7 +225,7 @@ def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, cap
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
 def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, database, tmp_path, transactional):
-    """It holds the GIL, so nothing in its own process could end it. The processes that it has started end with it."""
+    """The handler holds the GIL, so nothing in its process could end it. The processes that it has started end with it."""
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     @outbox.task(name="stuck", timeout=2, timeout_action="kill", transactional=transactional, retry=NEVER)
@@ -375,10 +375,10 @@ def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
 
 
 def pipes_and_sockets():
-    """Return how many are open in this process. SQLite's files are not counted, because one of them may be opened late."""
+    """Return the number of open pipes and sockets. SQLite's files do not count, because one of them may be opened late."""
     found = 0
     for one in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of this listing
             found += str(one.readlink()).startswith(("pipe:", "socket:"))
     return found
 

@@ -311,7 +311,7 @@ LIFE = st.tuples(st.sampled_from([name for name in STEPS for _ in range(OFTEN.ge
 
 
 def steps_of(life):
-    """Derive the arguments from a number, evenly. Hypothesis would mostly draw the smallest arguments."""
+    """Choose the arguments evenly, based on a number. Hypothesis would mostly draw the smallest ones."""
     for place, (name, number) in enumerate(life):
         chance = random.Random(f"{place} {name} {number}")
         yield (name, *(chance.choice(values) for values in STEPS[name]))
