@@ -159,7 +159,7 @@ def test_a_step_that_was_completed_is_not_called_again_when_its_child_dies(outbo
 
 
 def test_news_that_come_before_the_handler_begins_reach_it(outbox):
-    """A thread takes what the worker says while the main thread is still on its way to the handler."""
+    """A thread receives the worker's messages before the main thread has reached the handler."""
 
     @outbox.task(name="heed")
     def heed() -> None: ...
@@ -178,7 +178,7 @@ def test_news_that_come_before_the_handler_begins_reach_it(outbox):
 
 
 def test_the_echo_of_a_lock_that_is_free_again_does_not_hold_the_lease_forever(outbox):
-    """The worker repeats what it was told, and a short transaction is over before that arrives."""
+    """The worker echoes each message, and a short transaction may be over before the echo arrives."""
 
     @outbox.task(name="short")
     def short() -> None: ...
@@ -225,7 +225,7 @@ def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, cap
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
 def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, database, tmp_path, transactional):
-    """It keeps Python's lock, so nothing within its own process could end it. What it has started ends with it."""
+    """The handler holds the GIL, so nothing in its process could end it. The processes that it has started end with it."""
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     @outbox.task(name="stuck", timeout=2, timeout_action="kill", transactional=transactional, retry=NEVER)
@@ -284,7 +284,7 @@ def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_o
         if how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         os.closerange(3, 200)
-        ctypes.PyDLL(None).sleep(600)  # keeps Python's lock, so the thread that reads from the socket cannot exit
+        ctypes.PyDLL(None).sleep(600)  # holds the GIL, so the thread that reads from the socket cannot exit
 
     with working(outbox, heartbeat=0.05) as worker:
         server = worker._parts.children.server
@@ -375,10 +375,10 @@ def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
 
 
 def pipes_and_sockets():
-    """Return the number that this process has open. A connection to SQLite has three files besides, and one may come late."""
+    """Return the number of open pipes and sockets. SQLite's files do not count, because one of them may be opened late."""
     found = 0
     for one in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that lists them
+        with suppress(FileNotFoundError):  # the descriptor of this listing
             found += str(one.readlink()).startswith(("pipe:", "socket:"))
     return found
 
@@ -438,7 +438,7 @@ def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox
 
 def fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads
         return os.fork()
 
 
@@ -495,7 +495,7 @@ def test_a_child_that_dies_is_noticed_while_a_process_lives_that_it_forked(outbo
 
 
 def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
-    """As a daemon does. The fork's end counts for nothing."""
+    """A daemon does this. The end of the fork does not count."""
 
     @outbox.task(name="daemon", retry=RetryPolicy.never())
     def daemon() -> str:
@@ -528,7 +528,7 @@ def test_its_options_are_checked(outbox):
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether the process runs; one that is dead but not waited for does not."""
+    """Return whether the process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
