@@ -95,7 +95,7 @@ def inside_schema(connection: Connection) -> Iterator[None]:
     if schema is None:
         yield
         return
-    quoted = connection.dialect.identifier_preparer.quote(schema)  # the name may be an SQL keyword, such as user or order
+    quoted = connection.dialect.identifier_preparer.quote(schema)  # the name may be an SQL keyword, such as user
     before = connection.dialect.default_schema_name
     path = connection.exec_driver_sql("SHOW search_path").scalar_one()
     there = connection.exec_driver_sql("SELECT FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema})

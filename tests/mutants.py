@@ -3399,7 +3399,7 @@ MUTANTS = (
         ("tests/unit/test_pace_of_prune.py",),
     ),
     Mutant(
-        "a prune does not reduce its batches although they delay other sessions",
+        "a prune does not reduce the size of its batches although they delay other sessions",
         "outboxq/store/retention.py",
         (("self.batch = max(self.batch // 2, _FEWEST)", "pass"),),
         ("tests/unit/test_pace_of_prune.py",),
