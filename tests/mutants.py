@@ -1382,7 +1382,7 @@ MUTANTS = (
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
-        "a bulk change is recorded only after its first batch, outside its transactions",
+        "a bulk change does not record the tasks that it moves",
         "outboxq/store/tasks/operations.py",
         (("if on_change is not None and (moved or asked):", "if on_change is not None and asked:"),),
         ("tests/contract/test_actions.py",),
@@ -1557,7 +1557,19 @@ MUTANTS = (
     Mutant(
         "a person recovers the tasks of a worker that still shows signs of life",
         "outboxq/store/claims/lost_workers.py",
-        (("    if signs and not is_lost(last := max(signs), now):", "    if (last := now) and not signs:"),),
+        (("for one in signs if not is_lost(one, now)", "for one in signs if not signs"),),
+        ("tests/contract/test_lost_workers.py",),
+    ),
+    Mutant(
+        "a worker that was last seen before the clock was set back counts as live",
+        "outboxq/store/claims/workers.py",
+        (("return abs(now - seen_at) > LIVE_WITHIN", "return now - seen_at > LIVE_WITHIN"),),
+        ("tests/contract/test_lost_workers.py",),
+    ),
+    Mutant(
+        "a live worker loses its tasks when the clock is set back, because its claims lie in the future",
+        "outboxq/store/claims/lost_workers.py",
+        (("[one for one in found if one <= now + LIVE_WITHIN] or found", "found"),),
         ("tests/contract/test_lost_workers.py",),
     ),
     Mutant(

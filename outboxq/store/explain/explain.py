@@ -549,12 +549,12 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
             return replace(found, sentence=f"{found.sentence}; {held.worker} has been running it since {since}")
         sentence = f"{found.sentence}; the longest-running one is task {first_id}, which {held.worker} has been running since {since}"
         return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
-    holder = f"{held.worker}, which {unseen(held.silence)}"
+    lost_one = f"{held.worker}, which {unseen(held.silence)}"
     left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
     held_by = (
-        f"it is held by {holder}"
+        f"it is held by {lost_one}"
         if found.waits_for is not None
-        else f"one of them is task {first_id}, held by {holder}"
+        else f"one of them is task {first_id}, held by {lost_one}"
     )
     sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
     cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)
