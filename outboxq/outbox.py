@@ -67,7 +67,7 @@ S = TypeVar("S", bound=Store)
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options for a declared task, as callers write them. `Outbox.task` explains each option."""
+    """The options for a declared task, as callers pass them. `Outbox.task` explains each option."""
 
     name: str | None
     queue: str
@@ -314,7 +314,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         subscribers that have been added since. All of the tasks get the `headers`, which work as in `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
-        InvalidTarget if there is no transaction to write in. Each is raised before anything is written.
+        InvalidTarget if there is no transaction to write in. All of these errors are raised before anything is written.
         """
         event = NewEvent(
             id=family(),

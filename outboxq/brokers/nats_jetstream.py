@@ -39,13 +39,15 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
 _STATUS, _RENAMED = "Status", "Status of the message"
 _STATUS_LINE = b"NATS/1.0 "
-"""The beginning of the headers of a message that is a status of the server."""
+"""The beginning of the headers of a message that reports a status of the server."""
 _MESSAGE_TOO_LARGE = 10054
 """JetStream's error code for a message that is larger than its stream allows."""
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _ENOUGH = 0.1
-"""At most this many seconds before the deadline, the wait for answers ends, so that those that have arrived are recorded."""
+"""The wait for answers ends at most this many seconds before the deadline, so that the answers that have arrived are
+recorded.
+"""
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """The name of a header that nats-py sends."""
@@ -366,8 +368,8 @@ class _Consumer:
 
 
 def _renaming_status(client: nats.aio.client.Client) -> None:
-    """Make the client rename the header `Status` of a message. nats-py takes a message with this header for an error of
-    the server, but the server's own status is in the first line.
+    """Make the client rename the header `Status` of a message. nats-py mistakes a message with this header for an error
+    of the server, but the server's own status is in the first line.
     """
     read = client._process_headers  # noqa: SLF001
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
 _ROUTING = ("CC", "BCC")
-"""The names of headers that contain more routing keys for the broker, as lists. It closes the channel if one of them is
-text.
+"""The names of headers that contain more routing keys for the broker, as lists. The broker closes the channel if such a
+header contains text instead of a list.
 """
 _WRITE = 256 * 1024
 """The number of bytes of message bodies that are written at once. The last body may exceed this number."""

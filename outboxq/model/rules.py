@@ -263,8 +263,8 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the time between the two, to the second, at which the clock changes to the offset that it has at the
-        later time.
+        """Return the time between these two times, to the second, at which the clock changes to the offset that it has
+        at the later one.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:
@@ -352,7 +352,7 @@ FARTHEST: Final = REST + HORIZON
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A schedule's next ticks, and the missed ones that its catch-up policy skips."""
+    """A schedule's next ticks, and the missed ticks that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
     """The ticks that become tasks, in UTC, earliest first. They include missed ticks that are caught up."""

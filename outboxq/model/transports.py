@@ -36,7 +36,7 @@ class Transport(Protocol):
     time.
 
     If it also has a `clone()` method, which returns a transport with a separate connection, a process publishes its
-    relay shards in parallel, each through its own clone. Otherwise, they take turns.
+    relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:

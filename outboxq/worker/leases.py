@@ -128,8 +128,8 @@ class LeaseView(Protocol):
         """Return whether this attempt's outcome must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
-        holds the only lock.
+        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means that it is valid as long
+        as a transaction holds the database's only lock.
         """
 
     def ending(self, active: ActiveClaim) -> None:
@@ -343,8 +343,8 @@ class Leases:
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all claims. A lease counts as lost only if the database says so, not if the database
-        is not responding.
+        """Send one heartbeat for all claims. A lease counts as lost only if the database says so, and not merely
+        because the database is not responding.
         """
         held = self._claims_to_beat()
         if not held:
@@ -383,7 +383,7 @@ class Leases:
 
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
         """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the
-        last one.
+        previous heartbeat.
 
         If the database refuses the progress, the heartbeat is sent without it, since a lease must not be lost because
         of progress.

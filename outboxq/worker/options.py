@@ -33,7 +33,7 @@ class Isolation(StrEnum):
 
 
 class WorkerOptions(TypedDict, total=False):
-    """The options as callers write them: durations are timedeltas or seconds. `WorkerSettings` describes each option."""
+    """The options as callers pass them: durations are timedeltas or seconds. `WorkerSettings` describes each option."""
 
     queues: Sequence[str] | None
     topics: Sequence[str] | None

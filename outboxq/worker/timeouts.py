@@ -135,8 +135,8 @@ class TimeLimit:
         return result
 
     def _settle(self) -> None:
-        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line here,
-        so the caller repeats this.
+        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line of this
+        method, so the caller repeats the call.
         """
         while self._is_raising:
             pass  # this takes microseconds, and waiting on a lock could be interrupted while the lock is held

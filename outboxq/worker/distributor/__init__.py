@@ -1,5 +1,5 @@
-"""Distributors, which wait until there may be work: on PostgreSQL through notifications, and on SQLite by watching the
-file.
+"""Distributors, which wait until work may be available: on PostgreSQL through notifications, and on SQLite by watching
+the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A distributor that waits for notifications: a listening thread, and the protocol by which only sleeping workers are
 notified.
 
-`store/claims/sleeping_workers.py` contains the proof.
+The proof of this protocol is in `store/claims/sleeping_workers.py`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def publish(
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
     earlier one. An event that is `Unsure` may have to be repeated. With `holds`, the broker must not get the later
     events while an earlier one is refused. So after an event without a confirmation, the later events for its key are
-    not published: always after Unsure, but only with `holds` after Refused. Events without a key have no order, and all
+    not published: always after Unsure, but after Refused only with `holds`. Events without a key have no order, and all
     of them are in the first call.
     """
     report, left = Report(), list(messages)

@@ -41,8 +41,8 @@ SAMPLE = "sample"
 """The maintenance job that takes samples."""
 _SAMPLE_EVERY = 15.0
 _SHARE = 100
-"""The wait for the next sample is at least this many times the duration of the last one, so samples take at most 1 % of
-the time.
+"""The wait for the next sample is at least this many times as long as the previous sample took, so samples take at most
+1 % of the time.
 """
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
@@ -206,13 +206,13 @@ class BatchCanceller:
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Check immediately, or a second after the last check, because a task in a batch has failed."""
+        """Check immediately, or a second after the previous check, because a task in a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the number of seconds until the next check. If a task in a batch has failed here, the check is due a
-        second after the last one.
+        """Return the number of seconds until the next check. If a task in a batch has failed in this process, the next
+        check is due a second after the previous one.
         """
         if self._is_due:
             return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())
