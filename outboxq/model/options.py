@@ -108,7 +108,7 @@ def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_options(given: Mapping[str, Any]) -> TaskOptions:
-    """Convert the options that a caller passed to TaskOptions. Spans of time may be given in seconds, and enum members
+    """Return the options that a caller passed, as TaskOptions. Spans of time may be given in seconds, and enum members
     as their values.
 
     Raises InvalidArgument.
@@ -175,11 +175,11 @@ def is_span(value: object, shortest: timedelta) -> bool:
 def bad_name(key: str, name: str, value: object = "") -> InvalidArgument:
     if not isinstance(value, str):
         return InvalidArgument(f"{key} of {name} must be a str, not {type(value).__name__}; write str(…)")
-    return InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
+    return InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters long, without NUL or lone surrogates")
 
 
 def bad_span(key: str, name: str) -> InvalidArgument:
-    return InvalidArgument(f"{key} of {name} must be a timedelta, greater than zero and at most a hundred years")
+    return InvalidArgument(f"{key} of {name} must be a timedelta that is greater than zero and at most a hundred years")
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:

@@ -300,7 +300,7 @@ class BatchedTasks(AwaitedResults):
     def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
-                f"{what} cannot be part of {outer!r}, which takes only single tasks; create it separately, using=session, or "
+                f"{what} cannot be part of {outer!r}, which takes only single tasks; create it separately, with using=session, or "
                 "let a task in the batch add the next task when it finishes: task.using(ctx.batch)"
             )
         store = self.store

@@ -259,8 +259,8 @@ class Inbox:
         keep: timedelta | float = KEPT,
         using: object = CURRENT,
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Return False if the consumer already
-        had the message.
+        """Record, in the transaction that `using` specifies, that the consumer has this message. Return False if the
+        consumer already had the message.
 
         The transaction must also contain what the consumer does with the message. That work then takes effect only
         once, no matter how often the message arrives. If the transaction is rolled back, the message is not accepted,

@@ -43,8 +43,8 @@ PUBLISH_TIMEOUT = timedelta(seconds=10)
 """The default time within which a broker has to confirm a batch."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
-"""The snooze for an event whose queue has been paused. It is the shortest possible, because the pause holds the event
-back.
+"""The snooze for an event whose queue has been paused. The snooze is the shortest possible, because the pause holds the
+event back.
 """
 
 

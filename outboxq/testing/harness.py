@@ -251,10 +251,10 @@ class Harness(Answering):
         """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result pass through
         JSON.
 
-        The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
-        Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if the first
-        of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for the same
-        reasons as `enqueue()`.
+        The task gets a context and, if it is transactional, a transaction. This method raises the task's exceptions,
+        except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if
+        the first of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for
+        the same reasons as `enqueue()`.
         """
         __tracebackhide__ = True
         task = self._own(task)

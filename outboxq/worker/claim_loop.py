@@ -92,8 +92,8 @@ class ClaimLoop(threading.Thread):
         privilege.
         """
         self._found_recovered = False
-        """True if the last claim that was not empty contained a recovered task. Then only a few tasks may wait for a
-        handler: if this worker died, each of them would needlessly become a suspect.
+        """True if the last claim that was not empty contained a recovered task. In that case, only a few tasks may wait
+        for a handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
         """The mean size of the arguments in the last claim. Before the first claim, it is the largest size that is
@@ -385,7 +385,7 @@ class _Suspects:
 
 @dataclass(eq=False, repr=False)
 class ObeyedOrders:
-    """Obeys the orders given to this worker, and remembers the last one."""
+    """Obeys the orders given to this worker, and remembers the latest one."""
 
     claim_loop: ClaimLoop
     request_stop: Callable[[], None]

@@ -186,7 +186,7 @@ class Leases:
 
     def hold_on(self, claim: Claim, *, sent: float) -> bool:
         """Keep a claim that this worker has acquired again after a server crash. Returns False if this process does not
-        hold it.
+        hold the claim.
 
         The worker and the token are the same as before the crash, so the running handler continues under the new claim.
         A handler that knows about the loss is not told about the new claim. It may have stopped halfway, so its outcome
@@ -207,7 +207,7 @@ class Leases:
         """Keep the claims that this process already holds (`hold_on`), and return the others."""
         held = [claim for claim in claims if self.hold_on(claim, sent=sent)]
         for claim in held:
-            text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
+            text = "%s: the server had lost this claim, but this worker still has the task, and has claimed it again"
             log.warning(text, claim, extra=fields_of(claim))
         return [claim for claim in claims if claim not in held]
 

@@ -143,7 +143,7 @@ class Steps:
         span = duration(delay, "ctx.sleep()")
         known = self._begin(context, name)
         if span < timedelta(0):
-            raise _refused(context, f"the sleep {name!r} must not be negative")
+            raise _refused(context, f"the duration of the sleep {name!r} must not be negative")
         if span > _LONGEST_SLEEP:
             limit = f"a task can sleep for at most {_LONGEST_SLEEP.days:,} days"
             raise _refused(context, f"the sleep {name!r} is {span.days:,} days long; {limit}")
@@ -373,7 +373,7 @@ class StepCall:
         plain = _plain_function(function)
         if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
             raise StepRefused(
-                f"{what}: an async function cannot be a step; pass a plain one, with asyncio.run() inside it"
+                f"{what}: an async function cannot be a step; pass a plain function that calls asyncio.run()"
             )
         if inspect.isgeneratorfunction(plain):
             raise StepRefused(f"{what}: a generator function does nothing when it is called; return a list")
@@ -396,7 +396,7 @@ class StepCall:
         if inspect.iscoroutine(value):
             value.close()
             raise StepRefused(
-                f"{self._what}: its function returned a coroutine; pass one that awaits it with asyncio.run()"
+                f"{self._what}: its function returned a coroutine; pass a plain function that calls asyncio.run()"
             )
         try:
             text = dump_result(value, name=self._what)

@@ -77,8 +77,8 @@ class TimeLimit:
         """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """The side that ended the attempt, which is the side that writes here first. A repeated `setdefault` returns
-        the same value.
+        """The side that ended the attempt, which is the side that first writes to this dict. A repeated `setdefault`
+        returns the same value.
         """
 
     @property

@@ -1,7 +1,7 @@
 """A distributor that waits for notifications: a listening thread, and the protocol by which only sleeping workers are
 notified.
 
-The proof of this protocol is in `store/claims/sleeping_workers.py`.
+`store/claims/sleeping_workers.py` proves that this protocol loses no notifications.
 """
 
 from __future__ import annotations

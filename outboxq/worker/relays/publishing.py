@@ -23,8 +23,8 @@ class Care(Enum):
     NONE = "none"
     """A call contains as many events as the order allows."""
     PROBE = "probe"
-    """The first event and another event, each in a separate call with half of the time. The other event is chosen at
-    random, because the events at the front may be the cause of the error.
+    """The first event and another event, each in a separate call with half of the time until the deadline. The other
+    event is chosen at random, because the events at the front may be the cause of the error.
     """
     SEARCH = "search"
     """A call contains as many events as with `NONE`, but a call that raises an error is repeated in halves, to find the
@@ -102,8 +102,8 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Divide the messages into two lists: the first message for each partition key and all messages without a key, and
-    the others.
+    """Return two lists: first, the first message for each partition key and all messages without a key; second, the
+    remaining messages.
     """
     seen: set[str] = set()
     first, others = [], []
