@@ -101,7 +101,7 @@ class NatsJetStream:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events, and wait until their streams have acknowledged them.
 
-        An event whose subject belongs to no stream is refused, and so is one that is too large.
+        An event that is too large, or whose subject belongs to no stream, is refused.
         """
         return self._publisher.publish(events, deadline)
 
@@ -236,7 +236,7 @@ class _Publisher:
 
 def _passing_errors_on(context: nats.js.JetStreamContext) -> nats.js.JetStreamContext:
     """Make the context end the wait for an answer that is an error. nats-py raises the error where it reads the answer,
-    and the wait for the answer would never end.
+    so the wait for the answer would otherwise never end.
     """
     from nats.js.errors import APIError
 

@@ -102,7 +102,7 @@ class RedisStreams:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Add the events to their streams.
 
-        An event whose stream is a key of another type is refused, and so is one that is too large for the server.
+        An event that is too large for the server, or whose stream is a key of another type, is refused.
         """
         return self._publisher.publish(events, deadline)
 

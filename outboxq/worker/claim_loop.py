@@ -75,7 +75,7 @@ class ClaimLoop(threading.Thread):
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
-    """True while an order keeps the worker from claiming tasks, and no claim is in progress."""
+    """True while an order keeps the worker from claiming tasks and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
     """Called when `is_quiet` has changed."""
 

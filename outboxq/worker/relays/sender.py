@@ -54,7 +54,7 @@ class Shard:
     connection: BrokerConnection
     cursor: TailCursor = field(default_factory=TailCursor)
     is_proven: bool = False
-    """True if no transaction is open that began before the announcement that this sender is sleeping."""
+    """True if every transaction that began before this sender announced its sleep has ended."""
     care: Care | None = None
     """The care for the next batch. None if nothing has been published yet."""
     has_raised: bool = False
