@@ -572,9 +572,8 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
     changed = store.worker_orders.give(worker, order, using=using)
     already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
     record = {"id": worker, "asked_to": order, "changed": changed}
-    return Outcome(
-        predicate=f"{words} {_soon(store, worker, using)}" if changed else already, record=record, changes=int(changed)
-    )
+    said = f"{words} {_soon(store, worker, using)}" if changed else already
+    return Outcome(predicate=said, record=record, changes=int(changed))
 
 
 def _soon(store: Store, worker: UUID, using: object) -> str:

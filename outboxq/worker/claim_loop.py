@@ -75,7 +75,7 @@ class ClaimLoop(threading.Thread):
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
-    """True while an order keeps the worker from claiming tasks, and no claim is in progress."""
+    """True while an order keeps the worker from claiming tasks and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
     """Called when `is_quiet` has changed."""
 
@@ -92,8 +92,8 @@ class ClaimLoop(threading.Thread):
         privilege.
         """
         self._found_recovered = False
-        """True if the last claim that was not empty contained a recovered task. Then only a few tasks may wait for a
-        handler: if this worker died, each of them would needlessly become a suspect.
+        """True if the last claim that was not empty contained a recovered task. In that case, only a few tasks may wait
+        for a handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
         """The mean size of the arguments in the last claim. Before the first claim, it is the largest size that is
@@ -295,8 +295,8 @@ class ClaimLoop(threading.Thread):
             self.pool.submit(first)  # last, because a suspect waits for earlier outcomes (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until there may be more tasks to claim. A burst waits only for the worker's own tasks and for what they
-        enqueue.
+        """Wait until more tasks may be available to claim. A burst waits only for the worker's own tasks and for what
+        they enqueue.
         """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
@@ -350,7 +350,7 @@ class _Suspects:
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._last: Claim | None = None
-        """The suspect that was last started here, and the time of its start (`time.monotonic()`)."""
+        """The suspect that was last started in this process, and the time of its start (`time.monotonic()`)."""
         self._started_at = 0.0
         self._to_come: set[UUID] = set()
         """The suspects that a burst released and still expects, unless another worker gets them."""
@@ -374,7 +374,7 @@ class _Suspects:
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 
     def have_come(self, claims: Sequence[Claim]) -> None:
-        """No longer expect the tasks of these claims."""
+        """Stop expecting the tasks of these claims."""
         if self._to_come:
             self._to_come.difference_update(claim.id for claim in claims)
 
@@ -385,7 +385,7 @@ class _Suspects:
 
 @dataclass(eq=False, repr=False)
 class ObeyedOrders:
-    """Obeys the orders given to this worker, and remembers the last one."""
+    """Obeys the orders given to this worker, and remembers the latest one."""
 
     claim_loop: ClaimLoop
     request_stop: Callable[[], None]

@@ -239,7 +239,7 @@ class Gauges:
     schedules: Mapping[str, float]
     """The Unix time of each schedule's next tick."""
     snapshots: Sequence[HeldSnapshot] | None
-    """The snapshots that keep dead rows; None on SQLite."""
+    """The snapshots that keep dead rows from being vacuumed; None on SQLite."""
     deletes_old_tasks: bool
     stuck: Stuck
     relays: Sequence[Relay] = ()

@@ -77,8 +77,8 @@ class TimeLimit:
         """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """The side that ended the attempt, which is the side that writes here first. A repeated `setdefault` returns
-        the same value.
+        """The side that ended the attempt, which is the side that first writes to this dict. A repeated `setdefault`
+        returns the same value.
         """
 
     @property
@@ -135,8 +135,8 @@ class TimeLimit:
         return result
 
     def _settle(self) -> None:
-        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line here,
-        so the caller repeats this.
+        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line of this
+        method, so the caller repeats the call.
         """
         while self._is_raising:
             pass  # this takes microseconds, and waiting on a lock could be interrupted while the lock is held

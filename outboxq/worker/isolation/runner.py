@@ -158,7 +158,9 @@ class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
     application: Application
-    """The application's hooks are called here for attempts whose child has died. Otherwise, the child calls them."""
+    """The application's hooks, which are called in the worker for attempts whose child has died. Otherwise, the child
+    calls them.
+    """
     children: Children
     steps: StepRunner
     """Knows how long a task slept before its child died."""
