@@ -46,7 +46,7 @@ class Executable:
 
 
 def is_missing() -> bool:
-    """Return whether there is no browser and none may be fetched. Only CI fetches a browser."""
+    """Return whether there is no browser and the tests may not fetch one, which they do only in CI."""
     return _of_the_machine() is None and not os.environ.get("CI") and not npm.home(_NAME).is_dir()
 
 

@@ -193,7 +193,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Disable garbage collection during test collection. It took a fifth of the time in every process and found nothing."""
+    """Disable garbage collection meanwhile. It took a fifth of the time in every process, although all new objects are kept."""
     gc.disable()
     try:
         return (yield)
@@ -209,7 +209,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--database", choices=DATABASES, help="Run only the tests that use this database or none.")
-    parser.addoption("--quick", action="store_true", help="Run only the core tests, on SQLite: half a minute.")
+    parser.addoption("--quick", action="store_true", help="Run only the core tests, on SQLite, in half a minute.")
     parser.addoption(
         "--full",
         action="store_true",
@@ -275,7 +275,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Remove the tests that the options do not select, and put the longest tests first.
 
-    The tests at the end are then short, so that all processes share them.
+    The last tests are then short, so that all processes end at about the same time.
     """
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     in_browser = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
@@ -404,10 +404,10 @@ def databases_of(item: pytest.Item) -> set[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals() -> None:
-    """Reset the signals of the processes that tests start, so that they inherit nothing from the test run.
+    """Reset the signals of the processes that tests start, so that these processes inherit no ignored signals.
 
-    This is a fixture because pytest-xdist's controller runs no tests. The test processes that the controller starts must inherit
-    its signals, so that they outlive their terminal.
+    This is a fixture, so that it does not run in pytest-xdist's controller. The test processes that the controller starts must
+    inherit its signals, so that they outlive their terminal.
     """
     set_for_children()
 

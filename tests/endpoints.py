@@ -18,7 +18,7 @@ LOCAL = ("127.0.0.0/8", "::1/128")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """A request."""
+    """A request that the endpoint received."""
 
     path: str
     headers: Mapping[str, str]

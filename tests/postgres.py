@@ -51,7 +51,7 @@ def start(*, prefer: str | None = None, durable: bool = False, settings: Mapping
     """
     kind, _, major = (prefer or "any").partition(" ")
     if kind not in {"any", "environment", "own", "system", "wheel", "npm"}:
-        raise ValueError(f"no such source of a PostgreSQL: {prefer!r}")
+        raise ValueError(f"unknown source of a PostgreSQL server: {prefer!r}")
     if kind in {"any", "own"} and not major:
         major = os.environ.get(VERSION, "")
     if kind in {"any", "environment"} and (url := os.environ.get(VARIABLE)):
@@ -73,7 +73,7 @@ def _running(url: str, major: str) -> Cluster:
     cluster = Cluster(make_url(url), "environment")
     if major not in {"", str(cluster.version[0])}:
         raise RuntimeError(
-            f"{VARIABLE} names a server of version {cluster.version[0]}, and {VERSION} wants {major}: unset one of them"
+            f"{VARIABLE} names a server of version {cluster.version[0]}, but {VERSION} requires {major}: unset one of them"
         )
     return cluster
 
@@ -187,7 +187,7 @@ class Cluster:
     @property
     def _own(self) -> _Server:
         if self._server is None:
-            raise RuntimeError(f"the server is the one {VARIABLE} names: only its owner may look into it or restart it")
+            raise RuntimeError(f"{VARIABLE} names this server, so the tests must not inspect or restart it")
         return self._server
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -282,7 +282,7 @@ _BASE = _flags(
         "lc_messages": "C",
     }
 )
-# JIT compilation, which takes a second for a large statement, never starts. `jit` itself stays on, because tests check who disables it.
+# JIT compilation, which takes a second for a large statement, never starts. `jit` itself stays on for tests of it.
 _SPEED = _flags(
     {
         "fsync": "off",
@@ -300,7 +300,7 @@ pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid" && kill -CONT "$p
 rm -rf "$1"
 """
 
-# Errors that another start solves: another process took the port, or backends of a killed server are still running.
+# Errors for which another start helps: another process took the port, or backends of a killed server are still running.
 _PASSING = re.compile(r"Address already in use|is still in use")
 
 _SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -356,7 +356,7 @@ class _Server:
         return self._process.pid
 
     def reachable(self, binaries: Path) -> Path:
-        """Return the binaries, or a copy of them if the server's account must not enter their directory."""
+        """Return the binaries, or a copy of them if the server's account cannot enter their directory."""
         if _major(binaries, **self._account):
             return binaries
         package = binaries.parent.parent

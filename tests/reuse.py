@@ -1,7 +1,7 @@
 """One PostgreSQL database for many tests: emptied after each test, and replaced only after a test that changed more than rows.
 
-Creating a database takes 0.25 s, emptying one takes 5 ms, and there are more than a thousand tests. One connection checks and
-empties the database after all tests, because a new connection would first load the catalog entries of every table.
+Creating a database takes 0.25 s, emptying one takes 5 ms, and there are more than a thousand tests. The same connection checks
+and empties the database each time, because a new one would first load the catalog entries of every table.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ OTHERS = (
     "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() "
     f"AND application_name <> '{NOBODYS}'"
 )
-"""The rows of pg_stat_activity that a test counts as its database's connections: without ours, and without autovacuum."""
+"""The rows of pg_stat_activity that a test counts as its database's connections, without idle shared ones and autovacuum."""
 
 
 class Reused:

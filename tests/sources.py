@@ -14,7 +14,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def of_kind(root: ast.AST, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree that are of these classes."""
+    """Yield a tree's nodes of the given classes."""
     by_class = _nodes(root)
     return (node for kind in kinds for node in by_class.get(kind, ()))
 

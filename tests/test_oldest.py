@@ -57,7 +57,7 @@ def test_the_oldest_releases_are_the_lower_bounds():
 
 
 @pytest.mark.apart
-@pytest.mark.timeout(600)  # it waits for the package index
+@pytest.mark.timeout(600)  # the package index may be slow
 def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
     python = wheel.environment(tmp_path / "venv")
     packages = [f"{ROOT}[postgresql]", "pytest>=9", "pytest-timeout", "pytest-xdist", "hypothesis"]

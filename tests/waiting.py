@@ -30,7 +30,7 @@ def until(condition: Callable[[], T], *, seconds: float = PATIENCE, every: float
     """Wait until `condition` returns a true value, and return that value. Raise AssertionError after `seconds`."""
     deadline, pause = time.monotonic() + seconds, SHORTEST
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"still not so after {seconds} s"
+        assert time.monotonic() < deadline, f"the condition is still false after {seconds} s"
         time.sleep(pause if every is None else every)
         pause = min(pause * 1.2, LONGEST)
     return found

@@ -82,7 +82,7 @@ class Counting:
         receive = connection.receive
 
         def receive_and_count(limit: int, deadline: float) -> Sequence[Message]:
-            # A batch may then end between the repetitions of two events.
+            # With a random limit, a batch may end between the repetitions of two events.
             found = receive(self.chance.randint(1, limit), deadline)
             if found:
                 self._write([json.loads(one.body)["data"]["number"] for one in found])

@@ -224,7 +224,7 @@ class RabbitMQServer(Server):
 
     @property
     def direct(self) -> str:
-        """The URL without the cable."""
+        """The broker's URL, without the cable."""
         return f"amqp://outboxq:{SECRET}@127.0.0.1:{self.port}/"
 
 
@@ -247,7 +247,7 @@ class RedisServer(Server):
 
     @property
     def direct(self) -> str:
-        """The URL without the cable."""
+        """The broker's URL, without the cable."""
         return f"redis://:{SECRET}@127.0.0.1:{self.port}/0"
 
 
@@ -293,7 +293,7 @@ class NatsServer(Server):
 
     @property
     def direct(self) -> str:
-        """The URL without the cable."""
+        """The broker's URL, without the cable."""
         return f"nats://outboxq:{SECRET}@127.0.0.1:{self.port}"
 
 

@@ -72,7 +72,7 @@ class Campaign:
             try:
                 self.until(self._is_over, seconds=self.plan.patience, every=0.1)
             except AssertionError:
-                self.complaints.append(f"not worked off after {self.plan.patience:.0f} s: {left(self.database)} left")
+                self.complaints.append(f"unfinished tasks after {self.plan.patience:.0f} s: {left(self.database)}")
             for worker in self.workers:
                 self._tell_to_stop(worker)
             with suppress(AssertionError):  # a worker that does not end is reported below

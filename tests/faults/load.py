@@ -99,7 +99,7 @@ class Load:
         assert kinds[EventType.RETRY_SCHEDULED] == 0
         assert self.database.store.verify() == []
         assert "Traceback" not in log
-        assert "[SQL" not in log, "a line of the log is a sentence"
+        assert "[SQL" not in log, "the log contains a SQL statement"
 
     def _produce(self) -> None:
         """Enqueue tasks as fast as the workers run them, each in its own transaction, and record the acknowledged tasks."""

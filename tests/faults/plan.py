@@ -45,7 +45,7 @@ class Ground:
 
     database: Database
     server: postgres.Cluster | None
-    """None: SQLite."""
+    """The PostgreSQL server, or None for SQLite."""
     writer: Engine
     """An engine for the application's transactions. It does not wait long for locks, because only this process may be able to free them."""
     disk: Disk

@@ -210,15 +210,15 @@ def survive(campaign, effects, orders):
         complaints.insert(
             0, f"{len(unexcused)} handlers ran again although their worker lived ({counts}):\n{histories}"
         )
-    hold(committed <= ended.keys(), f"acknowledged and lost: {list(committed - ended.keys())[:3]}")
-    hold(not vain & ended.keys(), f"rolled back and there: {list(vain & ended.keys())[:3]}")
+    hold(committed <= ended.keys(), f"acknowledged but lost: {list(committed - ended.keys())[:3]}")
+    hold(not vain & ended.keys(), f"rolled back but present: {list(vain & ended.keys())[:3]}")
     hold(sorted(orders()) == sorted(ended), "a task without its order, or an order without its task")
     hold(len(ended) >= plan.tasks, f"only {len(ended)} tasks")
     others = [history for one, history in unfinished.items() if one not in killed]
     hold(not others, f"{len(others)} unfinished: {[[event.event_type for event in one] for one in others[:3]]}")
     # The next kill may hit a recovered task again. Four hits are rare.
     hold(len(killed) <= plan.kills / 50, f"{len(killed)} tasks abandoned")
-    hold({ended[one][2] for one in killed} <= {MAX_RECOVERIES}, "abandoned before its time")
+    hold({ended[one][2] for one in killed} <= {MAX_RECOVERIES}, "abandoned after too few recoveries")
     hold(not completed, f"completed twice: {completed[:3]}")
     hold(events[EventType.COMPLETED] == len(ended) - len(unfinished), "a task completed without its event")
     done_once = sorted(one for one in transactional if UUID(one) not in unfinished)

@@ -212,11 +212,11 @@ def waiting(database, now):
 def judged(course):
     """Return the number of ticks that had to run, and the number of ticks that ran."""
     database, runs = course.database, runs_of(course.runs)
-    assert {tick: tasks for tick, tasks in runs.items() if len(tasks) > 1} == {}, "no tick runs twice"
+    assert {tick: tasks for tick, tasks in runs.items() if len(tasks) > 1} == {}, "a tick ran twice"
     rows = database.rows("SELECT schedule, tick FROM schedule_ticks")
     found = {(name, at if isinstance(at, datetime) else datetime.fromisoformat(at)) for name, at in rows}
     wanted = {(name, tick) for name, epochs in course.model.epochs.items() for one in epochs for tick in one.ticks()}
-    assert sorted(wanted - found) == [], "each tick that a right clock passed became a task"
+    assert sorted(wanted - found) == [], "a tick that a correct clock passed did not become a task"
     assert course.store.verify() == []
     return len(wanted), len(runs)
 
@@ -231,7 +231,7 @@ def test_ticks_through_a_clock_that_jumps_an_hour_a_day_and_thirty_days(database
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
 def test_ticks_through_a_hundred_jumps_with_kills_pauses_and_changed_rules(database, fork, tmp_path):
-    """OUTBOXQ_TEST_SEED chooses another course, OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
+    """OUTBOXQ_TEST_SEED sets another course, and OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
     seed, jumps = (
         int(os.environ.get(f"OUTBOXQ_TEST_{name}", number)) for name, number in (("SEED", 1), ("JUMPS", 100))
     )

@@ -110,8 +110,8 @@ def each_tick_once(database, store):
         while tick is not None and tick <= store.now() + HORIZON:
             expected.add((schedule.name, tick))
             tick = rule.after(tick)
-    assert {tick: number for tick, number in found.items() if number != 1} == {}, "no tick twice"
-    assert expected - found.keys() == set(), "no tick is lost"
+    assert {tick: number for tick, number in found.items() if number != 1} == {}, "a tick was planted twice"
+    assert expected - found.keys() == set(), "a tick was lost"
     assert found.keys() - expected == set()
     assert len(expected) == database.rows("SELECT count(*) FROM schedule_ticks")[0][0]
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'schedule_skipped'") == [(0,)]

@@ -36,7 +36,7 @@ class Service:
     path: Path
     chance: random.Random
     refuses: bool = True
-    """True if it refuses each hundredth event permanently."""
+    """True if it permanently refuses every hundredth event."""
     arrivals: list[int] = field(default_factory=list)
     """The numbers of the events, in the order of their effects."""
     answers: Counter[str] = field(default_factory=Counter)
