@@ -1,4 +1,4 @@
-"""What only one of the brokers does."""
+"""Behavior that only one of the brokers has."""
 
 from __future__ import annotations
 
