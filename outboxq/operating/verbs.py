@@ -16,9 +16,8 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import grouped, plural, short
+from ..model.wording import grouped, plural, short, unseen
 from ..model.workers import WorkerOrder
-from ..store.claims.workers import unseen
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE

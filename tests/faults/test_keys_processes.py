@@ -1,4 +1,4 @@
-"""Tasks with a partition key, run by several processes that are killed: for each key, one at a time and in order (items 25, 26, 65).
+"""Tasks with a partition key, run by several processes that are killed: for each key, one at a time and in order.
 
 The test reads the events. A key's claim follows the commit that freed the key, so a key's events alternate between a claim and an end
 when sorted by number, regardless of the clocks.

@@ -119,7 +119,7 @@ def wakes(distributor, store):
         return woken.result(30) - committed < PROMPTLY
 
 
-# The connection breaks and is restored (55, 56)
+# The connection breaks and is restored
 
 
 def test_a_listener_that_is_terminated_listens_again(postgresql, start):
@@ -155,7 +155,6 @@ def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(post
 
 
 def test_it_polls_while_it_cannot_listen_and_says_why(postgresql, start, proxy, caplog):
-    """57"""
     distributor = start(listen_url=proxy.url)
     with Claimer(postgresql.store, distributor) as claimer:
         proxy.refuse()
@@ -244,7 +243,7 @@ def test_many_breaks_one_after_the_other_lose_nothing(postgresql, start):
     assert distributor.health.connections > 2
 
 
-# The interval between attempts (40)
+# The interval between attempts
 
 
 @pytest.mark.parametrize(
@@ -329,7 +328,7 @@ def test_an_attempt_that_fails_wakes_nobody(start, proxy):
         assert not woken.done()
 
 
-# The server that it listens to (58)
+# The server that it listens to
 
 
 def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
@@ -437,7 +436,7 @@ def test_a_connection_that_is_to_speak_and_stalls_is_given_up(postgresql, proxy)
         listener.close()
 
 
-# The end (59)
+# The end
 
 
 def test_close_ends_a_listener_that_waits_for_a_silent_server(start, proxy):

@@ -24,7 +24,6 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
 from ...model.unknown_options import Answering
-from ...model.wording import span
 from ...model.workers import Orders, ReceiverState, WorkerOrder, WorkerState, as_stored, read_states
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
@@ -339,12 +338,6 @@ def is_lost(seen_at: datetime, now: datetime) -> bool:
     the moment at which the clock was set back, because every report of a live worker replaces the last one.
     """
     return abs(now - seen_at) > LIVE_WITHIN
-
-
-def unseen(silence: timedelta) -> str:
-    """Return a predicate for a worker that counts as dead, from the time since its last sign of life."""
-    since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
-    return f"has not been seen {since}"
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:

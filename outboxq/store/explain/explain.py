@@ -32,12 +32,12 @@ from ...model import EventType, ExecutionEvent, TaskExecution, TaskStatus, statu
 from ...model.batches import Batch, BatchKind, OnFailed, is_batch, link_of
 from ...model.running import Progress
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
-from ...model.wording import plural
+from ...model.wording import plural, unseen
 from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
 from ..claims.lost_workers import find_running, first_running
 from ..claims.unknown_runs import releases_as_unknown
-from ..claims.workers import LiveWorker, live_workers, unseen
+from ..claims.workers import LiveWorker, live_workers
 from ..producing import batches_sql
 from ..producing.batches import batch_of
 from ..task_rows import IDS, pack_ids

@@ -14,11 +14,11 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
-from ...model.wording import plural
+from ...model.wording import plural, unseen
 from ...model.workers import WorkerOrder
 from ..claims.limits import Bucket, KeyState
 from ..claims.lost_workers import last_sign
-from ..claims.workers import LiveWorker, is_lost, unseen
+from ..claims.workers import LiveWorker, is_lost
 from .reasons import (
     Cure,
     Explanation,
