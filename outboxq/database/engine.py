@@ -140,7 +140,7 @@ def parse_url(url: str | URL) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ConfigurationError(
-            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
+            "this is not a database URL; outboxq accepts sqlite:///file.db or postgresql+psycopg://user@host/database"
         ) from None
     if parsed.drivername == "postgres":  # many hosting providers still use it in DATABASE_URL
         parsed = parsed.set(drivername="postgresql")

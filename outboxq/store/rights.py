@@ -131,7 +131,7 @@ class Rights:
         if features and role is not Role.PRODUCER:
             options = " ".join(f"--with {feature}" for feature in sorted(features))
             raise InvalidArgument(
-                f"only producers take {options}; if the {role} also enqueues tasks, grant it both roles: outboxq grants --role producer "
+                f"use {options} only for a producer; if the {role} also enqueues tasks, grant it both roles: outboxq grants --role producer "
                 f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:

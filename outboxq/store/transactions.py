@@ -54,7 +54,7 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 @contextmanager
 def patience(seconds: float = _PATIENCE) -> Iterator[None]:
-    """Set the number of seconds for which this thread retries its transactions, for example a small one because a
+    """Set the number of seconds for which this thread retries its transactions. Use a small number if, for example, a
     person is waiting or a worker has to stop.
     """
     before = _patience.set(seconds)
@@ -168,7 +168,9 @@ class Transactions:
         return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
-        """Return the same store on reserved connections (`engine.reserve`), with these arguments to `__init__`."""
+        """Return a copy of this store that uses reserved connections (`engine.reserve`) and these arguments to
+        `__init__`.
+        """
         engine = self.reserve_engine()
         hurried = hurried and self.dialect.one_writer  # a server that is down must not be flooded
         if hurried:
@@ -334,7 +336,7 @@ class Transactions:
         if (locked := unit.database) is not None and locked == self._database():
             raise InvalidTarget(
                 f"inside the transactional task {running.task_name}, nothing can be written to {locked} in a separate transaction: "
-                "SQLite allows one writer, which is the task's transaction until its handler returns; write using(ctx), or pass "
+                "SQLite allows one writer, which is the task's transaction until its handler returns; call using(ctx), or pass "
                 "using=ctx to the store's method, so that the write is committed with the task"
             )
 

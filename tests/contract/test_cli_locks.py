@@ -75,7 +75,7 @@ def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgre
     said = refused(postgresql, "status")
     first, second = said.index(f"process {pid_of(psql)} (psql"), said.index(f"process {raw.info.backend_pid} (deploy")
     assert first < second
-    assert "has requested a lock on task_outbox, and others are waiting behind it" in said
+    assert "has requested a lock on task_outbox, and other sessions are waiting behind it" in said
     raw.close()
     other.invalidate()
     other.close()

@@ -260,7 +260,7 @@ def damaged(error: BaseException) -> str:
     """Return the message for a damaged file."""
     said = error.orig if isinstance(error, DBAPIError) else error
     return (
-        f"the SQLite file is damaged, or is not a database ({said}); check the URL; if it is right, stop every process that uses the file, and "
+        f"the SQLite file is damaged, or is not a database ({said}); check the URL; if it is correct, stop every process that uses the file, and "
         "restore a copy"
     )
 

@@ -231,7 +231,7 @@ class DeadLettersColumns(TypedColumns):
     """A row for each Failed task. The row is inserted when the task enters that status, and deleted when the task
     leaves it.
 
-    An index on `status` would prevent HOT updates for all tasks, so the few Failed tasks are listed here.
+    An index on `status` would prevent HOT updates for all tasks, so the few Failed tasks are listed in this table.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)

@@ -24,7 +24,7 @@ from .maintenance_jobs import PRUNE
 from .problem import HELD, LOST, STORM_WITHIN, Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
-ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
+ADD_RETENTION = Cure("delete tasks 90 days after they end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
@@ -219,7 +219,9 @@ def _storm(row: Row) -> str:
 
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for the paused queues, and one for the others. A queue without workers has its own problem."""
+    """Yield one problem for paused queues, and one for the other queues. Queues without workers have their own
+    problem.
+    """
     for paused in (False, True):
         if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue
@@ -501,7 +503,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     if all(one.autovacuum for one in full):
         last = full[0].last_vacuumed_at
         when = f"{span_of(facts.age(last))} ago" if last else "never"
-        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give autovacuum more workers or less delay"
+        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give autovacuum more workers or a shorter delay"
     else:
         why = f"autovacuum is off; turn it on (autovacuum, track_counts, or autovacuum_enabled of the table), and run VACUUM {names}"
     yield Problem(

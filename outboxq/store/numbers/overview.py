@@ -312,7 +312,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 _HELD_LOOKED_AT = 1_000
-"""Maximum number of held keys, with or without waiting tasks, that are searched for such keys."""
+"""Maximum number of held keys that are searched for keys with waiting tasks."""
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
 _TAKEN = 100

@@ -132,7 +132,7 @@ class Queues(Answering):
         }
         if not settings:
             raise InvalidArgument(
-                "limit() takes at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
+                "limit() requires at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
             )
         return self._say(queue, using, on_change, create=create, **settings)
 

@@ -81,7 +81,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
-            meaning="a lease belongs to a different queue from its task",
+            meaning="a lease and its task belong to different queues",
             broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(
@@ -425,7 +425,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=_planted_ahead,
         ),
         "schedule_unreadable": Check(
-            meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
+            meaning="the rule, time zone or arguments of a schedule cannot be read by this process, so none of its ticks is planted, or its tasks "
             "fail: store the schedule again, or remove it",
             broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
                 _schedule.paused_at.is_(None)
