@@ -71,8 +71,8 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up which one is
-        missing.
+        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up the missing
+        privilege.
 
         `begin` is the kind of transaction that failed.
         """
@@ -168,8 +168,8 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that names the role, the missing privileges and the command that grants them, or the table that
-    hides one of outboxq's tables.
+    """Return the error that names either the role, the missing privileges and the command that grants them, or the
+    table that hides one of outboxq's tables.
     """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(

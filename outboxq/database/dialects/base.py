@@ -338,7 +338,7 @@ class Dialect(ABC):
 
     def count_rows(self, table: str) -> str | None:  # noqa: ARG002
         """Return the message that tells the planner how many rows our table has now; None if the database's planner
-        does not use that.
+        does not use this number.
         """
         return None
 

@@ -20,8 +20,9 @@ class PostgresGrammar(Grammar):
     """PostgreSQL's spelling, with one clock for a transition: `clock_timestamp()` as a scalar subquery, or the injected
     :now.
 
-    A bare volatile function could not be an index condition (11 ms instead of 0.02 ms with 100,000 future rows).
-    `now()` does not advance during a long transaction, so a lease could already be expired when it begins.
+    A bare volatile function could not be an index condition: with 100,000 future rows, the search would take 11 ms
+    instead of 0.02 ms. `now()` does not advance during a long transaction, so a lease could already be expired when it
+    begins.
     """
 
     one_statement = True

@@ -275,7 +275,9 @@ def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
-    """Give a connection our settings, unless a pooler may lend the server's session to others after each transaction."""
+    """Give a connection our settings, unless a pooler may lend the server's session to other clients after each
+    transaction.
+    """
     if not _is_direct(raw, record):
         return
     further = (_NO_TRANSACTION_TIMEOUT,) if raw.info.server_version >= 10_000 * _ENDS_TRANSACTIONS else ()

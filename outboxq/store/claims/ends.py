@@ -348,7 +348,7 @@ def held(g: Grammar) -> Transition:
 
 
 def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
-    """End the claims whose leases the steps of `freed` delete."""
+    """End the claims whose leases are deleted by the steps in `freed`."""
     return Transition(
         given=END,
         constant_columns=CONSTANT_COLUMNS,

@@ -40,7 +40,7 @@ _LEAST, _LONGEST = 1.0, 10.0
 front.
 """
 _REST = 20
-"""The time between two claims or checks from the front, as a multiple of the time that the last one took."""
+"""The time between two claims or checks from the front, as a multiple of the time that the first of the two took."""
 _MOST = 64
 """Maximum number of pairs whose floors are kept. Each pair costs a claim two index probes."""
 

@@ -133,7 +133,7 @@ def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | 
 def _expired(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
     if task.expires_at is None or task.expires_at > facts.now:
         return None
-    sentence = f"it expired at {written(task.expires_at)}; the next claim will record that"
+    sentence = f"it expired at {written(task.expires_at)}; the next claim will record the expiry"
     return Explanation(Reason.EXPIRED, sentence)
 
 

@@ -219,9 +219,7 @@ def _storm(row: Row) -> str:
 
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield one problem for paused queues, and one for the other queues. Queues without workers have their own
-    problem.
-    """
+    """Yield one problem for paused queues, and one for other queues. Queues without workers have their own problem."""
     for paused in (False, True):
         if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue

@@ -192,7 +192,7 @@ def _checked(task: NewTask) -> Mapping[str, Any] | None:
 
 
 _known: dict[str, tuple[object, tuple[object, ...], Mapping[str, Any]]] = {}
-"""The last plain task with each name: its `made_of`, the values that it shares with other tasks, and its columns."""
+"""The last plain task with each name: its `made_of` (the values that it shares with other tasks) and its columns."""
 _MOST_KNOWN = 1000
 
 

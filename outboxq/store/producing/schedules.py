@@ -518,7 +518,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
         raise InvalidArgument(f"args of {name} must be a string without NUL or lone surrogates")
     check_rule(schedule.rule, schedule.tz)
     if type(schedule.overlap) is not Overlap or type(schedule.catch_up) is not CatchUp:
-        raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
+        raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up must be a CatchUp")
     if schedule.on_dead_letter is OnDeadLetter.HOLD and schedule.overlap is Overlap.ALLOW:
         raise InvalidArgument(
             f"{name} can hold its ticks back after a failure only if its overlap is 'queue' or 'skip'"

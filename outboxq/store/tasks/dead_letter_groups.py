@@ -29,7 +29,7 @@ _SHARE = 0.9
 _BEFORE = timedelta(hours=1)
 """A worker that was last seen up to this long before the first failure still counts: a rollout may have replaced it."""
 _NAMED = 3
-"""Maximum number of other versions that the sentence names."""
+"""Maximum number of other versions that the sentence from `blame` names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
