@@ -435,8 +435,8 @@ def _connection_of(session: Session) -> Connection:
 
 
 def _begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return True if the driver opens transactions (its default mode), rather than the user or SQLAlchemy's begin
-    event.
+    """Return True if transactions are opened by the driver (its default mode), and not by the user or SQLAlchemy's
+    begin event.
     """
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy

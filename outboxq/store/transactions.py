@@ -195,11 +195,11 @@ class Transactions:
         temporary errors, unless `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `committed` is called
-        with what `work` returned. If it finds that in the tables, `run` returns it. A single statement that commits
-        itself may lose its answer before `work` returns. For such a statement, `done` reads from the tables what `work`
-        would have returned; it returns None if nothing was committed. `enqueues` marks the transaction of a producer
-        that uses these features. Raises NotPermitted if a privilege is missing, either before `work` or, in our own
-        transaction, after it.
+        with what `work` returned. If it finds this result in the tables, `run` returns the result. A single statement
+        that commits itself may lose its answer before `work` returns. For such a statement, `done` reads from the
+        tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
+        transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing, either before
+        `work` or, in our own transaction, after it.
         """
         if using is not None:
             return self._run_in(using, work, enqueues)

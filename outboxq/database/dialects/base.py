@@ -187,7 +187,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_locked_out(self, error: BaseException) -> bool:
-        """Return whether another transaction kept a row locked for longer than ours waits."""
+        """Return whether another transaction kept a row locked for longer than our transaction waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""

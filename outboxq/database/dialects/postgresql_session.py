@@ -168,8 +168,8 @@ def keep_settings(engine: Engine) -> None:
 
 
 def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:
-    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, `major` the
-    server's version.
+    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, and `major` is
+    the server's major version.
     """
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:

@@ -104,8 +104,8 @@ def follow(engine: Engine) -> None:
     """Make an engine drop connections to a file that was replaced: the next transaction uses the new file.
 
     The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was deleted
-    (a new one must not be created), or if the old file's log is next to the new file. Disposing of the engine makes it
-    forget the file.
+    (a new file must not be created), or if the old file's log is next to the new file. Disposing of the engine makes
+    it forget the file.
     """
     last: dict[str, OpenFile] = {}
     """Maps each path to the file that this engine last opened there. A file can vanish while no connection is open, so

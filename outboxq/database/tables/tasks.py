@@ -2,7 +2,7 @@
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive
 it. `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes,
-so that PostgreSQL keeps those updates heap-only (HOT). Columns that only a running task needs are in the narrow
+so PostgreSQL can keep a transition's updates heap-only (HOT). Columns that only a running task needs are in the narrow
 `task_leases`.
 """
 

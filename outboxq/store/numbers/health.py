@@ -1,7 +1,7 @@
 """Find what needs attention, in the same way for the command line, the dashboard and Prometheus.
 
-Each rule yields one problem for each cause, no matter how many queues it affects. A problem that results from another
-one is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
+Each rule yields one problem for each cause, no matter how many queues it affects. Problems that other problems cause
+are left out, such as tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRANSACTIONS = 1_000_000
 transactions.
 """
 _LONG_AGO = timedelta(minutes=10)
-"""The age above which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
+"""The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
 """The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
@@ -367,7 +367,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         )
         sentence = (
             f"because a clock was running fast, ticks of {which} were planted for the next "
-            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again by the current clock; "
+            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again according to the current clock; "
             "if that does not happen, the current clock is slow"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)

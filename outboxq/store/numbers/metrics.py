@@ -113,7 +113,7 @@ class TaskCounts:
     retries: int = 0
     """Number of attempts that failed and were followed by another attempt."""
     throughput: float = 0.0
-    """Tasks completed or failed, per second of the window."""
+    """Number of completed and failed tasks per second of the window."""
     wait: Percentiles | None = None
     """Time from a task's due time to its start; None if no attempt began."""
     run: Percentiles | None = None

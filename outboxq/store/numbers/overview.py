@@ -120,8 +120,8 @@ def health(
 
 
 def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
-    """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, tasks
-    are kept forever.
+    """Return whether a schedule deletes old tasks, or a program has deleted old tasks within the last 32 days. By
+    default, tasks are kept forever.
     """
 
     def work(target: Target) -> bool:

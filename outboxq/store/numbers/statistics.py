@@ -112,7 +112,7 @@ class Statistics:
     cancelled: int = 0
     """Number of tasks that were cancelled while they were running."""
     throughput: float = 0.0
-    """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
+    """Number of completed and failed tasks per second of the window, or of the time since `counted_since`."""
     failure_rate: float | None = None
     """`failures` as a fraction of the completed and failed tasks, from 0 to 1; None if there are no such tasks."""
     wait: Percentiles | None = None

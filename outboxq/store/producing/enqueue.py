@@ -63,8 +63,8 @@ def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Hand
     """Write one task, which consists of an execution, a `task_created` event and an outbox entry.
 
     `using` accepts a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then
-    committed or rolled back with that transaction. On PostgreSQL, this is one statement. Raises InvalidArgument,
-    InvalidTarget and SchemaOutOfDate before anything is written.
+    committed or rolled back with the transaction of that session or connection. On PostgreSQL, this is one statement.
+    Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
     """
     return store.enqueue_many([task], using=using)[0]
 

@@ -105,7 +105,7 @@ def last(
 
 
 def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether EXECUTION's task has an event in one of these indexes that meets these
+    """Return a condition that tests whether an event of EXECUTION's task in one of these indexes meets these
     conditions.
     """
     return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))

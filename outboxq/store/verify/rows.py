@@ -420,7 +420,7 @@ def tick_checks() -> Mapping[str, Check]:
         "planted_by_a_clock_ahead": Check(
             meaning=(
                 "a schedule is planted further ahead than the current clock allows; within 15 seconds, a worker "
-                "plants it again by the current clock; if that does not happen, the current clock is slow"
+                "plants it again according to the current clock; if that does not happen, the current clock is slow"
             ),
             broken=_planted_ahead,
         ),
