@@ -7,8 +7,8 @@ The last task that a claim took from a pair becomes the pair's head.
 
 The heads affect only the order in which tasks are claimed. No statement takes a task whose priority is lower than that
 of a head that it leaves, and a claim that finds too few tasks reads the heads again. So no due task is missed. While
-claims are full, a new task waits for the next reading if its pair has no head or a later one. It waits for at most one
-second, or ten seconds if a reading takes a long time.
+claims are full, a new task waits for the next reading if its pair has no head, or has a later head. It waits for at
+most one second, or ten seconds if a reading takes a long time.
 """
 
 from __future__ import annotations

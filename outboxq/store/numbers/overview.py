@@ -380,7 +380,7 @@ def _stuck_batches(g: Grammar) -> list[sa.Select[Any]]:
 
 
 def stuck_signs(g: Grammar) -> sa.Select[Any]:
-    """Select a row for each held key and each stuck batch. A worker's role may not read the times of dead letters."""
+    """Select a row for each held key and each stuck batch. A worker's role cannot read the times of dead letters."""
     return signals_of(signal("held", name=_held_keys().c.queue), *_stuck_batches(g))
 
 
