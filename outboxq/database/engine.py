@@ -58,8 +58,8 @@ def connection_options(engine: Engine) -> Mapping[str, Any]:
 def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it takes the option
-    back.
+    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it resets the
+    option.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()

@@ -13,8 +13,8 @@ behind a floor is missed. This happens if its transaction was committed more tha
 claim was rolled back, its queue was paused, or the clock was set back. So claims and checks from the front are made at
 a bounded rate, and such a task waits for at most `_LONGEST`.
 
-A claim from a limited queue says nothing about other queues, and claims from all queues leave limited ones out. So each
-limited queue has its own claims from the front.
+A claim from a limited queue says nothing about other queues, and claims from all queues leave out limited queues. So
+each limited queue has its own claims from the front.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class EventLog(Answering):
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
         """Return up to `limit` committed events after the cursor, and the next cursor. If the cursor is None, the
-        events begin with the first stored one. Every event is returned once, the events of a task are returned in
+        events begin with the first stored event. Every event is returned once, the events of a task are returned in
         order, and no event is missed, even if its transaction commits late. An event may be held back while an older
         transaction is still open. An empty list means that no event is available yet. Store the new cursor in the
         transaction that uses the events, so that each event is used exactly once. This method does not take `using`,

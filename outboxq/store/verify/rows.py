@@ -478,8 +478,8 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules that are planted too far ahead. Paused schedules are left out, because they are planted by
-    the current clock when they are resumed.
+    """Select the schedules that are planted too far ahead. Paused schedules are left out, because they are planted
+    according to the current clock when they are resumed.
     """
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
