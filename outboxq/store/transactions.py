@@ -256,7 +256,7 @@ class Transactions:
         if self.dialect.one_writer:
             place = self.dialect.place(None if self.engine is None else self.engine.url, lambda: None)
             error.add_note(
-                f"another connection, in this process or in another process, has kept {place} locked for {seconds:.0f} s"
+                f"another connection, in this or another process, has kept {place} locked for {seconds:.0f} s"
             )
         elif is_awaited:
             limit = self.outage_timeout.total_seconds()

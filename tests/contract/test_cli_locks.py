@@ -136,7 +136,7 @@ def test_a_command_says_for_how_long_another_connection_has_kept_the_file_locked
             patched.setattr("outboxq.database.dialects.sqlite_engine.set_up", lambda *_: None)
             said = refused(sqlite, "queue", "pause", "mail")
     file = sqlite.engine.url.database
-    assert f"another connection, in this process or in another process, has kept the SQLite file {file} locked for " in said
+    assert f"another connection, in this or another process, has kept the SQLite file {file} locked for " in said
     assert int(said.split(" locked for ")[1].split(" s")[0]) >= 1
 
 

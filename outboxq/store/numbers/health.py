@@ -207,7 +207,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_over(facts: Facts, storm: Row) -> bool:
-    """Return whether no task in the queue is waiting for a retry: none is delayed, and no attempt has failed recently."""
+    """Return whether no task in the queue is waiting for a retry: none is delayed, and no attempt has failed lately."""
     mine = [one for one in facts.queues if one.queue == storm["name"]]
     waits = any(one.delayed or one.retrying or (one.paused and one.due) for one in mine)
     return not waits and facts.age(storm["at"]) > _OVER_AFTER
