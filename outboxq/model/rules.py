@@ -471,7 +471,7 @@ def sentence_of(schedule: Schedule) -> str:
     try:
         return describe(schedule.rule, schedule.tz)
     except InvalidArgument as error:
-        return f"cannot be read here: {error}"
+        return f"cannot be read by this process: {error}"
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:

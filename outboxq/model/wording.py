@@ -56,7 +56,9 @@ def span(value: timedelta | float) -> str:
 
 
 def unseen(silence: timedelta) -> str:
-    """Return a predicate for a worker that counts as dead, from the time since its last sign of life."""
+    """Return what to say about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the
+    time since its last sign of life.
+    """
     since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
     return f"has not been seen {since}"
 

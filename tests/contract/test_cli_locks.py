@@ -75,7 +75,7 @@ def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgre
     said = refused(postgresql, "status")
     first, second = said.index(f"process {pid_of(psql)} (psql"), said.index(f"process {raw.info.backend_pid} (deploy")
     assert first < second
-    assert "has requested a lock on task_outbox, and others are waiting behind it" in said
+    assert "has requested a lock on task_outbox, and other sessions are waiting behind it" in said
     raw.close()
     other.invalidate()
     other.close()
@@ -136,7 +136,7 @@ def test_a_command_says_for_how_long_another_connection_has_kept_the_file_locked
             patched.setattr("outboxq.database.dialects.sqlite_engine.set_up", lambda *_: None)
             said = refused(sqlite, "queue", "pause", "mail")
     file = sqlite.engine.url.database
-    assert f"another connection, in this process or another one, has kept the SQLite file {file} locked for " in said
+    assert f"another connection, in this or another process, has kept the SQLite file {file} locked for " in said
     assert int(said.split(" locked for ")[1].split(" s")[0]) >= 1
 
 

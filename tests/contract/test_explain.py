@@ -129,7 +129,7 @@ def test_what_expired_is_told_before_and_after_that_is_recorded(database):
     handle = database.add(expires_in=HOUR)
     explained(database, handle, Reason.DUE)
     database.clock.advance(HOUR)
-    explained(database, handle, Reason.EXPIRED, "the next claim will record that")
+    explained(database, handle, Reason.EXPIRED, "the next claim will record the expiry")
     assert database.claim() == []
     explained(database, handle, Reason.CANCELLED, "expired: it had to start before 2030-01-01 13:00:00 UTC")
 

@@ -82,7 +82,7 @@ def refused(kind: type[Exception], sentence: str, call: Callable[[], object]) ->
         (
             "shop.db",
             ConfigurationError,
-            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database",
+            "this is not a database URL; outboxq accepts sqlite:///file.db or postgresql+psycopg://user@host/database",
         ),
         (
             "postgresql+psycopg2://me@host/shop",
@@ -285,7 +285,7 @@ def test_a_connection_in_autocommit(database) -> None:
 
 def test_two_outboxes_are_mixed_up(hello, outbox, tmp_path: Path) -> None:
     other = Outbox(f"sqlite:///{tmp_path}/other.db")
-    sentence = "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
+    sentence = "this task belongs to another Outbox; pass that Outbox, or a Session or Connection to its database"
     refused(InvalidTarget, sentence, lambda: hello.using(other).enqueue(7))
     refused(InvalidTarget, sentence, lambda: outbox.emit("order.paid", using=other))
 

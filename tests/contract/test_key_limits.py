@@ -264,7 +264,7 @@ def test_a_task_has_one_key(database):
     handle = work.using(outbox, concurrency_key="ada").enqueue()
     row = outbox.store.get(handle.id)
     assert (row.concurrency_key, row.partition_key, row.status) == ("ada", "concurrency:ada", TaskStatus.READY)
-    with pytest.raises(InvalidArgument, match="pass one of them"):
+    with pytest.raises(InvalidArgument, match="pass only one of them"):
         work.using(outbox, concurrency_key="ada", partition_key="ada").enqueue()
     with pytest.raises(InvalidArgument, match="concurrency_key"):
         work.using(outbox, concurrency_key="").enqueue()

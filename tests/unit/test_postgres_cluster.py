@@ -75,7 +75,7 @@ def test_a_server_of_the_environment_must_be_of_the_version_that_is_asked_for(
     assert postgres.start().url == cluster.url
     monkeypatch.setenv(postgres.VERSION, "14")
     with pytest.raises(
-        RuntimeError, match=f"a server of version {cluster.version[0]}, and {postgres.VERSION} wants 14"
+        RuntimeError, match=f"a server of version {cluster.version[0]}, but {postgres.VERSION} requires 14"
     ):
         postgres.start()
 

@@ -1,7 +1,7 @@
 """Query a database's catalogue for its version and size, for the columns of a table, and for missing indexes and
 triggers.
 
-The two catalogues have nothing in common, so each dialect has its own queries here.
+The two catalogues have nothing in common, so this module has separate queries for each dialect.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def fires(of_table: sa.ColumnElement[Any], name: str = NOTIFY) -> sa.Select[Any]
 
 
 def set_back_in_sqlite() -> sa.Select[Any]:
-    """Select the counter if it was set back: the AUTOINCREMENT of the outbox counts positions."""
+    """Select the counter of positions, which is the outbox's AUTOINCREMENT, if it was set back."""
     return sa.select(_COUNTER.label("id")).where(_is_set_back())
 
 

@@ -322,8 +322,8 @@ def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBac
 def live_workers(
     target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, with_ended: bool = False
 ) -> list[LiveWorker]:
-    """Return the workers that were seen within this time, oldest first. A worker that is live and was last seen in the
-    future has died since the clock was set back, because every report replaces that time.
+    """Return the workers that were seen within this time, oldest first. Without `with_ended`, a worker that was last
+    seen in the future is left out: it has not reported since the clock was set back.
     """
     try:
         since = now - within
@@ -334,8 +334,8 @@ def live_workers(
 
 
 def is_lost(seen_at: datetime, now: datetime) -> bool:
-    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future is older than
-    the moment at which the clock was set back, because every report of a live worker replaces the last one.
+    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future was written
+    before the clock was set back, because every report of a live worker replaces the previous sign.
     """
     return abs(now - seen_at) > LIVE_WITHIN
 
