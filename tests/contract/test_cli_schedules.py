@@ -190,7 +190,7 @@ def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
     database.corrupted = True
     _, nightly, odd = cells(outboxq(database, "list"))
     assert nightly[3] != ""
-    assert (odd[2].partition(":")[0], odd[3]) == ("cannot be read here", "")
+    assert (odd[2].partition(":")[0], odd[3]) == ("cannot be read by this process", "")
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
