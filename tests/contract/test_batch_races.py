@@ -22,7 +22,7 @@ def completed(claim: Claim) -> Outcome:
     return Outcome(claim=claim, event_type=EventType.COMPLETED)
 
 
-def test_ends_at_the_same_moment_enqueue_what_follows_once(database: Database) -> None:
+def test_simultaneous_ends_enqueue_the_follow_up_once(database: Database) -> None:
     stores = [database.own_store() for _ in range(4)]
     for _ in range(_ROUNDS):
         then = new_task("tests.later")
@@ -97,7 +97,7 @@ def test_a_redrive_and_the_last_end_at_the_same_moment(database: Database) -> No
         database.run("DELETE FROM execution_events")
 
 
-def test_a_task_is_added_while_the_last_one_ends(database: Database) -> None:
+def test_a_task_can_be_added_while_the_last_one_ends(database: Database) -> None:
     """The batch either accepts the task and waits for it, or has completed and refuses it."""
     own = database.own_store()
     for _ in range(_ROUNDS):

@@ -264,7 +264,7 @@ def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
     assert sqlite.store.get(task.id)
 
 
-def test_what_is_committed_between_the_claim_and_the_wait_is_not_missed(database, distributor):
+def test_a_task_committed_between_the_claim_and_the_wait_is_not_missed(database, distributor):
     """The wait begins after the commit, so nothing can wake it."""
     for _ in range(5):
         quiet(distributor)

@@ -326,7 +326,7 @@ def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("next_holder", ["another worker", "the same worker"])
-def test_who_lost_the_lease_changes_nothing_and_the_next_holder_is_not_disturbed(database, act, next_holder):
+def test_a_worker_that_lost_its_lease_changes_nothing_and_does_not_disturb_the_next_holder(database, act, next_holder):
     """A claims the task, the lease expires, the task is recovered, B claims it, A acts, B acts."""
     old = helpers.claimed(database)
     helpers.recovered(database, old)
@@ -401,7 +401,7 @@ def test_a_claim_ends_once(database, finish):
     assert helpers.everything(database) == before
 
 
-def test_of_two_ends_at_once_one_wins(database):
+def test_one_of_two_simultaneous_ends_wins(database):
     for _ in range(5):
         claim = helpers.claimed(database)
         results = helpers.at_once(
@@ -417,7 +417,7 @@ def test_a_lease_that_ran_out_is_still_the_workers_until_somebody_takes_it_back(
 
 
 @pytest.mark.parametrize("operation", ["complete", "fail", "release", "retry", "snooze", "cancel"])
-def test_an_end_whose_event_is_refused_did_not_happen(database, operation):
+def test_an_end_does_not_happen_if_its_event_is_refused(database, operation):
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     kind = {"retry": "task_retry_scheduled", "snooze": "task_snoozed", "cancel": "task_cancelled"}

@@ -143,7 +143,7 @@ def test_a_second_emit_with_the_same_key_creates_nothing_and_does_not_abort_the_
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_is_not_aborted(
+def test_the_second_of_two_concurrent_transactions_with_the_same_key_waits_and_is_not_aborted(
     database: Database, commits: bool
 ) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
@@ -604,7 +604,7 @@ def pool(database: Database) -> Any:
     return configure_sqlite(engine) if database.name == "sqlite" else engine
 
 
-def test_of_fifty_callers_with_few_keys_exactly_one_task_remains_for_each_key_anyone_committed(
+def test_fifty_callers_with_few_keys_leave_exactly_one_task_for_each_committed_key(
     database: Database,
 ) -> None:
     engine, chance = pool(database), random.Random(3)

@@ -99,7 +99,7 @@ def test_what_is_given_back_stays_the_head_of_its_key(database, put, take, end):
     assert ids(take()) == [first]
 
 
-def test_a_recovered_task_stays_the_head_of_its_key(database, put, take):
+def test_a_recovered_task_stays_at_the_head_of_its_key(database, put, take):
     first, _ = put("a", 2)
     (claim,) = take()
     helpers.recovered(database, claim)
@@ -227,7 +227,7 @@ def test_a_wall_of_entries_of_one_running_key_hides_nothing(database, put, take)
     assert ids(take(1)) == [due]
 
 
-def test_two_workers_never_have_one_key(database, put):
+def test_two_workers_never_run_tasks_with_the_same_key(database, put):
     for key in range(8):
         put(f"k{key}", 5)
     workers = [uuid4() for _ in range(4)]

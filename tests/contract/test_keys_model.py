@@ -361,7 +361,7 @@ def woken_by(told):
     return tell
 
 
-def test_a_key_is_claimed_as_the_model_says(database, monkeypatch, pytestconfig):
+def test_tasks_with_keys_are_claimed_as_a_model_predicts(database, monkeypatch, pytestconfig):
     live(database, monkeypatch, examples=15 if pytestconfig.getoption("full") else 6, steps=30, explore=False)
 
 

@@ -246,7 +246,7 @@ def told(words):
     return ", ".join(f"{count} × {word}" for word, count in Counter(words).most_common()) or "none"
 
 
-def test_nothing_is_lost_and_nothing_runs_twice_when_processes_die_and_the_database_is_away(campaign, effects, orders):
+def test_no_task_is_lost_or_runs_twice_when_processes_die_and_the_database_is_unavailable(campaign, effects, orders):
     survive(campaign(SHORT), effects, orders)
 
 
@@ -261,9 +261,7 @@ def test_nothing_of_20_000_tasks_is_lost_or_runs_twice_when_processes_are_killed
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
-def test_nothing_is_lost_or_runs_twice_among_fifty_workers_that_mostly_sleep_beside_an_old_snapshot(
-    campaign, effects, orders
-):
+def test_fifty_mostly_idle_workers_lose_no_task_and_run_none_twice_beside_an_old_snapshot(campaign, effects, orders):
     crowd = campaign(CROWD)
     done = survive(crowd, effects, orders)
     assert 0 < done["asleep"] < CROWD.kills + CROWD.stops

@@ -137,7 +137,7 @@ def test_a_listener_that_is_terminated_listens_again(postgresql, start):
         postgresql.claim(10, store=postgresql.store)
 
 
-def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(postgresql, start, proxy):
+def test_a_task_committed_while_the_worker_cannot_listen_is_found_when_it_listens_again(postgresql, start, proxy):
     """It is woken when it listens again, not only by its next poll, which is a minute away."""
     distributor = start(listen_url=proxy.url)
     distributor._poll_without_listener = MINUTE.total_seconds()

@@ -47,7 +47,7 @@ def test_a_claim_that_a_crash_took_back_is_fenced_although_the_next_has_its_toke
     assert store.verify() == []
 
 
-def test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again(crashing):
+def test_acknowledged_commits_survive_a_crash_and_only_asynchronous_ends_may_repeat(crashing):
     server, store = crashing
     clock = Clock()
     store = Store(store.engine, clock=clock)

@@ -60,7 +60,7 @@ def again(before, now, task_id, completed):
 
 
 @pytest.mark.in_turn
-def test_a_long_task_killed_at_every_point_calls_no_completed_step_again(
+def test_a_long_task_killed_at_every_point_repeats_no_completed_step(
     database, stepped, fork, recovered, completed, effects, tmp_path
 ):
     """Each worker dies at a different point, and the next one continues the task."""
@@ -85,7 +85,7 @@ def test_a_long_task_killed_at_every_point_calls_no_completed_step_again(
 
 
 @pytest.mark.in_turn
-def test_a_task_killed_between_any_two_statements_of_its_steps_calls_no_completed_step_again(
+def test_a_task_killed_between_any_two_statements_of_its_steps_repeats_no_completed_step(
     database, stepped, fork, recovered, completed, effects, tmp_path
 ):
     """Each task has a plain, a transactional and a plain step. There is one task for each statement."""
