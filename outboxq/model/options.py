@@ -100,11 +100,12 @@ def in_column(value: Any) -> Any:
 
 def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options stored in a row, as the fields of a record."""
-    read = {name: row[column] for name, column in OPTION_COLUMNS.items()}
-    return {
-        name: OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
-        for name, value in read.items()
-    }
+    return {name: of_column(name, row[column]) for name, column in OPTION_COLUMNS.items()}
+
+
+def of_column(name: str, value: Any) -> Any:
+    """Return the value of the option with this name, which its column stores as `value`."""
+    return OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
 
 
 def written_options(given: Mapping[str, Any]) -> TaskOptions:

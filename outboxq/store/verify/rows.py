@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...database import tables
+from ...database.bounds import TIMES_OF_TASKS
 from ...database.grammar import Grammar, number, sql_literal, text_literal
 from ...database.tables import relay_messages, relay_shards, relays, task_subscriptions
 from ...errors import InvalidArgument
@@ -243,7 +244,7 @@ def _impossible(g: Grammar) -> sa.Select[Any]:
             ),
             "result_not_json": sa.and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
             "lease_too_long": sa.or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
-            "task_out_of_bounds": sa.or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
+            "task_out_of_bounds": sa.or_(*_out_of_bounds(g, EXECUTION, TIMES_OF_TASKS), *_counts_wrong(), *ids_wrong),
             "hold_without_key": HOLDS_NOTHING,
             "status_contradicts_row": _STATUS_CONTRADICTS,
         },
@@ -285,7 +286,6 @@ def _number(number: int) -> sa.ColumnElement[int]:
 
 
 _PRIORITIES = _number(-100), _number(100)
-_INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
 
 _step = tables.task_steps.c
 TASK_OF_STEP = sa.select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
