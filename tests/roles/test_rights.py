@@ -239,3 +239,25 @@ def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):
     finally:
         engine.dispose()
         owner.execute("DROP FUNCTION forbid CASCADE")
+
+
+def test_partitioning_the_history_keeps_what_a_producer_was_granted(cluster, migrated_postgresql):
+    """A producer has privileges on single columns of the tables that are replaced."""
+    name, url = f"outboxq_{uuid4().hex[:12]}", cluster.create_database(template=migrated_postgresql)
+    features = frozenset(Feature)
+    with psycopg.connect(plain(url), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN")
+        engine = make_engine(url)
+        stage = Stage(Store(engine), make_url(url).set(username=name).render_as_string(hide_password=False))
+        try:
+            stage.owner.rights.grant(Role.PRODUCER, name, features)
+            migrations.partition(url)
+            for act in acts(Role.PRODUCER, features):
+                with case(act.__name__):
+                    act(stage)
+                stage.clear()
+        finally:
+            stage.close()
+            engine.dispose()
+            connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    cluster.drop_database(url)

@@ -221,9 +221,10 @@ class Partitioning:
             execute(trigger["statement"].replace("%", "%%"), {})  # a condition may contain LIKE
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
-            self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)
+            columns = () if grant["column"] is None else (" (", _Name(None, grant["column"]), ")")
+            self._grant(execute, (grant["privilege_type"], *columns), "TABLE ", parent, grant)
             if table is execution_events and grant["privilege_type"] == "INSERT":
-                self._grant(execute, "USAGE", "SEQUENCE ", _Name(schema, SEQUENCE), grant)
+                self._grant(execute, ("USAGE",), "SEQUENCE ", _Name(schema, SEQUENCE), grant)
 
     def _attach(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         """Attach `default` and the later periods, then the existing table."""
@@ -264,10 +265,12 @@ class Partitioning:
         default = " ALTER COLUMN sequence_num SET DEFAULT nextval("
         self._do(execute, "ALTER TABLE ", parent, default, _Literal(text), ")")
 
-    def _grant(self, execute: Execute, privilege: str, kind: str, on: _Name, given: Mapping[str, Any]) -> None:
+    def _grant(
+        self, execute: Execute, privilege: Sequence[_Part], kind: str, on: _Name, given: Mapping[str, Any]
+    ) -> None:
         to = "PUBLIC" if given["grantee"] is None else _Name(None, given["grantee"])
         option = " WITH GRANT OPTION" if given["is_grantable"] else ""
-        self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
+        self._do(execute, "GRANT ", *privilege, " ON ", kind, on, " TO ", to, option)
 
     def _about(self, execute: Execute, build: Callable[[ColumnElement[Any]], Select[Any]], table: Table) -> list[Row]:
         """Return the rows of a query about one of our tables. The query is built from the table's oid."""
