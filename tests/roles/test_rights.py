@@ -241,18 +241,23 @@ def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):
         owner.execute("DROP FUNCTION forbid CASCADE")
 
 
-def test_partitioning_the_history_keeps_what_a_producer_was_granted(cluster, migrated_postgresql):
+@pytest.mark.parametrize("kind", [Role.PRODUCER, Role.WORKER, Role.OPERATOR], ids=name_of)
+@pytest.mark.parametrize("first", ["granted", "partitioned"])
+def test_a_role_does_its_part_on_a_partitioned_history(cluster, migrated_postgresql, kind, first):
     """A producer has privileges on single columns of the tables that are replaced."""
     name, url = f"outboxq_{uuid4().hex[:12]}", cluster.create_database(template=migrated_postgresql)
-    features = frozenset(Feature)
+    features = frozenset(Feature) if kind is Role.PRODUCER else frozenset()
     with psycopg.connect(plain(url), autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {name} LOGIN")
         engine = make_engine(url)
         stage = Stage(Store(engine), make_url(url).set(username=name).render_as_string(hide_password=False))
         try:
-            stage.owner.rights.grant(Role.PRODUCER, name, features)
-            migrations.partition(url)
-            for act in acts(Role.PRODUCER, features):
+            if first == "partitioned":
+                migrations.partition(url)
+            stage.owner.rights.grant(kind, name, features)
+            if first == "granted":
+                migrations.partition(url)
+            for act in acts(kind, features):
                 with case(act.__name__):
                     act(stage)
                 stage.clear()
