@@ -265,7 +265,12 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the tables' revision; None if there are no tables."""
+    """Return the tables' revision; None if there are no tables. A missing SQLite file is not created."""
+    if not isinstance(database, Connection):
+        refuse_async(database)
+        url = database.url if isinstance(database, Engine) else make_engine(database).url
+        if dialect_for(url.get_backend_name()).missing_file(url) is not None:
+            return None
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 

@@ -260,6 +260,14 @@ def test_a_file_is_not_made_however_its_address_is_written(directory, url):
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("current",), ("current", "--check"), ("history",), ("sql",)], ids=" ".join)
+def test_a_file_is_not_made_by_a_look_at_the_revision_of_its_tables(directory, command):
+    said = outboxq("db", *command, "--url", "sqlite:///nosuch.db")
+    assert said.exit_code == (4 if "--check" in command else 0)
+    assert said.stdout
+    assert list(directory.iterdir()) == []
+
+
 def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
     """The test runs a newcomer's first commands."""
     shop(f"sqlite:///{tmp_path / 'new.db'}")

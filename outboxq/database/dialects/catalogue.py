@@ -86,7 +86,7 @@ _slot = _of_server("pg_replication_slots", slot_name=sa.Text(), xmin=None)
 _vacuuming = _of_server("pg_stat_progress_vacuum", pid=sa.Integer())
 _index = _of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
 _function = _of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
-_attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text())
+pg_attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text(), attacl=None)
 
 
 def missing_from_sqlite() -> sa.Select[Any]:
@@ -224,7 +224,7 @@ def set_forward_in_postgresql(oid: Oid) -> Transition:
 
 def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the columns of the table with this oid, which may be NULL."""
-    return sa.select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
+    return sa.select(pg_attribute.c.attname.label("name")).where(pg_attribute.c.attrelid == table_oid)
 
 
 def columns_in_sqlite(table: str) -> sa.Select[Any]:

@@ -9,7 +9,7 @@ that outlived its period.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -221,9 +221,10 @@ class Partitioning:
             execute(trigger["statement"].replace("%", "%%"), {})  # a condition may contain LIKE
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
-            self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)
-            if table is execution_events and grant["privilege_type"] == "INSERT":
-                self._grant(execute, "USAGE", "SEQUENCE ", _Name(schema, SEQUENCE), grant)
+            columns = () if grant["column"] is None else (" (", _Name(None, grant["column"]), ")")
+            to = "PUBLIC" if grant["grantee"] is None else _Name(None, grant["grantee"])
+            option = " WITH GRANT OPTION" if grant["is_grantable"] else ""
+            self._do(execute, "GRANT ", grant["privilege_type"], *columns, " ON ", parent, " TO ", to, option)
 
     def _attach(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         """Attach `default` and the later periods, then the existing table."""
@@ -257,17 +258,16 @@ class Partitioning:
         return int(number)
 
     def _count_from(self, execute: Execute, parent: _Name, number: int) -> None:
+        """Number the rows from a sequence. Every role may draw from it, as from an identity, so that the INSERT privilege is
+        enough for a role that gets it later. Numbers that a role draws without it are merely skipped.
+        """
         sequence = _Name(parent.schema, SEQUENCE)
         text = f"{sequence.schema}.{sequence.last}"
         self._do(execute, "CREATE SEQUENCE ", sequence, " OWNED BY ", parent, ".sequence_num")
         self._dialect.compiled[time_partitions.set_number].run(execute, {"sequence": text, "number": number})
         default = " ALTER COLUMN sequence_num SET DEFAULT nextval("
         self._do(execute, "ALTER TABLE ", parent, default, _Literal(text), ")")
-
-    def _grant(self, execute: Execute, privilege: str, kind: str, on: _Name, given: Mapping[str, Any]) -> None:
-        to = "PUBLIC" if given["grantee"] is None else _Name(None, given["grantee"])
-        option = " WITH GRANT OPTION" if given["is_grantable"] else ""
-        self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
+        self._do(execute, "GRANT USAGE ON SEQUENCE ", sequence, " TO PUBLIC")
 
     def _about(self, execute: Execute, build: Callable[[ColumnElement[Any]], Select[Any]], table: Table) -> list[Row]:
         """Return the rows of a query about one of our tables. The query is built from the table's oid."""

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from ...model import TaskStatus
 from .. import history, tables
 from ..grammar import Builder, Grammar, Statement, limit, sql_literal
-from .catalogue import pg_class, pg_inherits, pg_namespace, pg_trigger
+from .catalogue import pg_attribute, pg_class, pg_inherits, pg_namespace, pg_trigger
 
 PARTITIONED: Mapping[sa.Table, str] = {tables.task_executions: "id", tables.execution_events: "task_execution_id"}
 """The partitioned tables, in the order in which they are locked, each with the column that divides it."""
@@ -229,9 +229,13 @@ def set_number(_: Grammar) -> sa.Select[Any]:
 
 
 def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the privileges that a table's owner has granted, one row each; `grantee` is None for PUBLIC."""
-    owned = pg_class.alias("owned")
-    given = sa.func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
+    """Select the privileges that were granted on a table and on its columns, one row each; `grantee` is None for PUBLIC,
+    and `column` for the whole table.
+    """
+    on_table = sa.select(sa.null().label("column"), pg_class.c.relacl.label("acl")).where(pg_class.c.oid == relation)
+    on_columns = sa.select(pg_attribute.c.attname, pg_attribute.c.attacl).where(pg_attribute.c.attrelid == relation)
+    owned = on_table.union_all(on_columns).subquery("owned")
+    given = sa.func.aclexplode(owned.c.acl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
     return (
         sa.select(
             sa.func.nullif(
@@ -239,10 +243,10 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
             ).label("grantee"),
             given.c.privilege_type,
             given.c.is_grantable,
+            owned.c.column,
         )
         .select_from(owned)
         .join(given, sa.true())
-        .where(owned.c.oid == relation)
     )
 
 
