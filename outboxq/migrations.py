@@ -178,8 +178,9 @@ def partition(
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
     for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period, and
-    TablesLocked.
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
+    ConfigurationError if a view, a foreign key, a policy or a publication of the application refers to one of the two
+    tables, and TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)

@@ -56,6 +56,7 @@ pg_class = _of_server(
     relpartbound=None,
     relnamespace=None,
     relacl=None,
+    relrowsecurity=sa.Boolean(),
     reloptions=None,
 )
 pg_namespace = _of_server("pg_namespace", oid=None, nspname=sa.Text())
@@ -63,6 +64,12 @@ pg_inherits = _of_server("pg_inherits", inhrelid=None, inhparent=None)
 pg_trigger = _of_server(
     "pg_trigger", oid=None, tgrelid=None, tgname=sa.Text(), tgenabled=None, tgfoid=None, tgisinternal=sa.Boolean()
 )
+pg_constraint = _of_server("pg_constraint", conname=sa.Text(), contype=None, conrelid=None, confrelid=None)
+pg_depend = _of_server("pg_depend", classid=None, objid=None, refobjid=None)
+pg_policy = _of_server("pg_policy", polname=sa.Text(), polrelid=None)
+pg_publication = _of_server("pg_publication", oid=None, pubname=sa.Text())
+pg_publication_rel = _of_server("pg_publication_rel", prpubid=None, prrelid=None)
+pg_rewrite = _of_server("pg_rewrite", oid=None, ev_class=None)
 pg_stat_activity = _of_server(
     "pg_stat_activity",
     pid=sa.Integer(),

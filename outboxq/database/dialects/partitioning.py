@@ -20,7 +20,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
-from ...errors import InvalidArgument
+from ...errors import ConfigurationError, InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
 from ..grammar import Grammar, Statement
 from ..tables import execution_events, task_executions
@@ -159,10 +159,12 @@ class Partitioning:
         """Convert the tables, or create the partitions that these periods lack. Returns the names of the tables
         created.
 
-        Raises InvalidArgument if the existing partitions have a different length.
+        Raises InvalidArgument if the existing partitions have a different length, and ConfigurationError if objects of
+        the application are tied to the ordinary tables.
         """
         layout = self.layout(execute)
         if layout is None:
+            self._ensure_untied(execute)
             made = [DEFAULT, FIRST, *(_name(period) for period in periods[1:])]
             if not dry_run:
                 self.convert(execute, periods)
@@ -177,6 +179,18 @@ class Partitioning:
                 self.alone_in_making(execute, layout.schema)
                 self.make(execute, layout, missing, now)
         return [_called(table, name) for name in made for table in PARTITIONED]
+
+    def _ensure_untied(self, execute: Execute) -> None:
+        """Raise ConfigurationError for objects that refer to a table rather than to its name. They would stay with the
+        partition `first`: a view would no longer show new tasks, and a policy would no longer apply.
+        """
+        for table in PARTITIONED:
+            if tied := self._about(execute, time_partitions.tied, table):
+                listed = ", ".join(row["object"] for row in tied)
+                raise ConfigurationError(
+                    f"{table.name} cannot be partitioned, because these would stay with its oldest partition: {listed}; remove "
+                    "them, and create them again afterwards"
+                )
 
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
         """Turn the two ordinary tables into partitioned ones. They become the partition `first`, which holds everything
