@@ -213,8 +213,6 @@ class ClaimLoop(threading.Thread):
         """Wait until a claim is worthwhile. Returns the number of tasks to claim; 0 if the worker is stopping."""
         pool = self.pool
         self._release_stalled_prefetch()
-        while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
-            pass  # the outcome of a task that ended now would only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
@@ -222,6 +220,9 @@ class ClaimLoop(threading.Thread):
                     break
                 self.distributor.at_work(saturated=True)
                 self._release_stalled_prefetch()
+        # Checked last, because an outage may have begun while all handlers were busy.
+        while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
+            pass  # the outcome of a task that ended now would only wait for the database
         if self.stopping.is_set():
             return 0
         capacity = pool.size + self._prefetch_limit - pool.in_flight
