@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
+from outboxq.worker.failpoints import Failpoint
 from outboxq.worker.isolation import runner
 from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
@@ -255,6 +256,23 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     helper = int((tmp_path / "helper").read_text())
     until(lambda: not is_alive(helper))
     database.run("DROP TABLE ledger")
+
+
+def test_a_child_is_not_killed_while_it_commits(outbox):
+    """The handler has ended in time, so the end of the grace period is not its own, as in a thread."""
+
+    def slowly(point):
+        if point is Failpoint.BEFORE_COMMIT:
+            time.sleep(1)
+
+    @outbox.task(name="quick", timeout=0.3, timeout_action="kill", transactional=True, retry=NEVER)
+    def quick(ctx: TaskContext) -> str:
+        return "done"
+
+    handle = quick.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.2, on_failpoint=slowly):
+        task = ended(outbox, handle)
+    assert (task.status, task.last_error) == (TaskStatus.COMPLETED, None)
 
 
 def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
