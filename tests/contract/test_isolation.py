@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -18,7 +19,7 @@ from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.worker.failpoints import Failpoint
-from outboxq.worker.isolation import runner
+from outboxq.worker.isolation import fork_server, runner
 from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
@@ -526,6 +527,26 @@ def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
     with working(outbox, concurrency=1):
         handles = [daemon.using(outbox).enqueue() for _ in range(2)]
         assert all("ProcessDied" in ended(outbox, handle).last_error for handle in handles)
+
+
+def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, monkeypatch):
+    """It is not left to recovery, which would count the release as the death of a worker."""
+
+    @outbox.task(name="plain", retry=NEVER)
+    def plain() -> None:
+        pass
+
+    def full(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with working(outbox) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_server.socket, "socketpair", full)
+            handle = plain.using(outbox).enqueue()
+            until(lambda: worker.handled)
+            worker._parts.completer.flush(10)
+        assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
 def test_threads_that_the_process_has_already_are_named(outbox, caplog):
