@@ -236,6 +236,7 @@ class HandlerRunner:
                 claim,
                 extra=fields_of(claim),
             )
+            limit.wait_for_kill()
             return
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -17,7 +18,8 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
-from outboxq.worker.isolation import runner
+from outboxq.worker.failpoints import Failpoint
+from outboxq.worker.isolation import fork_server, runner
 from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
@@ -255,6 +257,23 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     helper = int((tmp_path / "helper").read_text())
     until(lambda: not is_alive(helper))
     database.run("DROP TABLE ledger")
+
+
+def test_a_child_is_not_killed_while_it_commits(outbox):
+    """The handler has ended in time, so the end of the grace period is not its own, as in a thread."""
+
+    def slowly(point):
+        if point is Failpoint.BEFORE_COMMIT:
+            time.sleep(1)
+
+    @outbox.task(name="quick", timeout=0.3, timeout_action="kill", transactional=True, retry=NEVER)
+    def quick(ctx: TaskContext) -> str:
+        return "done"
+
+    handle = quick.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.2, on_failpoint=slowly):
+        task = ended(outbox, handle)
+    assert (task.status, task.last_error) == (TaskStatus.COMPLETED, None)
 
 
 def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
@@ -508,6 +527,26 @@ def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
     with working(outbox, concurrency=1):
         handles = [daemon.using(outbox).enqueue() for _ in range(2)]
         assert all("ProcessDied" in ended(outbox, handle).last_error for handle in handles)
+
+
+def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, monkeypatch):
+    """It is not left to recovery, which would count the release as the death of a worker."""
+
+    @outbox.task(name="plain", retry=NEVER)
+    def plain() -> None:
+        pass
+
+    def full(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with working(outbox) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_server.socket, "socketpair", full)
+            handle = plain.using(outbox).enqueue()
+            until(lambda: worker.handled)
+            worker._parts.completer.flush(10)
+        assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
 def test_threads_that_the_process_has_already_are_named(outbox, caplog):

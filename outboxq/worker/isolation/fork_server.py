@@ -87,7 +87,10 @@ class ForkServer:
 
     def fork(self) -> tuple[int, socket.socket]:
         """Return a new child's process id, and the socket that is connected to the child. Raises CannotFork."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # too many open files
+            raise CannotFork(f"no socket to a child process could be opened: {error}") from error
         with self._asking, theirs:
             try:
                 assert self._control is not None
