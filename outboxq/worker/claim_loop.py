@@ -115,13 +115,10 @@ class ClaimLoop(threading.Thread):
 
     def run(self) -> None:
         try:
-            if self._claim_until_over():
-                # Let the claimed tasks run, instead of releasing them.
-                while self._tasks_left == 0 and not self.stopping.is_set():
-                    self.distributor.at_work(saturated=True)  # this worker takes no more tasks, so it calls others
-                    if self.pool.wait_until_at_most(0, _STUCK_AFTER):
-                        break
-                self.on_finished()
+            while self._claim_until_over():
+                if self._wait_for_last_tasks():
+                    self.on_finished()
+                    break
         except BaseException as error:
             self.on_thread_failure(error)
             raise
@@ -150,6 +147,19 @@ class ClaimLoop(threading.Thread):
                 self.failures.failed(CLAIM, error)
                 pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is too large for a float
                 self.stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
+        return True
+
+    def _wait_for_last_tasks(self) -> bool:
+        """Let the claimed tasks run when the worker has claimed its `max_tasks`. Returns False if waiting tasks were
+        released because the handlers ahead of them are slow, so that others can be claimed in their place.
+        """
+        while self._tasks_left == 0 and not self.stopping.is_set():
+            self.distributor.at_work(saturated=True)  # this worker takes no more tasks, so it calls others
+            if self.pool.wait_until_at_most(0, _STUCK_AFTER):
+                return True
+            self._release_stalled_prefetch()
+            if self._tasks_left:
+                return False
         return True
 
     def _claim_once(self) -> bool:

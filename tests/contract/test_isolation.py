@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import math
 import os
+import pickle
 import signal
+import socket
+import struct
 import threading
 import time
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +24,7 @@ from sqlalchemy import text
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.worker.failpoints import Failpoint
 from outboxq.worker.isolation import fork_server, runner
-from outboxq.worker.isolation.child import Job, News
+from outboxq.worker.isolation.child import ChildProcess, Job, News
 from tests.waiting import until
 
 NEVER = RetryPolicy.never()
@@ -289,6 +293,42 @@ def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkey
     handle = stopped.using(outbox).enqueue()
     with working(outbox, timeout_grace=0.1):
         assert "was killed with its child process" in ended(outbox, handle).last_error
+
+
+def test_a_child_that_stops_in_the_middle_of_a_message_is_killed_when_its_time_is_up(outbox, monkeypatch):
+    """A handler that keeps Python's lock stops the thread that is sending its notes too."""
+    connections = []
+    monkeypatch.setattr(ChildProcess, "_send_notes", lambda self: connections.append(self._connection))
+
+    @outbox.task(name="cut", timeout=0.5, timeout_action="kill", retry=NEVER)
+    def cut() -> None:
+        until(lambda: connections)
+        os.write(connections[0].fileno(), struct.pack("!i", 50_000) + b"not all of it")
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    handle = cut.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.1):
+        assert "was killed with its child process" in ended(outbox, handle).last_error
+
+
+def test_messages_that_arrive_in_parts_or_together_are_read_one_by_one():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        child = runner._Child(0, Connection(ours.detach()))
+        data = b"".join(
+            struct.pack("!i", len(one)) + one for one in map(pickle.dumps, ["first", "second", "x" * 99_999])
+        )
+        assert child.receive(0) is None
+        for part in (data[:2], data[2:8]):
+            theirs.sendall(part)
+            assert child.receive(1) is None
+        theirs.sendall(data[8:])
+        assert [child.receive(1), child.receive(1)] == ["first", "second"]
+        assert until(lambda: child.receive(1)) == "x" * 99_999
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(EOFError):
+            child.receive(1)
+        child.connection.close()
 
 
 def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_one(outbox, monkeypatch, tmp_path):

@@ -544,6 +544,33 @@ def test_max_tasks_are_handled_and_no_more(outbox, run, options):
     assert EventType.RELEASED not in {kind for handle in handles for kind in types(outbox, handle)}
 
 
+def test_the_last_of_max_tasks_do_not_wait_for_a_slow_handler(outbox, work):
+    """As at any other time, another worker may run the tasks that wait behind it. This one claims others later."""
+    gate = threading.Event()
+
+    @outbox.task(name="fast")
+    def fast() -> None:
+        pass
+
+    @outbox.task(name="slow")
+    def slow() -> None:
+        gate.wait(60)
+
+    before = fast.using(outbox).enqueue_many([()] * 60)  # they are fast, so tasks are prefetched
+    slow.using(outbox).enqueue()
+    behind = fast.using(outbox).enqueue_many([()] * 5)
+    worker = work(concurrency=1, max_tasks=66)
+    try:
+        until(lambda: worker.handled == 60 and worker.running == 1)
+        until(lambda: statuses(outbox, behind) == [TaskStatus.READY] * 5, seconds=20)
+    finally:
+        gate.set()
+    worker._ending.wait()
+    assert worker.stop()
+    assert worker.handled == 66
+    assert statuses(outbox, [*before, *behind]) == [TaskStatus.COMPLETED] * 65
+
+
 def test_max_tasks_end_a_burst_too_and_slow_handlers_finish(outbox, run):
     gate = threading.Event()
 

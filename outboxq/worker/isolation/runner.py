@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import pickle
 import select
 import signal
+import struct
 import threading
 import time
 from collections import deque
@@ -38,6 +41,9 @@ _END_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 2.0
 """Seconds that idle children have to exit when the worker stops, because their hooks may have data to send."""
 _RETRY_AFTER = timedelta(seconds=1)
+_LENGTH = struct.Struct("!i")
+"""The length of a message, which a `Connection` sends before the message."""
+_READ_BYTES = 2**16
 
 
 @dataclass(eq=False, repr=False)
@@ -48,6 +54,31 @@ class _Child:
     connection: Connection
     tasks: int = 0
     """The number of tasks that the child has been given."""
+    _unread: bytearray = field(default_factory=bytearray)
+    """What the child has sent since its last complete message."""
+
+    def receive(self, seconds: float) -> Any:
+        """Wait up to this many seconds, and return a message, or None if no complete message has arrived.
+
+        `Connection.recv` would wait for the rest of a message. The rest does not come while the child is stopped, or
+        while its handler keeps Python's lock. Raises EOFError or OSError if the child has closed its socket.
+        """
+        if (message := self._next_message()) is None and self.connection.poll(seconds):
+            if not (data := os.read(self.connection.fileno(), _READ_BYTES)):
+                raise EOFError
+            self._unread += data
+            message = self._next_message()
+        return message
+
+    def _next_message(self) -> Any:
+        if len(self._unread) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._unread)[0]
+        if len(self._unread) < end:
+            return None
+        message = pickle.loads(self._unread[_LENGTH.size : end])  # noqa: S301 - the worker's own child has sent it
+        del self._unread[:end]
+        return message
 
     def accepts_message(self) -> bool:
         """Return whether a short message can be sent without waiting. A child that is stopped, or whose handler keeps
@@ -206,8 +237,8 @@ class IsolatedRunner:
         context, connection = active.context, child.connection
         kill_at = self._kill_at(active, task)
         while True:
-            if connection.poll(max(0.0, min(_NEWS_EVERY, kill_at - time.monotonic()))):
-                message = connection.recv()
+            message = child.receive(max(0.0, min(_NEWS_EVERY, kill_at - time.monotonic())))
+            if message is not None:
                 if isinstance(message, Answer):
                     return message
                 self._heed(message, active, child)
