@@ -107,6 +107,12 @@ def test_by_task_as_many_names_are_looked_up(database, bounds):
     assert all(one.due_at_least for one in database.frozen.stats(by="task", queues=["mail"]))
 
 
+def test_by_task_retries_beyond_the_bound_say_so(database, bounds):
+    wait_again(database, 3, queue="mail", task_name="send")
+    [found] = database.frozen.stats(by="task")
+    assert (found.retrying, found.retrying_at_least, found.delayed_at_least) == (2, True, True)
+
+
 def test_dead_letters_are_counted_up_to_the_bound(database, bounds):
     fail(database, 5, queue="mail")
     assert [(one.failed, one.failed_at_least) for one in database.frozen.stats()] == [(5, False)]

@@ -113,10 +113,12 @@ def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bo
     for (queue, _), mine in found.items():
         later = mine.pop("later")
         mine["due"] = min(mine["due"], most)
-        mine["delayed"] = max(0, min(later, most) - mine["retrying"])
+        mine["retrying"] = min(mine["retrying"], most)
+        mine["delayed"] = min(later, most) - mine["retrying"]
         mine["due_at_least"] = totals[queue, "due"] > most
         mine["delayed_at_least"] = totals[queue, "later"] > most
-        mine["retrying_at_least"] = not by_task and later > looked_up > 0
+        # By task, all entries that were read are looked up.
+        mine["retrying_at_least"] = mine["delayed_at_least"] if by_task else later > looked_up > 0
     return found
 
 
