@@ -17,7 +17,7 @@ STATES: Final[Mapping[str, tuple[TaskStatus, Waiting | None]]] = {
 
 
 def read_state(text: str) -> tuple[TaskStatus, Waiting | None]:
-    """Return the status that a word selects, and the part of Ready. Raises InvalidArgument."""
+    """Return the status and the part of Ready that a word selects. Raises InvalidArgument."""
     if (found := STATES.get(text.lower())) is None:
         raise InvalidArgument(f"there is no state {text!r}: choose one of {', '.join(STATES)}")
     return found
