@@ -114,7 +114,7 @@ def imported(name: str) -> ModuleType:
 
 
 def _fail_if_imported(error: Exception) -> None:
-    """Print the application's part of the traceback and exit with 1, if `error` was raised by the import of its module."""
+    """Print the application's part of the traceback and exit with 1, if the import of its module raised `error`."""
     found = error.__traceback__
     while found is not None and found.tb_frame.f_code is not imported.__code__:
         found = found.tb_next

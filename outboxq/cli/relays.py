@@ -144,7 +144,7 @@ def show_(store: Store, name: str) -> None:
 
 
 def _redriven(relay: Relay) -> str:
-    """Return the redriven events in words. The relay's senders do not publish them; a worker runs them as tasks."""
+    """Return the redriven events in words. The relay's senders do not publish them."""
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
     return f"{relay.redriven} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 
