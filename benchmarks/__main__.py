@@ -1,7 +1,8 @@
-"""outboxq beside its peers and beside hand-written SQL, in one run: `python -m benchmarks`, or `nox -s bench`.
+"""Compare outboxq with its peers and with hand-written SQL in one run: `python -m benchmarks`, or `nox -s bench`.
 
-The rules of the measurement are in docs/explanation/benchmarks.md. It starts its own PostgreSQL, makes a virtual environment
-for each peer (the only thing that needs the network, and only once), and prints tables; `--json` and `--charts` keep them.
+The page docs/explanation/benchmarks.md contains the rules of the measurement. The run starts its own PostgreSQL server,
+creates a virtual environment for each peer, and prints tables. Only the first creation of an environment needs the
+network. `--json` and `--charts` write the results to files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MEASURES: dict[str, Callable[[Bench, str], None]] = {
     "backlog": together.backlog,
     "history": alone.history,
 }
-"""What is measured on each database, in this order: the long measures come last."""
+"""The measures that run on each database, in this order. The long ones come last."""
 
 
 def main() -> int:
@@ -47,7 +48,7 @@ def main() -> int:
     if given.publish:
         publish(given.publish)
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # lets the context managers end the processes
     results = Results.read(given.read) if given.read else run(given)
     print(report(results))
     if given.charts:
@@ -116,12 +117,12 @@ def run(given: argparse.Namespace) -> Results:
                     print(f"{time.monotonic() - began:6.0f} s  {kind}, {name}", file=sys.stderr, flush=True)
                     try:
                         measure(bench, kind)
-                    except Exception as error:  # noqa: BLE001 - said in the report; the other measures go on
+                    except Exception as error:  # noqa: BLE001 - the report contains it, and the other measures continue
                         bench.failed(f"{kind}, {name}", error)
                     results.about["took"] = f"{time.monotonic() - began:.0f} s"
                     results.about["versions"] = environments.versions
                     if given.json:
-                        results.write(given.json)  # so that a run that is stopped keeps what it measured
+                        results.write(given.json)  # a run that is stopped keeps its results so far
         finally:
             bench.close()
     return results
@@ -135,7 +136,7 @@ def sizes_of(given: argparse.Namespace) -> Sizes:
 
 
 def command(given: argparse.Namespace) -> str:
-    """What was asked for: without the files."""
+    """Return the command of this run, without the options that name files."""
     words = [f"--{size}" for size in ("quick", "tiny") if getattr(given, size)]
     for option in ("only", "on", "peer", "rounds"):
         said = getattr(given, option) or []

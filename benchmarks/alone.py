@@ -1,4 +1,4 @@
-"""What outboxq is asked beside hand-written SQL or beside itself: old tables, handlers that take their time, memory."""
+"""Measures without peers, which compare outboxq with hand-written SQL or with itself: old tables, slow handlers, memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from outboxq.store import Store
 
 
 def history(bench: Bench, kind: str) -> None:
-    """A backlog on tables that are small, and behind many finished tasks, in the same rounds."""
+    """Measure drains of a backlog on small tables and behind many finished tasks, in the same rounds."""
     for finished in bench.sizes.finished:
         behind(bench, kind, finished)
 
 
 def behind(bench: Bench, kind: str, finished: int) -> None:
-    """Raw and outboxq work on the same tables: one set that is small, and one that is not."""
+    """Measure raw and outboxq on the same two databases: one with small tables, and one with this many finished tasks."""
     tasks, title = bench.sizes.drained, f"{kind}: drain behind {finished:,} finished tasks"
     with ExitStack() as stack:
         few, many = bench.ours_together(kind, stack), bench.ours_together(kind, stack)
@@ -37,7 +37,7 @@ def behind(bench: Bench, kind: str, finished: int) -> None:
             name = f"{one.queue.name}, {'few' if one in few else 'many'}"
             bench.results.add(f"{kind}.history.{finished}", title, RATE, name, one.drain(tasks).rate)
 
-        # A goal speaks of PostgreSQL.
+        # A goal refers to the figure on PostgreSQL, so it needs at least two rounds.
         rounds = min(bench.sizes.rounds, max(2 if kind == "postgresql" else 1, bench.sizes.slow_rounds))
         bench.in_turns(f"{kind}, behind {finished:,}", [*few, *many], work, rounds)
         if kind == "postgresql":
@@ -45,14 +45,14 @@ def behind(bench: Bench, kind: str, finished: int) -> None:
 
 
 def buffers(bench: Bench, few: Running, many: Running, finished: int) -> None:
-    """Shared buffers of one claim, in transactions that are rolled back."""
+    """Count the shared buffers that one claim reads, in transactions that are rolled back."""
     from benchmarks.history import Place, captured, visited
 
     for side, one in (("few", few), ("many", many)):
         engine = engine_of(one)
         place = Place(url=str(engine.url), store=Store(engine))
         place.store.enqueue_many([new() for _ in range(200)])
-        tidy(engine)  # what the drains left behind is a matter of autovacuum's moment
+        tidy(engine)  # otherwise the count depends on when autovacuum last ran
         for limit in (1, 100):
             ask = partial(place.store.claim_ready_task, limit, worker_id=WORKER, queues=["bench"])
             seen = captured(place, lambda using, ask=ask: ask(using=using))
@@ -70,7 +70,7 @@ def engine_of(one: Running) -> Engine:
 
 
 def handlers(bench: Bench, kind: str) -> None:
-    """Handlers that wait for something else: the share of the rate that so many threads could reach."""
+    """Measure handlers that wait, as a share of the rate that this number of threads could reach."""
 
     def work(one: Running) -> None:
         one.reset()
@@ -89,7 +89,7 @@ def handlers(bench: Bench, kind: str) -> None:
 
 
 def memory(bench: Bench, kind: str) -> None:
-    """Of one worker process, after N tasks and after ten times as many."""
+    """Measure the memory of one worker process after N tasks and after ten times as many."""
     one, few = bench.outboxq(kind), bench.sizes.memory
     one.reset()
     with one.workers() as found:

@@ -1,7 +1,8 @@
-"""What it costs to wait for results, and how soon they come: `python -m benchmarks.awaited`, or `nox -s bench_results`.
+"""Measure the delay of results and the cost of waiting for them: `python -m benchmarks.awaited`, or `nox -s bench_results`.
 
-A worker in another process runs the tasks. Latency is the time from the return of the function to the return of `result()`: it
-contains the write of the task's end. The processor time is that of the whole process that waits, with its threads.
+A worker in another process runs the tasks. The latency is the time from the return of the function to the return of
+`result()`, so it includes the write of the task's end. The processor time is that of the whole waiting process, with its
+threads.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from outboxq import Handle, Outbox, migrations
 from tests import postgres
 
 SPANS = (0.0, 0.1, 1.0, 5.0)
-"""Seconds that the tasks take whose latency is measured."""
+"""The durations, in seconds, of the tasks whose latency is measured."""
 SETTLED = 15.0
-"""Seconds after which the pauses are at their longest, and what led there is paid for."""
+"""Seconds after which the pauses between polls have reached their maximum, and the cost of the first polls has been spent."""
 
 
 def declared(url: str) -> Outbox:
@@ -83,7 +84,7 @@ def worker(url: str) -> Iterator[None]:
 
 
 def latencies(outbox: Outbox, rounds: int) -> None:
-    """One caller waits for one task after another."""
+    """Measure a single caller that waits for one task after another."""
     take = outbox.tasks.get("bench.take")
     take.using(outbox).enqueue(0.0).result(timeout=60)
     for seconds in SPANS:
@@ -95,7 +96,8 @@ def latencies(outbox: Outbox, rounds: int) -> None:
 
 
 def callers(outbox: Outbox, url: str, number: int, seconds: float) -> None:
-    """Many threads wait, each for a task of its own: first nothing ends, then all end within as many seconds."""
+    """Measure many threads that each wait for a different task. During the first period of `seconds`, no task ends. During the
+    second one, all of them end."""
     take = outbox.tasks.get("bench.take")
     waiter = outbox._waiters.of(outbox.store)
     threading.stack_size(256 * 1024)
@@ -132,7 +134,7 @@ def show(what: str, found: list[float]) -> None:
 
 
 def spent(waiter: object, seconds: float) -> tuple[float, float]:
-    """Return the processor time of this process in so many seconds, as a share of a core, and the looks a second."""
+    """Return this process's use of the processor over `seconds`, as a share of a core, and the number of polls per second."""
     before, looks, began = time.process_time(), waiter.polls, time.monotonic()  # type: ignore[attr-defined]
     threading.Event().wait(seconds)
     took = time.monotonic() - began

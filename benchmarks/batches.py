@@ -1,8 +1,9 @@
-"""What the end of a task costs in a batch and outside: `python -m benchmarks.batches`, or `nox -s bench_batches`.
+"""Measure the cost of ending a task in a batch and outside one: `python -m benchmarks.batches`, or `nox -s bench_batches`.
 
-One connection claims tasks and ends them, alone or a hundred in one statement; in turns, so that a busy machine slows all of them. The time is
-that of the server's process for a claim and an end. The columns are a schema without the trigger of batches, the schema with it and
-tasks that are in none, and tasks of one batch.
+One connection claims and ends tasks, either one or a hundred in each statement. The variants take turns, so that a busy
+machine slows all of them. The time is the processor time of the server's process for one claim and one end. The columns
+are: a schema without the trigger for batches; the schema with the trigger, but tasks outside batches; and tasks of one
+batch.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def arguments() -> argparse.Namespace:
 
 
 def drained(url: str, given: argparse.Namespace, together: int, in_a_batch: bool = False) -> float:
-    """Return the microseconds of the server's processor for the claim and the end of a task."""
+    """Return the server's processor time, in microseconds, for the claim and the end of one task."""
     store, worker = Store(make_engine(url)), uuid4()
     batch = NewBatch(id=new_batch_id())
     if in_a_batch:
@@ -77,7 +78,7 @@ def drained(url: str, given: argparse.Namespace, together: int, in_a_batch: bool
 
 
 def spent(pid: int) -> float:
-    """Return the microseconds that a process has had a processor."""
+    """Return the processor time of a process in microseconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1000
 
 

@@ -1,4 +1,4 @@
-"""One run of the benchmark: its sizes, its server, its queues, and how they take turns."""
+"""One run of the benchmark: its sizes, its server, and its queues, which take turns."""
 
 from __future__ import annotations
 
@@ -24,43 +24,44 @@ from outboxq.store import Store
 from tests import postgres
 
 SERVER = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
-"""Beside these PostgreSQL's defaults hold: fsync, synchronous_commit, full_page_writes and autovacuum are on."""
+"""The settings that differ from PostgreSQL's defaults. fsync, synchronous_commit, full_page_writes and autovacuum are on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The sizes of all measures."""
 
     rounds: int
-    """Of outboxq, raw and the peers that a goal speaks of; the others take part in at most `slow_rounds`."""
+    """The rounds of outboxq, raw and the peers to which a goal refers. The other peers take part in at most `slow_rounds`."""
     slow_rounds: int
     singles: int
-    """Enqueued, one transaction each."""
+    """The number of tasks that are enqueued in one transaction each."""
     bulk: int
     drained: int
-    """By the quick ones; the others have their share of it."""
+    """The number of tasks that the fast queues drain. Each other queue drains its share of this number."""
     backlogs: tuple[int, ...]
     finished: tuple[int, ...]
     pickups: int
     delayed: int
     idle: float
-    """Seconds in which nothing happens, to see what that costs."""
+    """The seconds during which an idle worker is measured."""
     producing: float
-    """Seconds of each case of the producers."""
+    """The duration in seconds of each case with producers."""
     dead: int
     caller: int
     claims: int
-    """Of each size, in each circumstance."""
+    """The number of claims of each size in each situation."""
     handlers: float
-    """Seconds that the ideal worker would take."""
+    """The seconds that an ideal worker would need."""
     handled: tuple[tuple[int, int], ...]
-    """Milliseconds of a handler, and threads."""
+    """Pairs of a handler's duration in milliseconds and the number of threads."""
     memory: int
-    """Tasks of a worker when its memory is looked at first; then after ten times as many."""
+    """The number of tasks after which a worker's memory is measured for the first time. The second time is after ten times as
+    many."""
     relaxed: bool = True
-    """SQLite with synchronous=NORMAL too."""
+    """True if SQLite is also measured with synchronous=NORMAL."""
     thorough: bool = False
-    """Peers that no goal speaks of, and settings that are not the default, take part in everything."""
+    """True if all measures include the peers to which no goal refers and the settings that are not the default."""
 
 
 HANDLED = ((1, 1), (1, 8), (1, 32), (20, 1), (20, 8), (20, 32))
@@ -124,51 +125,51 @@ TINY = Sizes(
     memory=100,
     relaxed=False,
 )
-"""To see that it works."""
+"""Sizes for a test that the benchmark works."""
 
 
 @dataclass(slots=True)
 class Bench:
-    """What the measures need."""
+    """The sizes, queues and databases of a run, which the measures use."""
 
     sizes: Sizes
     results: Results
     environments: Environments
     folder: Path
     memory: Path
-    """A directory in memory, for what the tasks write."""
+    """A directory in memory, to which the tasks write."""
     cluster: postgres.Cluster | None
-    """None: only SQLite is asked."""
+    """None if only SQLite is measured."""
     peers: frozenset[str] | None = None
-    """Only these; None: all."""
+    """The peers that take part; None means all of them."""
     _open: ExitStack = field(default_factory=ExitStack)
     _queues: dict[str, list[Running]] = field(default_factory=dict)
     _made: int = 0
 
     def queues(self, kind: str) -> list[Running]:
-        """All that run on this kind of database, each with a database of its own."""
+        """Return the queues for this kind of database, each with its own database."""
         if kind not in self._queues:
             self._queues[kind] = [found for queue in QUEUES[kind] if (found := self._started(queue, kind))]
         return self._queues[kind]
 
     def queues_of_goals(self, kind: str) -> list[Running]:
-        """Those that take part in every round; in a full run all."""
+        """Return the queues that take part in every round; in a full run, these are all queues."""
         return [one for one in self.queues(kind) if one.queue.always or self.sizes.thorough]
 
     def ours(self, kind: str = "postgresql") -> list[Running]:
-        """Raw and outboxq."""
+        """Return raw and outboxq."""
         return [one for one in self.queues(kind) if one.queue.peer in {RAW, OUTBOXQ}]
 
     def as_it_comes(self, kind: str) -> list[Running]:
-        """Raw and outboxq, on SQLite with synchronous=FULL; in a thorough run with both settings."""
+        """Return raw and outboxq. On SQLite, they use synchronous=FULL; in a thorough run, there is one for each setting."""
         return [one for one in self.ours(kind) if self.sizes.thorough or not one.queue.name.endswith("NORMAL")]
 
     def outboxq(self, kind: str = "postgresql") -> Running:
-        """On SQLite with synchronous=FULL."""
+        """Return outboxq; on SQLite, with synchronous=FULL."""
         return next(one for one in self.ours(kind) if one.queue.name in {OUTBOXQ, f"{OUTBOXQ} FULL"})
 
     def ours_together(self, kind: str, stack: ExitStack) -> list[Running]:
-        """Raw and outboxq in one fresh database, which is gone when the stack ends."""
+        """Return raw and outboxq in one new database, which is dropped when the stack ends."""
         base = self._base(kind)
         if isinstance(base, PostgresqlBase):
             stack.callback(self.cluster.drop_database, base.address)
@@ -181,7 +182,7 @@ class Bench:
         ]
 
     def store(self, kind: str = "postgresql") -> Store:
-        """A fresh database for what is measured in this process."""
+        """Return the store of a new database, for measures in this process."""
         url = self.cluster.create_database() if kind == "postgresql" else f"sqlite:///{self._file()}"
         migrations.upgrade(url)
         engine = make_engine(url)
@@ -189,7 +190,7 @@ class Bench:
         return Store(engine)
 
     def address(self, store: Store) -> str:
-        """As the bare driver takes it."""
+        """Return the store's address in the form that the driver accepts."""
         if store.bound_engine.dialect.name == "sqlite":
             return str(store.bound_engine.url.database)
         return store.bound_engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
@@ -200,7 +201,8 @@ class Bench:
     def in_turns(
         self, what: str, runners: Sequence[Running], work: Callable[[Running], None], rounds: int | None = None
     ) -> None:
-        """Each in every round, so that noise meets all; who fails is left out from then on, and said."""
+        """Do the work with each queue in every round, so that noise affects all of them. A queue that fails is reported and left
+        out of the later rounds."""
         rest = list(runners)
         for turn in range(rounds or self.sizes.rounds):
             for one in rest if turn % 2 == 0 else rest[::-1]:
@@ -208,7 +210,7 @@ class Bench:
                     continue
                 try:
                     work(one)
-                except Exception as error:  # noqa: BLE001 - whatever a peer does, the others are measured
+                except Exception as error:  # noqa: BLE001 - an error in one peer must not end the run
                     self.failed(f"{what}: {one.queue.name}", error)
                     rest = [other for other in rest if other is not one]
 
@@ -228,7 +230,7 @@ class Bench:
             return None
         try:
             found = self._running(queue, python, self._base(kind))
-        except Exception as error:  # noqa: BLE001 - whatever a peer does, the others are measured
+        except Exception as error:  # noqa: BLE001 - an error in one peer must not end the run
             self.failed(f"{kind}: {queue.name}", error)
             return None
         self._open.callback(found.close)
@@ -236,13 +238,13 @@ class Bench:
         return found
 
     def _base(self, kind: str) -> Base:
-        """A fresh database."""
+        """Return a connection to a new database."""
         if kind == "postgresql":
             return PostgresqlBase(self.cluster.create_database(), self.cluster.pid)
         return SqliteBase(self._file())
 
     def _same(self, base: Base) -> Base:
-        """Another connection to it."""
+        """Return another connection to the same database."""
         if isinstance(base, PostgresqlBase):
             return PostgresqlBase(base.address, self.cluster.pid)
         return SqliteBase(base.address)
@@ -261,7 +263,7 @@ class Bench:
 
 
 def wanted(queue: Queue, sizes: Sizes, peers: frozenset[str] | None) -> bool:
-    """Whether it takes part."""
+    """Return whether the queue takes part."""
     if queue.peer in {RAW, OUTBOXQ}:
         return sizes.relaxed or not queue.name.endswith("NORMAL")
     return peers is None or queue.peer in peers
@@ -277,7 +279,7 @@ def server() -> Iterator[postgres.Cluster]:
 
 
 def about(cluster: postgres.Cluster | None, folder: Path) -> dict[str, object]:
-    """The machine, as far as it matters."""
+    """Return the properties of the machine that affect the figures."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
     )
@@ -308,7 +310,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _flush(folder: Path, times: int = 50) -> float:
-    """Microseconds, the median."""
+    """Return the median time of a flush in microseconds."""
     took = []
     with (folder / "flushed").open("wb", buffering=0) as file:
         for _ in range(times):

@@ -1,8 +1,9 @@
-"""What a task adds to the transaction of a caller, beside the same three rows by text() through the same Session.
+"""Measure the time that a task adds to its caller's transaction, compared with the same three rows written with text().
 
-`python -m benchmarks.caller --on postgresql` counts what one call takes, in turns in one run: CPU time of this process and of the
-server's, and wall time, each the least and the median. The calls are the rows by hand on the driver's connection and through the
-Session, `select 1` through the Session, and ours in the Session and in a transaction of its own.
+`python -m benchmarks.caller --on postgresql` measures single calls, which take turns in one run. It prints the minimum and
+the median of the wall time and of the CPU time of this process and of the server's process. The calls are: the rows
+written by hand, on the driver's connection and through the Session; `select 1` through the Session; and outboxq's call, in
+the Session and in a separate transaction.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ ORDER = text("INSERT INTO orders (id, number) VALUES (:id, :number)")
 
 
 def caller(bench: Bench, kind: str) -> None:
-    """One order in a transaction of its own: alone, with a task by hand, with a task by us, in random order."""
+    """Measure transactions with one order: without a task, with a task by hand, and with a task by outboxq, in random order."""
     url = bench.cluster.create_database() if kind == "postgresql" else f"sqlite:///{bench.folder / 'caller.db'}"
     with opened(url, kind) as application:
-        application.turn(10)  # compiled and planned
+        application.turn(10)  # compiles and plans the statements
         for _ in range(bench.sizes.rounds):
             for way, (call, whole) in application.turn(bench.sizes.caller).items():
                 if way != NOTHING:
@@ -55,7 +56,7 @@ def caller(bench: Bench, kind: str) -> None:
 
 
 class Application:
-    """A host with a table of orders, and an engine of its own."""
+    """An application with a table of orders and its own engine."""
 
     def __init__(self, url: str, kind: str) -> None:
         self.engine = create_engine(url)
@@ -72,7 +73,7 @@ class Application:
             session.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY, number INTEGER)"))
 
     def turn(self, times: int) -> dict[str, tuple[float, float]]:
-        """Milliseconds of the task and of the whole transaction in each way, medians."""
+        """Return the median milliseconds of the task and of the whole transaction for each way."""
         calls: dict[str, list[float]] = {way: [] for way in self._ways}
         wholes: dict[str, list[float]] = {way: [] for way in self._ways}
         for _ in range(times):
@@ -96,7 +97,7 @@ class Application:
         self._task.using(session).enqueue(number)
 
     def counted(self, times: int) -> dict[str, list[tuple[float, ...]]]:
-        """Microseconds of each call: of this thread, of the server's process, and of wall time."""
+        """Return the microseconds of each call: in this thread, in the server's process, and in wall time."""
         found: dict[str, list[tuple[float, ...]]] = {}
         for number in range(times):
             with Session(self.engine) as session:
@@ -166,7 +167,7 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         opened(cluster.create_database() if cluster else f"sqlite:///{folder}/caller.db", given.on) as application,
     ):
-        application.counted(50)  # compiled, prepared and planned
+        application.counted(50)  # compiles, prepares and plans the statements
         gc.disable()
         found = application.counted(given.calls)
     print(f"{given.on}, {given.calls} calls; us, least / median")

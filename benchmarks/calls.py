@@ -1,4 +1,4 @@
-"""The calls whose cost may grow with the tables: each as an application or a worker makes it, and the same by hand."""
+"""The calls whose cost may grow with the tables, as an application or a worker makes them, and the same calls by hand."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from outboxq.store import Store
 
 BATCH = 100
 WARM = 6
-"""Rounds that do not count: psycopg prepares a statement at its fifth time."""
+"""The number of initial rounds that are not counted, because psycopg prepares a statement at its fifth execution."""
 SLOW = 3
-"""How often what may read much is called."""
+"""The number of times that a call is made that may read many rows."""
 
 
 def times(place: Place, *, waiting: bool, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each call in a transaction of its own, commit included."""
+    """Return the milliseconds of each call in a separate transaction, including the commit."""
     found: dict[str, list[float]] = {}
 
     def run(name: str, call: Callable[[Any], Any]) -> Any:
@@ -37,7 +37,7 @@ def times(place: Place, *, waiting: bool, rounds: int) -> dict[str, list[float]]
 
 
 def costs(place: Place, *, waiting: bool, rounds: int) -> dict[tuple[str, str], Counts]:
-    """Pages and log of each call, and of the same by hand."""
+    """Return the pages that each call reads and the WAL that it writes, and the same for the calls by hand."""
     with Counter(place) as counter:
         turns(place, counter.count, rounds, counter.counts.clear)
         looks(place, counter.count, waiting)
@@ -54,7 +54,7 @@ def costs(place: Place, *, waiting: bool, rounds: int) -> dict[tuple[str, str], 
 def turns(
     place: Place, run: Callable[[str, Callable[[Any], Any]], Any], rounds: int, forget: Callable[[], None]
 ) -> None:
-    """One call of each kind in every round; as many tasks end as are enqueued."""
+    """Make one call of each kind in every round. Each round ends as many tasks as it enqueues."""
     store, worker, ids = place.store, uuid4(), someone(place)
     for turn in range(WARM + rounds):
         if turn == WARM:
@@ -86,7 +86,7 @@ def looks(place: Place, run: Callable[[str, Callable[[Any], Any]], Any], waiting
 
 
 def someone(place: Place) -> Iterator[UUID]:
-    """Tasks at random moments of the past."""
+    """Return the ids of tasks from random times in the past."""
     low, high = (UUID(str(place.scalar(END.format(order)))).int for order in ("ASC", "DESC"))
     while True:
         between = UUID(int=random.randint(low, high))

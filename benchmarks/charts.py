@@ -1,4 +1,4 @@
-"""Charts as SVG, written by hand: one horizontal bar for each queue, the spread as a line over it."""
+"""Write charts as SVG without a library: one horizontal bar for each queue, with a line that shows the spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STYLE = "text{font:13px sans-serif;fill:#222}.t{font-weight:bold;font-size:15px}
 
 
 def write(results: Results, folder: Path, keys: Collection[str] | None = None) -> list[Path]:
-    """One file for each measure (of these) in which somebody else took part."""
+    """Write one file for each measure in which at least two queues took part, or only for the measures in `keys`."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for key, measure in results.measures.items():
@@ -27,7 +27,7 @@ def write(results: Results, folder: Path, keys: Collection[str] | None = None) -
 
 
 def _source(results: Results) -> str:
-    """What printed these figures, and on what."""
+    """Return the command, the date and the machine of these figures."""
     about = results.about
     return f"{about.get('command', 'nox -s bench')}, {about['begun'][:10]}, {about['machine'].rpartition(',')[0]}"
 

@@ -1,4 +1,4 @@
-"""What lies in the way of a claim, and whether it is passed over: dead rows, tasks that are not due."""
+"""Measure claims that must skip rows: dead rows and tasks that are not due."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WORKER = uuid4()
 
 
 def claims(bench: Bench, kind: str) -> None:
-    """On clean tables, behind what an old snapshot keeps, and behind tasks that are not due, in turns.
+    """Measure claims on clean tables, behind rows that an old snapshot keeps, and behind tasks that are not due, in turns.
 
-    An old snapshot keeps dead rows on PostgreSQL; on SQLite it keeps the log from being taken up into the file.
+    On PostgreSQL, an old snapshot keeps dead rows. On SQLite, it keeps checkpoints from completing.
     """
     many, rounds = bench.sizes.dead, bench.sizes.claims
     stores = {side: bench.store(kind) for side in ("clean", "dead", "future")}
@@ -35,7 +35,7 @@ def claims(bench: Bench, kind: str) -> None:
         while taken := claim(stores["dead"], 100):
             stores["dead"].finish([completed(one) for one in taken])
         pour(stores["future"], many, delay=timedelta(hours=1))
-        time.sleep(1.1)  # PostgreSQL counts dead rows once a second; a claim that begins behind them goes by that
+        time.sleep(1.1)  # PostgreSQL counts dead rows once a second, and the claims use this count
         for store in stores.values():
             pour(store, (rounds + WARM) * 101)
         for side in ("clean", "future"):

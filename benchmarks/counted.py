@@ -1,4 +1,4 @@
-"""What a call costs: pages that it touches and log that it writes, which no other process disturbs, and its time, which all do."""
+"""Count the pages that a call reads and the WAL that it writes. Unlike times, these counts do not depend on other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 from benchmarks.place import Place
 from outboxq.database.dialects import Begin
 
-# What this transaction has fetched of our tables and their indexes, from the cache or not; the catalogue is not among them.
+# The pages of outboxq's tables and indexes that this transaction has fetched, whether cached or not. The system catalog is
+# not included.
 FETCHED = """
 SELECT coalesce(sum(pg_stat_get_xact_blocks_fetched(oid)), 0) FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')
@@ -26,12 +27,12 @@ BEGINS = {
     "stats": Begin.SNAPSHOT,
     "explain, of the last": Begin.SNAPSHOT,
 }
-"""Of those that only look."""
+"""The kind of transaction for each call that only reads."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Of one kind of call."""
+    """The counts of one kind of call."""
 
     buffers: list[float] = field(default_factory=list)
     wal: list[float] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Counts:
 
 
 class Counter(AbstractContextManager["Counter"]):
-    """A connection on which calls run in one transaction each, and are counted. PostgreSQL only."""
+    """A connection to PostgreSQL that runs each call in a separate transaction and counts its pages and its WAL."""
 
     def __init__(self, place: Place) -> None:
         self._begin = place.store.dialect.begin
@@ -57,7 +58,8 @@ class Counter(AbstractContextManager["Counter"]):
         self._connection.close()
 
     def count(self, name: str, call: Callable[[Connection], Any]) -> Any:
-        """What `call` returns. The transaction begins as the store would begin it: the settings decide about plans."""
+        """Run the call, count it, and return its result. The transaction begins as in the store, because its settings affect the
+        plans."""
         before = self._ask(WRITTEN)
         self._connection.exec_driver_sql(self._begin[BEGINS.get(name, Begin.WRITE)])
         seen = self._ask(FETCHED)

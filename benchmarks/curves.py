@@ -1,4 +1,4 @@
-"""How something grows: tables with a column for each size, and curves as SVG, written by hand; both axes by powers of ten."""
+"""Print tables with a column for each size, and draw curves as SVG without a library. Both axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.results import BYTES, COUNT, MICROSECONDS, MILLISECONDS, Results
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 70, 210, 62, 44
 COLOURS = (OURS, OTHERS, "#b5651d", "#7a4fa3", "#b03a5b", "#4a4a4a", HAND)
 UNITS = (COUNT, BYTES, MICROSECONDS, MILLISECONDS)
-"""What is exact comes first."""
+"""The units, with the exact ones first."""
 HEADS = {
     COUNT: "pages touched",
     BYTES: "bytes, of log where nothing else is said",
@@ -23,7 +23,7 @@ HEADS = {
 }
 
 Curves = Mapping[str, Mapping[int, float]]
-"""Of each name, a value for each size."""
+"""Maps each name to its values by size."""
 
 CHARTS: Mapping[str, tuple[str, str, str, Sequence[str]]] = {
     f"{kind}-{series.partition(',')[0]}{'-partitioned' if ',' in series else ''}-{label}": (kind, series, unit, whats)
@@ -39,7 +39,7 @@ CHARTS: Mapping[str, tuple[str, str, str, Sequence[str]]] = {
 
 
 def tables(results: Results) -> Iterator[str]:
-    """What is exact first; of each a line, with a column for each size."""
+    """Return the lines of all tables, with the exact units first. Each call has a line, and each size a column."""
     for name, said in results.about.items():
         yield f"{name}: {said}"
     for group in dict.fromkeys(tuple(key.split(".")[:2]) for key in results.measures):
@@ -77,7 +77,7 @@ def _of(results: Results, kind: str, series: str, unit: str) -> Iterator[tuple[s
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """A file for each of `CHARTS` that there is something of."""
+    """Write a file for each of `CHARTS` for which there are figures."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for name, (kind, series, unit, whats) in CHARTS.items():
@@ -131,7 +131,7 @@ def chart(title: str, found: Curves) -> str:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
-        height = max(points[-1][1] + 4, taken[-1] + 16 if taken else 0.0)  # below the one before
+        height = max(points[-1][1] + 4, taken[-1] + 16 if taken else 0.0)  # below the previous label
         taken.append(height)
         label = f"{name}: {said(curve[max(curve)])}"
         parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{height:.1f}" style="fill:{colour}">{escape(label)}</text>')

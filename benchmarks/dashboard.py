@@ -1,8 +1,8 @@
-"""What the pages of the dashboard cost with large tables: `python -m benchmarks.dashboard`, or `nox -s bench_dashboard`.
+"""Measure the dashboard's pages on large tables: `python -m benchmarks.dashboard`, or `nox -s bench_dashboard`.
 
-It fills PostgreSQL with finished and with waiting tasks, dead letters, two days of counts and samples, and four workers. Then it
-times each reading method of the store that a page calls, then whole pages, and counts the statements. Ten million tasks of each kind
-need some 20 GB of disk and a quarter of an hour.
+The benchmark fills PostgreSQL with finished and waiting tasks, dead letters, two days of counts and samples, and four
+workers. It times each of the store's reading methods that a page calls, and then whole pages, and counts the statements.
+Ten million tasks of each kind need about 20 GB of disk and a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def measure(url: str, finished: int, waiting: int, rounds: int) -> int:
 
 
 def fill(store: Store, finished: int, waiting: int) -> UUID:
-    """Fill the tables; returns the worker that runs something."""
+    """Fill the tables, and return the id of the worker that is running tasks."""
     engine, now = store.bound_engine, datetime.now(UTC)
     for past in (
         Past(rows=finished, begin=now - timedelta(days=30), end=now - timedelta(hours=1)),
@@ -141,7 +141,7 @@ def fill(store: Store, finished: int, waiting: int) -> UUID:
 
 
 def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
-    """Return the calls that pages make, by what they are called in the table."""
+    """Return the calls that pages make, by their names in the table."""
     now = store.now()
     hour, day = timedelta(hours=1), timedelta(days=1)
     ready = store.tasks(status=TaskStatus.READY, queue="keyed", limit=1)[0].id

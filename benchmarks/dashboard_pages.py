@@ -1,4 +1,4 @@
-"""What whole pages of the dashboard cost, as a WSGI server gets them; `benchmarks.dashboard` fills the tables and prints it."""
+"""Measure whole pages of the dashboard, as a WSGI server requests them. `benchmarks.dashboard` fills the tables."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from outboxq.web import application
 
 GOAL_MS, GOAL_STATEMENTS = 50.0, 5
 _PAUSE = 0.012
-"""Seconds between two requests. A tab asks every 5 s; ten tabs do not ask in one stroke."""
+"""Seconds between two requests. A tab sends a request every 5 s, and ten tabs do not send theirs at the same moment."""
 
 
 def measure_pages(engine: Engine, worker: UUID, rounds: int) -> int:
-    """Print a table of all pages; returns how many miss their goal. The look for changes is not counted: every page shares it."""
+    """Print a table of all pages, and return the number of pages that miss their goal. The check for changes is not counted,
+    because all pages share it."""
     outbox = Outbox(engine)
     client = Client(application(outbox, allow_actions=True, show_arguments=True, authorize=lambda _: "write"))
     sent: list[str] = []
@@ -42,10 +43,10 @@ def measure_pages(engine: Engine, worker: UUID, rounds: int) -> int:
     missed = 0
     for path in _paths(outbox.store, worker):
         took, most = [], 0
-        for number in range(-2, rounds):  # at first it is looked up which tables there are
+        for number in range(-2, rounds):  # the first requests look up which tables exist
             sent.clear()
             began = time.perf_counter()
-            # Another address each time, so that nothing is kept for it.
+            # The URL differs each time, so that the response does not come from the cache.
             answer = client.get(path if "?action=" in path else f"{path}{'&' if '?' in path else '?'}round={number}")
             if number >= 0:
                 took.append((time.perf_counter() - began) * 1000)
@@ -62,7 +63,7 @@ def measure_pages(engine: Engine, worker: UUID, rounds: int) -> int:
 
 
 def _paths(store: Store, worker: UUID) -> Iterator[str]:
-    """Every page, the large ones with each filter that another index answers."""
+    """Return the paths of all pages. The large ones occur once for each filter that uses a different index."""
     yield from ("/", "/?range=24h", "/?range=7d", "/queues", "/queue?name=bench", "/queue?name=keyed&range=24h")
     yield "/tasks"
     for state in TaskStatus:

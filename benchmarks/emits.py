@@ -1,14 +1,14 @@
-"""The cost of relays for `emit`: `python -m benchmarks.emits`, or `nox -s bench_emits`.
+"""Measure how much relays slow down `emit`: `python -m benchmarks.emits`, or `nox -s bench_emits`.
 
-Each event goes to one task that subscribes to it, on PostgreSQL, in a transaction of its own. One process emits in turns into
-three databases:
+One task subscribes to the events. Each event is emitted in a separate transaction on PostgreSQL. One process emits events
+in three databases, in turns:
 
 * without a relay;
 * with a relay to a broker whose topic does not match;
 * with a relay whose topic matches, which adds a row to `relay_messages`.
 
-A fourth turn inserts such a row by hand, into the database without a relay, so that the cost of the relay can be compared with
-that of a row. Nothing publishes. The figures are medians of all calls.
+A fourth turn inserts such a row by hand in the database without a relay, so that the cost of a relay can be compared with
+that of a row. No sender publishes the events. The figures are medians of all calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests import postgres
 _TOPIC = "order.paid"
 _PAYLOAD = {"order_id": 17, "customer": "ada", "lines": [{"sku": "A-1", "quantity": 2}]}
 _BLOCK = 20
-"""The transactions of a turn. Short turns let a busy machine delay all ways alike."""
+"""The number of transactions in a turn. Turns are short, so that a busy machine delays all ways equally."""
 _WAYS = {"no relay": None, "a relay to other topics": "invoice.*", "a relay to the topic": "order.*"}
 _ROW = "a row by hand"
 _BY_HAND = text(
@@ -41,7 +41,7 @@ _BY_HAND = text(
 
 
 class _Nowhere:
-    """A transport of a relay that nobody runs."""
+    """The transport of a relay that no worker runs."""
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         del deadline
@@ -122,7 +122,7 @@ def _turn(engine: Engine, write: Callable[[Connection], object], times: _Times) 
     with engine.connect() as connection:
         for _ in range(_BLOCK):
             with connection.begin() as transaction:
-                connection.execute(text("SELECT 1"))  # the transaction of an application has begun before
+                connection.execute(text("SELECT 1"))  # an application has also begun its transaction before it emits
                 began = time.perf_counter()
                 write(connection)
                 written = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How old history goes: in batches beside a working loop, and a month at a time."""
+"""Measure the deletion of old history: in batches while a loop runs tasks, and a month at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outboxq.store import Store
 
 
 def pruning(place: Place, past: Past, rows: int, seconds: float, each: int = 10, rate: int = 500) -> None:
-    """In batches, by a process of its own, beside a loop of `rate` tasks a second that is claimed `each` at a time."""
+    """Measure a prune in batches by a separate process, while a loop claims `each` tasks at a time, `rate` per second."""
     now = datetime.now(UTC)
     older_than = now - past.moment(rows) + timedelta(seconds=1)
     loop = Loop(place.store, each, rate)
@@ -39,12 +39,12 @@ def pruning(place: Place, past: Past, rows: int, seconds: float, each: int = 10,
 
 def prune(url: str, older_than: timedelta) -> tuple[float, int]:
     engine = make_engine(url)
-    Store(engine).prune(1e9)  # nothing; what it needs is compiled
+    Store(engine).prune(1e9)  # deletes nothing, but compiles the statements
     return timed(lambda: Store(engine).prune(older_than))
 
 
 class Loop:
-    """A worker at a steady pace."""
+    """A worker that runs tasks at a steady rate."""
 
     def __init__(self, store: Store, each: int, rate: int) -> None:
         self._store, self._each, self._pause, self._worker = store, each, each / rate, uuid4()
@@ -69,7 +69,7 @@ class Loop:
 
 
 def dropping(url: str, rows: int) -> None:
-    """The oldest month of a partitioned history, which lies in it since half a year."""
+    """Measure the deletion of the oldest month of a partitioned history, which is half a year old."""
     migrations.upgrade(url)
     engine = make_engine(url)
     store, now = Store(engine), datetime.now(UTC)
@@ -96,7 +96,8 @@ def dropping(url: str, rows: int) -> None:
 
 
 def partition(store: Store, wanted: Sequence[Period]) -> None:
-    """Divide a history that is still empty, as `outboxq partition` does for the present: all but the first become tables."""
+    """Partition an empty history by these periods, as `outboxq partition` would have done at the time. All periods except the
+    first become tables."""
     with store.bound_engine.begin() as connection:
         connection.exec_driver_sql("BEGIN")
 

@@ -1,4 +1,4 @@
-"""The goals, and whether a run met them."""
+"""The goals of the benchmark, and the check whether a run met them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from benchmarks.results import Results
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
-    """One ratio, or a number with a unit, and its bars."""
+    """The goal for a ratio, or for a number with a unit."""
 
     of: str
     value: float | None
-    """None: not measured."""
+    """The measured value; None if it was not measured."""
     bar: float | None = None
-    """None: there is only the stretch."""
+    """The value that must be reached; None if there is only a stretch goal."""
     stretch: float | None = None
     most: bool = False
-    """The value may be the bar at most; else it must be at least that."""
+    """True if the value must not exceed the bar; False if it must not fall below the bar."""
     unit: str = "x"
 
     def met(self, bar: float | None) -> bool | None:
@@ -77,7 +77,7 @@ _NAMES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 def _grown(results: Results) -> Iterator[Goal]:
-    """Large backlogs and old tables: the ratio to raw beside the same ratio on small ones."""
+    """Return the goals for large backlogs and old tables: the ratio to raw, divided by the same ratio on small tables."""
     for key, measure in results.measures.items():
         kind, what, *sizes = key.split(".")
         rows = f"{int(sizes[0]):,}" if what in {"backlog", "history", "buffers"} else ""

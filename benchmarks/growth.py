@@ -1,8 +1,9 @@
-"""What each call costs as the tables grow: `python -m benchmarks.growth`, or `nox -s bench_growth`.
+"""Measure the cost of each call as the tables grow: `python -m benchmarks.growth`, or `nox -s bench_growth`.
 
-Finished tasks from 10 000 to 10 000 000, in ordinary tables and in partitions of a day, and as many that wait; what an enqueue,
-a claim, a completion and a look then touch, write and take; what a task leaves on disk; how a day's tasks go. On PostgreSQL,
-with its default durability, and on SQLite. Pages and bytes are exact; times are this machine's.
+The tables contain from 10 000 to 10 000 000 finished tasks, in ordinary tables or in daily partitions, or the same numbers
+of waiting tasks. The benchmark measures the pages, the WAL and the time of an enqueue, a claim, a completion and a query;
+the disk space of a task; and the deletion of one day's tasks. It runs on PostgreSQL, with its default durability, and on
+SQLite. Pages and bytes are exact, but the times depend on the machine.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from tests import postgres
 SMALLEST = 10_000
 DAYS = 30
 VERIFIED = 100_000
-"""Beyond so many, `verify`, which reads everything, is not measured."""
+"""The largest number of tasks with which `verify` is measured, because it reads all rows."""
 ORDINARY, PARTITIONED, WAITING = "finished", "finished, partitions of a day", "waiting"
 SERIES = {"postgresql": (ORDINARY, PARTITIONED, WAITING), "sqlite": (ORDINARY, WAITING)}
 MOST = {"postgresql": 1_000_000_000, "sqlite": 1_000_000}
 HURRIED = 1_000_000
-"""From so many rows on they are written without a log, which takes two restarts of the server."""
+"""The number of rows from which they are written without WAL, which requires two restarts of the server."""
 COUNTED = 8
-"""Rounds in which pages and log are counted: they hardly differ."""
+"""The number of rounds in which pages and WAL are counted. They hardly differ between rounds."""
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class Growth:
     folder: Path
     rows: int
     until: float
-    """Monotonic time after which nothing large begins."""
+    """A size is measured only if it is expected to end by this time (`time.monotonic()`)."""
     least: int = SMALLEST
     only: Sequence[str] = ()
     rounds: int = 20
@@ -65,7 +66,8 @@ class Growth:
     _took: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def run(self, kinds: Sequence[str], keep: Callable[[], None]) -> None:
-        """The small sizes of all first: what there is no time for is the largest. `keep` is called after each."""
+        """Measure the small sizes of all series first, so that only the largest ones are left out if the time runs out. `keep` is
+        called after each size."""
         for rows in (one for one in sizes(self.rows) if one >= min(self.least, self.rows)):
             for kind in (one for one in kinds if rows <= MOST[one]):
                 for series in (one for one in SERIES[kind] if not self.only or one in self.only):
@@ -81,12 +83,12 @@ class Growth:
                     keep()
 
     def _expected(self, kind: str, series: str) -> float:
-        """Seconds of the next size: much of a small one's is the same for all."""
+        """Return the expected seconds of the next size. Much of a small size's time is the same for all sizes."""
         took = self._took.get((kind, series), [])
         return took[-1] + 11 * max(0.0, took[-1] - took[-2]) if len(took) > 1 else 0.0
 
     def add(self, kind: str, series: str, rows: int, what: str, unit: str, who: str, values: list[float]) -> None:
-        """`who` did it; there is a measure for each series, call and unit, and in it a sample for each size."""
+        """Record figures of `who`. There is a measure for each series, call and unit, with samples for each size."""
         key = f"{kind}.{series}.{what}.{unit}"
         self.results.add(key, f"{kind}, {series}: {what}", unit, f"{who} {rows}", [float(one) for one in values])
 
@@ -114,7 +116,7 @@ class Growth:
 
     @contextlib.contextmanager
     def _place(self, kind: str, rows: int) -> Iterator[Place]:
-        """A database, which is gone afterwards."""
+        """Create a database, and drop it at the end."""
         path = self.folder / "growth.db"
         if kind == "postgresql" and rows >= HURRIED:
             set_up(self.cluster, filling=True)
@@ -142,7 +144,7 @@ class Growth:
             set_up(self.cluster, filling=False)
 
     def _kept(self, place: Place, series: str, rows: int) -> None:
-        """Bytes on disk for each task, tables and indexes."""
+        """Record the bytes on disk for each task, in tables and indexes."""
         if place.kind == "postgresql":
             kept = {
                 "rows": place.scalar(SIZE.format("table")) / rows,
@@ -155,7 +157,8 @@ class Growth:
             self.add(place.kind, series, rows, f"bytes on disk for each task, {part}", BYTES, OUTBOXQ, [size])
 
     def _lives(self, place: Place, rows: int) -> None:
-        """CPU and log of tasks from their enqueueing to their end, by a client and a worker process; raw beside it."""
+        """Record the CPU time and the WAL of tasks from the enqueue to the end, with a client process and a worker process, for
+        outboxq and for raw."""
         for queue in (queue for queue in POSTGRESQL if queue.name in {OUTBOXQ, RAW}):
             base = PostgresqlBase(place.url, self.cluster.pid)
             running = Running(queue, sys.executable, base, self.folder / "log")
@@ -186,14 +189,14 @@ class Growth:
         self.add("postgresql", ORDINARY, rows, f"log of a task's {what}", BYTES, who, [wal / tasks])
 
     def _forget(self, place: Place, series: str, past: Past) -> None:
-        """The oldest day."""
+        """Record the deletion of the oldest day."""
         age = datetime.now(UTC) - past.begin - timedelta(days=1)
         base = PostgresqlBase(place.url, self.cluster.pid) if place.kind == "postgresql" else SqliteBase(":memory:")
         server, wal = base.cost()
         seconds, gone = timed(lambda: place.store.prune(age, whole_partitions=series == PARTITIONED))
         after, written = base.cost()
         base.close()
-        late = 1 + past.rows / (DAYS * 24 * 3600)  # ended on the next day, half a second after they were made
+        late = 1 + past.rows / (DAYS * 24 * 3600)  # tasks that ended on the next day, half a second after they began
         assert abs(gone - past.rows / DAYS) <= late, gone
         what = "a day is dropped" if series == PARTITIONED else "a day is deleted"
         self.add(place.kind, series, past.rows, what, MILLISECONDS, OUTBOXQ, [seconds * 1000])
@@ -214,7 +217,7 @@ WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname ~ '^(t
 
 
 def sizes(most: int) -> list[int]:
-    """10 000, 100 000, … and the last."""
+    """Return the sizes 10 000, 100 000 and so on, and `most` as the last one."""
     found, rows = [], SMALLEST
     while rows < most:
         found.append(rows)
@@ -223,7 +226,7 @@ def sizes(most: int) -> list[int]:
 
 
 def history(series: str, rows: int) -> Past:
-    """Thirty whole days up to yesterday's end."""
+    """Return tasks from 30 whole days, up to the end of the day before yesterday."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     begin, end = today - timedelta(days=DAYS + 1), today - timedelta(days=1)
     return Waiting(rows=rows, begin=begin, end=end) if series == WAITING else Past(rows=rows, begin=begin, end=end)

@@ -1,11 +1,13 @@
-"""What a task costs while many workers are idle: `python -m benchmarks.herd`, or `nox -s bench_herd -- --idle 1 --idle 50`.
+"""Measure the cost of a task while many workers are idle: `python -m benchmarks.herd`, or `nox -s bench_herd -- --idle 1 --idle 50`.
 
-Each worker is a process. For each number of idle workers, single tasks are enqueued at a steady rate. The table says how many claims
-the workers make for each task, how many statements and how much CPU the server runs for it (less those of as many seconds without a task),
-and the time from its commit to the start of its handler. The times depend on the machine, the claims and statements do not.
+Each worker is a process. For each number of idle workers, single tasks are enqueued at a steady rate. The table contains
+the number of claims that the workers make for each task, the statements and the CPU time that the server spends on it
+(minus those of an idle period of the same length), and the time from the task's commit to the start of its handler. The
+times depend on the machine. The numbers of claims and statements do not.
 
-`--dead 40000` opens a snapshot and lets so many tasks go by before the workers start. `--writing` keeps a writing transaction open, so that no
-worker falls asleep, and prints only the cost of the idle workers. `--queue default` makes the workers serve one queue instead of all.
+`--dead 40000` opens a snapshot and runs this number of tasks before the workers start. `--writing` keeps a writing
+transaction open, so that no worker falls asleep, and prints only the cost of the idle workers. `--queue default` makes the
+workers serve one queue instead of all queues.
 """
 
 from __future__ import annotations
@@ -29,16 +31,17 @@ from outboxq import Outbox
 from tests import postgres
 
 SETTLING = 3.0
-"""Seconds after which a worker is asleep; half a second more for each worker."""
+"""Seconds after which the workers are asleep, plus half a second for each worker."""
 REHEARSALS = 12
-"""The number of claims that each worker makes before it is measured. psycopg prepares a statement after five executions. Until then,
-each claim is planned, which costs the server more than the claim itself."""
+"""The number of claims that each worker makes before the measurement. psycopg prepares a statement after five executions.
+Until then, the server plans each claim, which costs more than the claim itself.
+"""
 SLOTS = 100_000
 COUNTING = {"shared_preload_libraries": "pg_stat_statements"}
 
 
 class Shared:
-    """Numbers that all processes see: the claims of each worker, and the start of each task."""
+    """Numbers that all processes share: the claims of each worker, and the start of each task."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 8 * SLOTS)
@@ -145,7 +148,7 @@ def stop(workers: list[int]) -> None:
 
 
 def statements(outbox: Outbox) -> float:
-    """The number of statements that the server has run."""
+    """Return the number of statements that the server has run."""
     with outbox.store.bound_engine.connect() as connection:
         return float(connection.exec_driver_sql("SELECT sum(calls) FROM pg_stat_statements").scalar_one())
 
@@ -199,7 +202,7 @@ def parent(pid: int) -> int:
 
 
 def backends(server: int) -> dict[int, int]:
-    """The nanoseconds of CPU of each process of the server."""
+    """Return the CPU time of each of the server's processes in nanoseconds."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -207,12 +210,12 @@ def backends(server: int) -> dict[int, int]:
                 if parent(int(entry.name)) == server:
                     found[int(entry.name)] = int((entry / "schedstat").read_text().split()[0])
             except OSError:
-                pass  # it has ended
+                pass  # the process has ended
     return found
 
 
 def spent(server: int, before: dict[int, int]) -> float:
-    """The seconds of CPU of the server since then."""
+    """Return the server's CPU time since `before`, in seconds."""
     return sum(used - before.get(pid, 0) for pid, used in backends(server).items()) / 1e9
 
 

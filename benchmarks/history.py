@@ -1,8 +1,9 @@
-"""What ten million finished tasks cost those that come after them: `nox -s bench_history`.
+"""Measure how ten million finished tasks affect later tasks: `nox -s bench_history`.
 
-The hot statements beside the same written by hand, on empty and on full tables in turns; what they read; statistics; and how
-old history goes: in batches beside a working loop, and a month at a time. PostgreSQL runs with its default durability. The
-machine is shared with whatever else runs on it: compare the columns of one run.
+The benchmark compares the most frequent statements with hand-written ones, on empty and on full tables in turns, and counts
+the pages that they read. It also measures the statistics, and the deletion of old history: in batches while a loop runs
+tasks, and a month at a time. PostgreSQL runs with its default durability. Other processes on the machine affect the times,
+so compare only the columns of one run.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from tests import postgres
 BATCH, SINGLES = 100, 10
 WARM = 5
 DURING = {"enqueue 1": SINGLES, f"enqueue {BATCH}": 1, f"claim {BATCH}": 1, f"complete {BATCH}": 1}
-"""What is measured, and how often in a turn."""
+"""Maps each measured call to the number of times that a turn makes it."""
 
 
 class Ours:
-    """outboxq."""
+    """The calls of outboxq."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._worker = store, uuid4()
@@ -63,7 +64,7 @@ class Ours:
 
 
 class ByHand:
-    """`raw.py` through psycopg; its claims need no flush either."""
+    """The SQL of `raw.py` through psycopg. Its claims are not flushed to disk either."""
 
     def __init__(self, address: str) -> None:
         self._worker = uuid4()
@@ -71,7 +72,7 @@ class ByHand:
         self._relaxed = psycopg.connect(address, autocommit=True, options="-c synchronous_commit=off")
 
     def enqueue(self, tasks: int) -> None:
-        # A batch is the same statement for more rows; ids by the client, as ours: they are times.
+        # The statement for a batch is the same, with more rows. The client creates the ids, as in outboxq, so they are in time order.
         rows = "unnest(%(ids)s::uuid[]) AS id"
         statement = raw.ENQUEUE.replace("(SELECT gen_random_uuid() AS id)", f"(SELECT {rows})")
         assert statement != raw.ENQUEUE
@@ -104,14 +105,14 @@ def hands_of(place: Place) -> dict[str, Any]:
 
 
 def hot(places: dict[str, Place], rounds: int) -> None:
-    """Milliseconds of each call; one of each in every round, so that noise meets them all."""
+    """Measure the milliseconds of each call. Every round makes each call once, so that noise affects all of them."""
     took: dict[tuple[str, str, str], list[float]] = {}
     hands = {side: hands_of(place) for side, place in places.items()}
     for turn in range(rounds + WARM):
         order = [(side, who) for side in places for who in ("outboxq", "raw")]
         for side, who in order if turn % 2 else reversed(order):
             for what, seconds in one_turn(hands[side][who]):
-                if turn >= WARM:  # compiled and planned by then
+                if turn >= WARM:  # by then, the statements are compiled and planned
                     took.setdefault((what, side, who), []).append(seconds * 1000)
     for mine in hands.values():
         for hand in mine.values():
@@ -133,7 +134,7 @@ def hot(places: dict[str, Place], rounds: int) -> None:
 
 
 def one_turn(hand: Any) -> Iterator[tuple[str, float]]:
-    """What was done and how long it took; it leaves nothing behind but finished tasks."""
+    """Make each call, and yield its name and its seconds. Only finished tasks are left behind."""
     for _ in range(SINGLES):
         yield "enqueue 1", timed(lambda: hand.enqueue(1))[0]
     yield f"enqueue {BATCH}", timed(lambda: hand.enqueue(BATCH))[0]
@@ -145,7 +146,7 @@ def one_turn(hand: Any) -> Iterator[tuple[str, float]]:
 
 
 def buffers(places: dict[str, Place], rounds: int = 7) -> None:
-    """Shared buffers of our statements, hit and read, in transactions that are rolled back."""
+    """Count the shared buffers that outboxq's statements hit or read, in transactions that are rolled back."""
     read: dict[str, dict[str, int]] = {}
     for side, place in places.items():
         ours = Ours(place.store)
@@ -175,7 +176,7 @@ def buffers(places: dict[str, Place], rounds: int = 7) -> None:
 
 @contextmanager
 def begun(place: Place) -> Iterator[Any]:
-    """A transaction that begins with our own words, and is rolled back."""
+    """Begin a transaction with outboxq's own statement, and roll it back at the end."""
     with place.store.bound_engine.connect() as connection:
         connection.exec_driver_sql(dialect_for(place.kind).begin[Begin.WRITE])
         yield connection
@@ -190,7 +191,7 @@ def captured(place: Place, call: Callable[[Any], object]) -> list[tuple[str, Any
 
     engine = place.store.bound_engine
     with begun(place) as connection:
-        place.store.now(using=connection)  # the schema is looked up once
+        place.store.now(using=connection)  # looks up the schema, which happens only once
         event.listen(engine, "before_cursor_execute", note)
         call(connection)
         event.remove(engine, "before_cursor_execute", note)
@@ -208,7 +209,7 @@ def visited(place: Place, statements: Sequence[tuple[str, Any]]) -> int:
 
 
 def stats(places: dict[str, Place], busy: int) -> None:
-    """Of an hour in which nothing happened, or so many tasks ended."""
+    """Measure the statistics of an idle hour, or of an hour in which `busy` tasks ended."""
     now, found = datetime.now(UTC), []
     for place in places.values():
         if busy:
@@ -231,7 +232,7 @@ def server() -> Iterator[postgres.Cluster]:
 
 
 def set_up(cluster: postgres.Cluster, *, filling: bool) -> None:
-    """While it is filled, the server writes no log of tables that it can write again; afterwards all is as it comes."""
+    """Restart the server. While tables are being filled, it runs without WAL where possible; otherwise, with its defaults."""
     settings = ["wal_level = minimal", "max_wal_senders = 0", "max_wal_size = '8GB'"]
     with psycopg.connect(libpq(cluster.url), autocommit=True) as connection:
         for setting in settings if filling else ():
@@ -257,7 +258,7 @@ def filled(url: str, past: Past | None) -> Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How much of what is measured."""
+    """The sizes of the measurement."""
 
     rows: dict[str, int]
     rounds: int
@@ -268,7 +269,7 @@ class Sizes:
 
     @property
     def quick(self) -> Sizes:
-        """A hundredth of it, to see that it works."""
+        """A hundredth of these sizes, to test that the benchmark works."""
         rows = {kind: number // 100 for kind, number in self.rows.items()}
         return Sizes(rows=rows, rounds=10, busy=1_000, pruned=10_000, month=10_000, seconds=3)
 

@@ -1,7 +1,8 @@
-"""What order and fairness cost, on both databases: `nox -s bench_keyed`.
+"""Measure the cost of order and fairness on both databases: `nox -s bench_keyed`.
 
-Claims of 100 from backlogs of many shapes, in turns with the plain claim of an empty history in the same round, and drains.
-The machine is shared with whatever else runs on it: compare ratios of one run.
+The benchmark measures drains, and claims of 100 tasks from backlogs with different numbers of keys. In each round, these
+claims take turns with a claim of tasks without keys. Other processes on the machine affect the times, so compare only the
+ratios of one run.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ FILL = {
 
 
 class Backlog:
-    """A database with so many keys and so many tasks of each; one without keys is the measure."""
+    """A database with this number of keys, and `each` tasks for each key. Without keys, it is the baseline."""
 
     def __init__(self, url: str, keys: int | None, each: int) -> None:
         migrations.upgrade(url)
@@ -69,7 +70,7 @@ class Backlog:
         fill(self.engine, keys or 1, (keys or 1) * each, keyed=keys is not None)
 
     def claim(self) -> float:
-        """Seconds of one claim of a full batch; what was claimed is completed, unmeasured."""
+        """Claim a full batch, and return the seconds of the claim. The tasks are then completed, which is not measured."""
         began = time.perf_counter()
         claims = self.store.claim_ready_task(BATCH, worker_id=self.worker)
         took = time.perf_counter() - began
@@ -78,7 +79,7 @@ class Backlog:
         return took
 
     def drain(self, most: int) -> float:
-        """Tasks per second, claimed and completed until nothing is left or so many are done."""
+        """Claim and complete tasks until none is left or `most` are completed. Returns the number of tasks per second."""
         done, began = 0, time.perf_counter()
         while done < most and (claims := self.store.claim_ready_task(BATCH, worker_id=self.worker)):
             self.complete(claims)
@@ -101,7 +102,7 @@ def fill(engine: Engine, keys: int, rows: int, *, keyed: bool) -> None:
 
 
 class Place:
-    """Makes databases of one kind."""
+    """Creates databases of one kind."""
 
     def __init__(self, name: str, server: postgres.Cluster, folder: Path) -> None:
         self.name, self._server, self._folder, self._made = name, server, folder, 0
@@ -113,12 +114,12 @@ class Place:
 
 
 def in_turns(backlogs: dict[str, Backlog], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each claim: one of each in every round, so that noise meets them all."""
+    """Return the milliseconds of each claim. Every round makes each claim once, so that noise affects all of them."""
     took: dict[str, list[float]] = {name: [] for name in backlogs}
     for turn in range(rounds + 5):
         for name, backlog in backlogs.items():
             seconds = backlog.claim()
-            if turn >= 5:  # compiled and planned by then
+            if turn >= 5:  # by then, the statements are compiled and planned
                 took[name].append(seconds * 1000)
     return took
 
@@ -161,7 +162,7 @@ def drains(place: Place, rounds: int) -> None:
 
 
 def one_by_one(place: Place) -> Backlog:
-    """What a loop does that claims one task without a key, and completes it."""
+    """Return a backlog without keys whose drain claims and completes one task at a time."""
     backlog = place.backlog(None, 2_000)
     claim = backlog.store.claim_ready_task
     backlog.store.claim_ready_task = lambda _limit, **options: claim(1, **options)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Finished tasks of many months, written in bulk: what the tables of an old application look like."""
+"""Write finished tasks of many months in bulk, to fill the tables as an old application would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Engine, text
 CHUNK = 500_000
 RESTLESS = "SET synchronous_commit = off; SET maintenance_work_mem = '512MB'; SET max_parallel_maintenance_workers = 2"
 
-# Task n ended half a second after it was made; its three events follow each other. Neither n nor the clock repeats an id.
+# Task n ended half a second after it was created. Its three events are consecutive. The number and the time make its id
+# unique.
 FILL = {
     "postgresql": """
         WITH made AS MATERIALIZED (
@@ -60,7 +61,7 @@ INDEXES = {
     "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'execution_events' AND sql IS NOT NULL",
 }
 
-# The positions were written, not drawn: the next ones are to be larger all the same.
+# The positions did not come from the sequence, so the sequence must be moved past them.
 LARGEST = "(SELECT coalesce(max(position), 1) FROM task_executions)"
 COUNTED = {
     "postgresql": f"SELECT setval('task_position', greatest({LARGEST}, nextval('task_position')))",
@@ -74,7 +75,7 @@ COUNTED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Past:
-    """So many tasks, evenly between two moments."""
+    """This number of tasks, spread evenly between two points in time."""
 
     fills: ClassVar[Mapping[str, str]] = FILL
     tables: ClassVar[str] = "task_executions, execution_events"
@@ -86,17 +87,19 @@ class Past:
 
     @classmethod
     def of_months(cls, rows: int) -> Past:
-        """Of more than a year up to the day before yesterday."""
+        """Return tasks from more than a year, up to two days ago."""
         now = datetime.now(UTC)
         return cls(rows=rows, begin=now - timedelta(days=400), end=now - timedelta(days=2))
 
     def moment(self, number: int) -> datetime:
-        """When task `number` was made."""
+        """Return the time at which task `number` was created."""
         return self.begin + (self.end - self.begin) * number / self.rows
 
     def write(self, engine: Engine, *, bulk: bool = True) -> None:
-        """`bulk`: without the indexes of the events, which are made again at the end. One transaction, so that PostgreSQL
-        (at wal_level = minimal) writes tables that it empties first and not a log of them.
+        """Write the tasks in one transaction. With `bulk`, the indexes of the events are dropped and created again at the
+        end, and PostgreSQL's tables are emptied first.
+
+        If wal_level is minimal, PostgreSQL writes no WAL for tables that were emptied in the same transaction.
         """
         kind = engine.dialect.name
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -115,7 +118,7 @@ class Past:
             for _, definition in indexes:
                 connection.exec_driver_sql(
                     definition.replace("%", "%%").replace(" ON ONLY ", " ON ")
-                )  # of partitions too
+                )  # includes the partitions
             connection.exec_driver_sql("COMMIT")
             if kind == "postgresql":
                 connection.exec_driver_sql("RESET ALL")

@@ -1,4 +1,4 @@
-"""A database that is measured, what is done in it, and what is said of it."""
+"""A database that is measured, with helpers for tasks, times and verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outboxq.store import Store
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """One database, empty or full."""
+    """A database and its store."""
 
     url: str
     store: Store

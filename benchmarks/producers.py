@@ -1,4 +1,4 @@
-"""Eight producers at once, a commit for each task."""
+"""Measure eight simultaneous producers that commit each task separately."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def producers(bench: Bench, kind: str) -> None:
 
 
 def processes(bench: Bench) -> None:
-    """On SQLite: processes that write one after another. Nobody is notified there; what matters is who waits how long."""
+    """Measure processes on SQLite. They write one after the other, so the longest wait matters. SQLite has no notifications."""
 
     def work(one: Running) -> None:
         one.reset()
@@ -41,7 +41,7 @@ def processes(bench: Bench) -> None:
 
 
 def clients(bench: Bench) -> None:
-    """On PostgreSQL: those of pgbench, which cost next to nothing; with the trigger and without."""
+    """Measure the clients of pgbench on PostgreSQL, whose own cost is negligible, with and without the trigger."""
     binary = next(
         (str(found / "pgbench") for _, found in postgres.installations() if (found / "pgbench").exists()), None
     )
@@ -81,7 +81,7 @@ def set_trigger(one: Running, state: str) -> None:
 
 @contextmanager
 def beside_them(one: Running, what: str) -> Iterator[None]:
-    """All threads of a worker busy, or no worker at all."""
+    """Run a worker whose threads are all busy, or no worker."""
     if what == "no worker":
         yield
         return

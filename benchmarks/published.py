@@ -1,4 +1,4 @@
-"""The figures that the documentation shows: a run's file, a few of its charts, and the README's table of ratios."""
+"""Publish the figures of a run in the documentation: its file, some of its charts, and the README's table of ratios."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLE = re.compile(rf"^{re.escape(HEAD)}.*\n(\|.*\n)*", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One line of the README's table. `how`: what those who are compared are set to, on SQLite."""
+    """One row of the README's table. `how` is SQLite's setting of `synchronous` for the compared queues."""
 
     said: str
     key: str
@@ -50,7 +50,7 @@ ROWS = (
 
 
 def publish(run: Path, root: Path = ROOT) -> None:
-    """Make this run the one that is shown. Raises ValueError, and writes nothing, if README.md has no such table."""
+    """Publish this run. Raises ValueError, and writes nothing, unless README.md has exactly one such table."""
     folder, readme = root / FOLDER, root / "README.md"
     results = Results.read(run)
     text, found = TABLE.subn(table(results), readme.read_text())
@@ -66,7 +66,7 @@ def publish(run: Path, root: Path = ROOT) -> None:
 
 
 def table(results: Results) -> str:
-    """How many times as fast outboxq is as each."""
+    """Return the table that says how many times as fast outboxq is as each other queue."""
     others = [queue.peer for queue in POSTGRESQL if queue.peer != OUTBOXQ]
     lines = [
         f"{HEAD} {' | '.join(HEADS.get(one, one) for one in others)} |",

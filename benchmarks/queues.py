@@ -1,4 +1,4 @@
-"""The queues that are compared: outboxq, its peers, and the SQL that a hand would write."""
+"""The queues that are compared: outboxq, its peers, and hand-written SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OURS = ("task_executions", "task_outbox", "execution_events", "task_leases", "sleeping_workers", "workers")
 INSTALLING = 600.0
-"""Seconds that an installation may take."""
+"""The longest time that an installation may take, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,25 +27,25 @@ class Queue:
     name: str
     module: str
     unfinished: str
-    """SQL: how many tasks are not finished."""
+    """The SQL that counts the unfinished tasks."""
     tables: Sequence[str]
-    """Emptied between measurements."""
+    """The tables that are emptied between measurements."""
     requirements: Sequence[str] = ()
-    """Of its own virtual environment; none: outboxq's."""
+    """The packages for the queue's virtual environment; if there are none, the queue runs in outboxq's environment."""
     share: float
-    """Of the tasks that the quick ones drain: so that the slow ones take seconds too, and not minutes."""
+    """The fraction of the fast queues' tasks that this queue drains, so that a slow queue takes seconds instead of minutes."""
     always: bool = False
-    """Takes part in every round: a goal speaks of it. The others are measured less often."""
+    """True if the queue takes part in every round because a goal refers to it. The others are measured less often."""
     bulk: bool = False
-    """Has a call that enqueues many tasks."""
+    """True if the queue can enqueue many tasks in one call."""
     later: bool = True
-    """Can be told when a task is due."""
+    """True if the queue can delay a task."""
     url: str = "{}"
-    """What its driver is given."""
+    """The template of the URL that the driver gets."""
 
     @property
     def peer(self) -> str:
-        """Its name without what it is set to."""
+        """The queue's name without its settings."""
         return self.name.split()[0]
 
 
@@ -168,21 +168,21 @@ NOT_RUN = {
 
 @dataclass(slots=True)
 class Environments:
-    """A virtual environment for each peer, kept in a cache directory; made once."""
+    """The virtual environments of the peers. Each is created once and kept in a cache directory."""
 
     cache: Path
     missing: dict[str, str] = field(default_factory=dict)
-    """Module of a driver to why it cannot run."""
+    """Maps a driver's module to the reason why it cannot run."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def make(self, queues: Iterable[Queue]) -> None:
-        """Those of all of these, two at a time, so that nothing is installed while something is measured."""
+        """Create the environments of these queues, two at a time, so that no installation runs during a measurement."""
         once = {queue.module: queue for queue in queues}.values()
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(self.python, once))
 
     def python(self, queue: Queue) -> str | None:
-        """The interpreter that runs its driver; None: it could not be installed, and `missing` says why."""
+        """Return the interpreter for the queue's driver; None if the installation failed. `missing` then contains the reason."""
         if not queue.requirements:
             return sys.executable
         if queue.module in self.missing:
@@ -231,7 +231,7 @@ class Environments:
 
 
 def default_cache() -> Path:
-    """Where the environments are kept."""
+    """Return the directory for the environments."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     with contextlib.suppress(RuntimeError):
         return Path(base).expanduser() / "outboxq-bench"

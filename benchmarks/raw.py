@@ -1,4 +1,4 @@
-"""The best hand-written SQL for the same tables, through psycopg alone: what outboxq's worker is measured against."""
+"""The best hand-written SQL for the same tables, through psycopg only. outboxq's worker is compared with it."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ SELECT id, 'bench', 0, position, '2000-01-01T00:00:00+00:00', clock_timestamp() 
 """
 
 ENQUEUE_ONE = ENQUEUE.replace("(SELECT gen_random_uuid() AS id)", "(SELECT %(id)s::uuid AS id)")
-"""The id made by the client, as ours: it is a time."""
+"""The same statement with an id from the client. As in outboxq, such ids are in time order."""

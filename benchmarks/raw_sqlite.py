@@ -1,4 +1,4 @@
-"""The hand-written SQL of `raw.py` for SQLite: scripts of statements, each run in one BEGIN IMMEDIATE."""
+"""The hand-written SQL of `raw.py` for SQLite, as scripts. Each script runs in one BEGIN IMMEDIATE transaction."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ ENQUEUE = (
 
 
 class Hand:
-    """One connection, and a worker's id."""
+    """A connection and a worker's id."""
 
     def __init__(self, path: str, *, relaxed: bool = False) -> None:
-        """`relaxed`: synchronous=NORMAL, which may lose the last commits when the machine loses its power."""
+        """With `relaxed`, the connection uses synchronous=NORMAL, which may lose the last commits in a power failure."""
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA busy_timeout = 30000")
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -100,7 +100,7 @@ class Hand:
         self._connection.execute("COMMIT")
 
     def complete_and_claim(self, ids: Sequence[str], limit: int) -> list[tuple[str, str]]:
-        """In one transaction; the ids and arguments of what was claimed."""
+        """Complete tasks and claim others in one transaction. Returns the ids and the arguments of the claimed tasks."""
         self._connection.execute("BEGIN IMMEDIATE")
         if ids:
             self._script(COMPLETE, ids)
@@ -114,7 +114,7 @@ class Hand:
         return [(row[0], row[3]) for row in claimed]
 
     def changes(self) -> int:
-        """Another number when somebody else has committed."""
+        """Return a number that changes when another connection has committed."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def close(self) -> None:

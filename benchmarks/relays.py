@@ -1,12 +1,12 @@
-"""What a relay to a broker publishes per second: `python -m benchmarks.relays`, or `nox -s bench_relays -- --broker redis`.
+"""Measure the events that a relay publishes per second: `python -m benchmarks.relays`, or `nox -s bench_relays -- --broker redis`.
 
-Events with 200 partition keys wait in PostgreSQL. They are published to a real broker on this machine, in turns,
+Events with 200 partition keys wait in PostgreSQL. They are published to a real broker on this machine, in turns:
 
 * by the bare client, which gets the events from memory: redis-py's pipeline, or pika without confirms;
-* by the transport of outboxq, which also gets them from memory, and waits for the confirms;
+* by outboxq's transport, which also gets the events from memory, and waits for the confirms;
 * by a relay written by hand: `SELECT … FOR UPDATE SKIP LOCKED`, the same transport, `DELETE`, and a commit for each 500 events;
 * by outboxq's relay with one shard, and with four;
-* by outboxq's relay in two processes, which have one shard each. They have it when the events are committed.
+* by outboxq's relay in two processes. Each has leased one shard before the events are committed.
 
 The last row is the time from a commit to the broker's confirmation while nothing else is published.
 """
@@ -51,7 +51,7 @@ _DATA = '{"order_id": 17, "customer": "ada", "lines": [{"sku": "A-1", "quantity"
 
 
 Run = Callable[[], Callable[[], None] | None]
-"""Publishes the events. May return a function that ends the processes afterwards."""
+"""A function that publishes the events. It may return a function that ends its processes."""
 
 
 def main() -> int:
@@ -113,7 +113,7 @@ def _measure(
             found[name].append(number_of_events / (time.perf_counter() - began))
             if end is not None:
                 end()
-    return {name: rates[1:] for name, rates in found.items()}  # the first ones connect and compile
+    return {name: rates[1:] for name, rates in found.items()}  # the first rounds connect, and compile the statements
 
 
 def _events(number: int) -> list[CloudEvent]:
@@ -190,7 +190,7 @@ def _by_relay(engine: Engine, transport: Transport, number: int, *, shards: int)
 
 
 def _emit(outbox: Outbox, connection: Connection, number: int) -> None:
-    """Write one event for each key with `emit`, and the others as copies of them."""
+    """Emit one event for each key, and insert copies of these events."""
     names = ", ".join(column.name for column in relay_messages.c if column.name not in {"id", "event_id"})
     for one in range(_KEYS):
         outbox.emit(_TOPIC, json.loads(_DATA), using=connection, partition_key=f"key-{one}")
@@ -208,7 +208,7 @@ def _is_empty(engine: Engine) -> bool:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    """Wait for this, with a query every 10 ms."""
+    """Wait until the condition is true, which is checked every 10 ms."""
     while not condition():
         time.sleep(0.01)
 
@@ -248,7 +248,7 @@ def _by_processes(engine: Engine, transport: RabbitMQ | RedisStreams, number: in
 def _send(
     url: str, kind: type[RabbitMQ | RedisStreams], broker: str, told: multiprocessing.connection.Connection
 ) -> None:
-    """Publish in a process of its own until it is told to stop."""
+    """Publish events in this process until a message asks it to stop."""
     senders = _senders(_outbox(create_engine(url), kind(url=broker), _PROCESSES))
     senders.start()
     told.recv()
@@ -264,7 +264,7 @@ def _outbox(engine: Engine, transport: Transport, shards: int = 1) -> Outbox:
 
 @dataclass
 class _Timed:
-    """A transport that notes when events were confirmed."""
+    """A transport that records when events were confirmed."""
 
     transport: Transport
     confirmed_at: list[float] = field(default_factory=list)
@@ -295,11 +295,11 @@ def _delays(engine: Engine, transport: Transport, number: int) -> list[float]:
         delays.append(timed.confirmed_at[-1] - committed)
         time.sleep(0.05)
     senders.stop(timedelta(seconds=5))
-    return delays[10:]  # the first ones connect
+    return delays[10:]  # the first events connect
 
 
 Broker = tuple[RabbitMQ | RedisStreams, Callable[[Sequence[CloudEvent]], None], Callable[[], object]]
-"""A transport, the bare client, and a function that empties the place that both publish to."""
+"""A transport, the bare client, and a function that empties the stream or queue to which both publish."""
 
 
 @contextmanager
@@ -325,7 +325,7 @@ def _rabbitmq() -> Iterator[Broker]:
         channel.queue_declare(_TOPIC, durable=True)
 
         def properties(event: CloudEvent) -> pika.BasicProperties:
-            """Return those of the transport."""
+            """Return the properties that the transport sends."""
             return pika.BasicProperties(
                 content_type="application/cloudevents+json",
                 headers={},
@@ -341,7 +341,7 @@ def _rabbitmq() -> Iterator[Broker]:
                 for one in some:
                     channel.basic_publish("", _TOPIC, one.as_json().encode(), properties(one), mandatory=True)
                 connection.process_data_events(0)
-            channel.queue_declare(_TOPIC, passive=True)  # it is answered when the broker has read everything before it
+            channel.queue_declare(_TOPIC, passive=True)  # the broker answers once it has read all earlier messages
 
         yield RabbitMQ(url=server.direct), bare, lambda: channel.queue_purge(_TOPIC)
         connection.close()

@@ -1,4 +1,4 @@
-"""What a run found, as tables."""
+"""Print the results of a run as tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _measures(results: Results) -> Iterator[str]:
 
 
 def table(measure: Measure) -> Iterator[str]:
-    """Medians and spreads; how many times raw each is, and how many times each outboxq is."""
+    """Return the lines of a measure's table: medians, spreads, the ratio to raw, and outboxq's ratio to each."""
     names = [who for who in measure.samples if measure.samples[who]]
     raws, ours = ({who: _like(who, name) for who in names} for name in (RAW, OUTBOXQ))
     compared = any(raws[who] in names and raws[who] != who for who in names)
@@ -64,13 +64,13 @@ def table(measure: Measure) -> Iterator[str]:
 
 
 def _like(who: str, name: str) -> str:
-    """Another in the same circumstances: `Huey FULL` becomes `raw FULL`, `outboxq, few` `raw, few`."""
+    """Return the name of another queue in the same situation: `raw FULL` for `Huey FULL`, or `raw, few` for `outboxq, few`."""
     first, space, rest = who.partition(" ")
     return name + ("," if first.endswith(",") else "") + space + rest
 
 
 def goals_table(results: Results) -> Iterator[str]:
-    """Each goal, what was reached, and whether that meets it."""
+    """Return the lines of a table with each goal, the value that was reached, and whether the goal was met."""
     found = goals(results)
     width = max(len(goal.of) for goal in found) + 2
     yield f"{'goal':{width}}{'bar':>8}{'stretch':>9}{'reached':>11}"
@@ -104,7 +104,7 @@ def _missing(results: Results) -> Iterator[str]:
 
 
 def compare(one: Results, other: Results) -> str:
-    """The second run beside the first."""
+    """Return a comparison of the second run with the first."""
     lines = [f"first: {one.about['begun']}, second: {other.about['begun']}"]
     for key, measure in one.measures.items():
         later = other.measures.get(key)

@@ -1,4 +1,4 @@
-"""What was measured, as numbers: medians, spreads, ratios, and a file to compare with later."""
+"""The measured numbers, their medians and ratios, and the file that stores them for later comparisons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MORE_IS_BETTER = {RATE, SHARE}
 
 @dataclass(slots=True)
 class Measure:
-    """One question; each who was asked answers once a round."""
+    """One measure, with a sample from each queue in each round."""
 
     title: str
     unit: str
@@ -35,13 +35,14 @@ class Measure:
         return statistics.median(found) if found else None
 
     def medians(self) -> list[tuple[str, float]]:
-        """Of each who answered, in the order of their first answers."""
+        """Return the median of each queue, in the order of their first samples."""
         return [(who, statistics.median(values)) for who, values in self.samples.items() if values]
 
     def ratio(self, one: str, other: str) -> float | None:
-        """How many times `other` `one` is: the median of the rounds' ratios, where both took part in all of them.
+        """Return `one` divided by `other`: the median of the rounds' ratios or, if the rounds differ, the ratio of the
+        medians.
 
-        None where one did not take part, or where noise made a difference of times vanish.
+        Returns None if one of them did not take part, or if the median of `other` is not positive because of noise.
         """
         mine, theirs = self.samples.get(one), self.samples.get(other)
         if not mine or not theirs:
@@ -54,13 +55,13 @@ class Measure:
 
 @dataclass(slots=True)
 class Results:
-    """Everything of one run."""
+    """The results of one run."""
 
     about: dict[str, Any] = field(default_factory=dict)
-    """The machine, versions, settings, sizes."""
+    """The machine, the versions, the settings and the sizes."""
     measures: dict[str, Measure] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    """What could not be measured, and why."""
+    """Maps each missing measurement to the reason."""
 
     def add(self, key: str, title: str, unit: str, who: str, values: float | Sequence[float]) -> None:
         measure = self.measures.setdefault(key, Measure(title, unit))

@@ -1,4 +1,4 @@
-"""Queues that run: their databases, their clients and workers, and what these cost while they work."""
+"""Run queues: their databases, clients and workers. Measure the cost of their work."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from benchmarks.peers.driver import LINE
 from benchmarks.queues import ROOT, Queue
 
 PATIENCE = 180.0
-"""Seconds that any single step may take."""
+"""The longest time in seconds that a single command or wait may take."""
 
 
 class Child:
-    """A driver's process."""
+    """The process of a driver."""
 
     def __init__(self, python: str, queue: Queue, role: str, url: str, **environment: str) -> None:
         command = [python, "-m", f"benchmarks.peers.{queue.module}", role, url]
@@ -47,7 +47,7 @@ class Child:
         self.process.stdin.flush()
 
     def hear(self, seconds: float = PATIENCE) -> Any:
-        """The next answer. Raises RuntimeError if none comes."""
+        """Return the next answer. Raises RuntimeError if there is none."""
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
         line = self.process.stdout.readline() if ready else b""
@@ -61,12 +61,12 @@ class Child:
         return self.hear(seconds)["answer"]
 
     def ready(self) -> None:
-        """A worker: it waits to be told to begin."""
+        """Wait until the worker is ready. It then waits for the command to begin."""
         assert self.hear() == "ready"
 
 
 def end(children: Sequence[Child]) -> None:
-    """They and whatever they started, politely first: each is a process group of its own."""
+    """End these processes and all processes that they started, first with SIGTERM, then with SIGKILL."""
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
         for one in children:
             with suppress(ProcessLookupError):
@@ -82,7 +82,7 @@ def end(children: Sequence[Child]) -> None:
 
 
 class Base(Protocol):
-    """The database that a queue lives in."""
+    """The database of a queue."""
 
     address: str
 
@@ -94,7 +94,7 @@ class Base(Protocol):
 
 
 class PostgresqlBase:
-    """One database of the server whose postmaster is `pid`."""
+    """One database of the server whose main process is `pid`."""
 
     def __init__(self, url: str, pid: int) -> None:
         self.address = url.replace("+psycopg", "")
@@ -114,7 +114,7 @@ class PostgresqlBase:
         self._connection.execute("CHECKPOINT")
 
     def cost(self) -> tuple[float, int]:
-        """CPU seconds of the server so far, and bytes of WAL."""
+        """Return the CPU seconds of the server and the bytes of WAL so far."""
         wal = self.scalar("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
         return cpu_of_family(self._pid), int(wal)
 
@@ -123,7 +123,7 @@ class PostgresqlBase:
 
 
 class SqliteBase:
-    """One file."""
+    """One SQLite file."""
 
     def __init__(self, path: str) -> None:
         self.address = path
@@ -148,23 +148,23 @@ class SqliteBase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drained:
-    """What it took to work off a backlog."""
+    """The rate and the cost of draining a backlog."""
 
     rate: float
-    """Tasks per second, from the first handler's start until nothing is unfinished."""
+    """Tasks per second, from the start of the first handler until all tasks are finished."""
     steady: float
-    """The same, from when a fifth of them had begun: without a process's first statements and plans."""
+    """The same rate, measured after a fifth of the tasks have begun, so without the first statements and plans of a process."""
     worker: float
-    """CPU seconds of the worker processes in that time."""
+    """The CPU seconds of the worker processes during the drain."""
     server: float
     wal: int
     rss: int
-    """Bytes that the (first) worker holds at the end."""
+    """The resident memory of the first worker at the end, in bytes."""
 
 
 @dataclass(slots=True)
 class Running:
-    """A queue with a database of its own and a client that stays; workers come and go."""
+    """A queue with its own database and a permanent client. Workers are started for each measurement."""
 
     queue: Queue
     python: str
@@ -197,7 +197,8 @@ class Running:
         self.base.tidy()
 
     def produce(self, processes: int, seconds: float) -> tuple[float, float]:
-        """Tasks a second, enqueued one transaction each by so many processes, and the longest that one of them waited."""
+        """Enqueue tasks in this number of processes, each task in a separate transaction. Returns the number of tasks per second
+        and the longest wait of a process in seconds."""
         child = Child(self.python, self.queue, "produce", self.url)
         try:
             rate, worst = child.ask("produce", processes, seconds)
@@ -207,7 +208,7 @@ class Running:
 
     @contextmanager
     def workers(self, count: int = 1, **environment: str) -> Iterator[list[Child]]:
-        """Processes that get ready, and wait to be told to begin."""
+        """Start worker processes, which wait for the command to begin, and end them afterwards."""
         self.log.write_bytes(b"")
         found: list[Child] = []
         try:
@@ -218,13 +219,13 @@ class Running:
             end(found)
 
     def drain(self, tasks: int, processes: int = 1, **environment: str) -> Drained:
-        """A backlog, which is written while the workers get ready."""
+        """Write a backlog while the workers get ready, and measure its drain."""
         with self.workers(processes, **environment) as found:
             self.fill(tasks)
             return self.drained(found, tasks)
 
     def drained(self, found: Sequence[Child], tasks: int, before: int = 0) -> Drained:
-        """`before`: tasks that these workers have begun already."""
+        """Measure a drain by these workers. `before` is the number of tasks that they have already begun."""
         if not before:
             for one in found:
                 one.ready()
@@ -250,7 +251,7 @@ class Running:
         )
 
     def _finished(self) -> int:
-        """When nothing is unfinished any more."""
+        """Wait until all tasks are finished, and return the time in nanoseconds."""
         deadline = time.monotonic() + PATIENCE
         while self.base.scalar(self.queue.unfinished):
             if time.monotonic() > deadline:
@@ -259,7 +260,7 @@ class Running:
         return time.time_ns()
 
     def wait_for(self, tasks: int) -> None:
-        """Until so many have begun, or none for long."""
+        """Wait until this number of tasks has begun. Raises RuntimeError if no task begins for a long time."""
         seen, deadline = 0, time.monotonic() + PATIENCE
         while (found := self.log.stat().st_size) < tasks * LINE:
             if found != seen:
@@ -271,24 +272,24 @@ class Running:
             time.sleep(0.002)
 
     def _moment(self, place: int) -> int:
-        """When this many tasks had begun, in nanoseconds; the file of a large backlog is not read for it."""
+        """Return the time in nanoseconds at which this number of tasks had begun, without reading the whole file."""
         with self.log.open("rb") as file:
             file.seek(place * LINE)
             return int(file.read(LINE)[11:31])
 
     def beginnings(self) -> list[tuple[int, int]]:
-        """Number and moment of each task that began: of few."""
+        """Return the number and the start time of each task. This reads the whole file."""
         return [(int(line[:10]), int(line[11:31])) for line in self.log.read_bytes().splitlines()]
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of a process."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_of_family(pid: int) -> float:
-    """CPU seconds of a process, its children and those of them that have ended."""
+    """Return the CPU seconds of a process and its descendants, including those that have ended."""
     parents: dict[int, int] = {}
     used: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

@@ -1,14 +1,18 @@
-"""What a claim costs as other things grow: `python -m benchmarks.scale`, or `nox -s bench_scale`.
+"""Count the pages that claims read as dead entries, queues and priorities grow: `python -m benchmarks.scale`, or `nox -s bench_scale`.
 
-The first table has the pages of our tables and indexes that PostgreSQL reads, and the commands that are sent. Both are counts, which no other
-process disturbs. Each figure is the median of several calls on a worker's own connection; "front" is the dearest look. The rows are
+The first table contains the pages of outboxq's tables and indexes that PostgreSQL reads, and the commands that are sent.
+Both are counts, which do not depend on other processes. Each figure is the median of several calls on a worker's
+connection. "front look" is a check from the front, which reads the most pages. The rows are:
 
-* dead entries: tasks that went by while an old snapshot keeps their entries, for a worker of all queues, of one and of two, and of a limited one;
-* queues: with tasks without a key, with keys, or with a limit; and priorities of one queue.
+* dead entries, which an old snapshot keeps: for a worker on all queues, on one queue, on two queues, or with a limited
+  queue;
+* queues, with tasks without keys, with keys, or with limits;
+* priorities in one queue.
 
-The second table has, for one task each, claims and ends of a hundred under an old snapshot and with a history in months, an enqueue beside
-waiting tasks, the deletion of finished tasks, and `verify`. The third has the tasks that a worker claims ahead of its handlers, by the size
-of their arguments. `tests/dialects/test_scale.py` holds the small sizes.
+The second table contains figures for each task: claims and ends of a hundred tasks, with an old snapshot or a history that
+is partitioned by month; an enqueue while other tasks are waiting; the deletion of finished tasks; and `verify`. The third
+table contains the number of tasks that a worker prefetches, by the size of their arguments. `tests/dialects/test_scale.py`
+checks the small sizes.
 """
 
 from __future__ import annotations
@@ -75,7 +79,7 @@ def main() -> int:
 
 @dataclass(kw_only=True)
 class Claimer:
-    """A worker's claims and looks, which are counted."""
+    """The claims and checks of a worker, whose pages and commands are counted."""
 
     url: str
     queues: Sequence[str] | None = None
@@ -84,7 +88,7 @@ class Claimer:
     def __post_init__(self) -> None:
         migrations.upgrade(self.url)
         self.engine: Engine = make_engine(self.url)
-        # One connection: the pages of a call are counted on the connection that has read them.
+        # There is only one connection, because PostgreSQL counts pages on the connection that read them.
         self.store = Store(
             create_engine(self.engine.url, pool_size=1, max_overflow=0, isolation_level="AUTOCOMMIT")
         ).reserved(threading.Event())
@@ -131,7 +135,8 @@ class Claimer:
         }
 
     def measure(self, times: int = 9) -> dict[str, tuple[float, float]]:
-        """Count claims of one task of a backlog, then claims that find nothing, and what falling asleep reads."""
+        """Count claims of one task from a backlog, then claims that find nothing, and the statements with which a worker falls
+        asleep."""
         sleeping, floors = self.store.sleeping_workers, self.cursor.floors
         for _ in range(3):
             self.claim()
@@ -142,7 +147,7 @@ class Claimer:
         while self.claim(1000):
             pass
         horizon = sleeping.horizon()
-        for _ in range(2):  # the first one is planned
+        for _ in range(2):  # the first statement is planned
             sleeping.announce(self.worker, self.queues, _WAIT, session=1)
             sleeping.look(horizon, self.queues, None, floors)
         for _ in range(times):
@@ -171,7 +176,7 @@ class _Commands:
         dialect, begin, fetch = self._dialect, self._dialect.execute_begin, self._dialect.fetch
 
         def begins(raw: Any, text: str, execute: Any) -> None:
-            self.number += 1 + text.count(";") + text.startswith("BEGIN")  # and its COMMIT
+            self.number += 1 + text.count(";") + text.startswith("BEGIN")  # includes the COMMIT
             begin(raw, text, execute)
 
         def fetches(own: Any, *arguments: Any, **options: Any) -> Any:
@@ -201,7 +206,7 @@ def under_snapshot(
 
 
 def bury(claimer: Claimer, number: int, queues: Sequence[str]) -> None:
-    """Leave dead entries, as many in all."""
+    """Create this number of dead entries, divided among the queues."""
     for queue in queues:
         with claimer.engine.begin() as connection:
             connection.execute(sa.text(DEAD), {"queue": queue, "number": number // len(queues)})
@@ -237,8 +242,8 @@ def priorities(url: str, number: int) -> dict[str, tuple[float, float]]:
 def in_batches(
     url: str, *, dead: int = 0, queues: Sequence[str] | None = None, past: int = 0, every: Every | None = None
 ) -> Counts:
-    """Count the pages and commands that claims and ends of 1 and of 100 tasks take for each of them, and a look-up, with so many dead
-    entries and past tasks.
+    """Count the pages and commands for each task, in claims and ends of 1 and of 100 tasks, and those of a look-up. The
+    tables contain `dead` dead entries and `past` finished tasks.
     """
     with (
         closing(Claimer(url=url, queues=queues)) as claimer,
@@ -254,7 +259,7 @@ def in_batches(
             bury(claimer, dead, queues or ["default"])
         claimer.enqueue(1_500)
         for limit in (1, 100):
-            for _ in range(6):  # the first ones are planned
+            for _ in range(6):  # the first statements are planned
                 claimer.claim(limit)
             for _ in range(5):
                 claims = claimer.count(f"claim {limit}", lambda limit=limit: claimer.take(limit))
@@ -267,7 +272,7 @@ def in_batches(
 
 
 def verified(url: str, past: int) -> tuple[float, float]:
-    """Count the pages and commands that `verify` takes for each of so many past tasks."""
+    """Count the pages and commands of `verify` for each of `past` finished tasks."""
     with closing(Claimer(url=url)) as claimer:
         Past.of_months(past).write(claimer.engine)
         tidy(claimer.engine)
@@ -277,7 +282,7 @@ def verified(url: str, past: int) -> tuple[float, float]:
 
 
 def enqueued(url: str, waiting: int) -> tuple[float, float]:
-    """Count the pages and commands of an enqueue of one task, beside so many waiting ones."""
+    """Count the pages and commands of an enqueue of one task while `waiting` tasks are waiting."""
     with closing(Claimer(url=url)) as claimer:
         claimer.enqueue(waiting)
         for _ in range(9):
@@ -287,12 +292,12 @@ def enqueued(url: str, waiting: int) -> tuple[float, float]:
 
 
 def pruned(url: str, number: int, batch: int) -> tuple[float, float]:
-    """Count the pages and commands that a prune of so many tasks takes for each of them."""
+    """Count the pages and commands for each task in a prune of `number` tasks."""
     with closing(Claimer(url=url)) as claimer:
         claimer.enqueue(number)
         while claimer.claim(1_000):
             pass
-        time.sleep(0.001)  # so that all of them have ended before the time of the prune
+        time.sleep(0.001)  # ensures that all tasks have ended before the time of the prune
         deleted = claimer.count("prune", lambda: claimer.store.prune(timedelta(0), batch=batch, pause=0))
         assert deleted == number
         pages, commands = claimer.middle()["prune"]
@@ -301,13 +306,13 @@ def pruned(url: str, number: int, batch: int) -> tuple[float, float]:
 
 def claimed_ahead(url: str, size: int, number: int = 1_500) -> int:
     """Return the largest number of tasks with arguments of this size that a worker with one thread claims at once, if only
-    their number and their size bound it (`prefetch=1_000`).
+    their number and their size limit the claim (`prefetch=1_000`).
     """
     outbox, found = Outbox(url), [0]
     outbox.upgrade()
 
     def work(words: str) -> None:
-        """End at once."""
+        """Do nothing."""
 
     task, claim = outbox.task(work, name="work"), Claiming.claim_ready_task
 
@@ -316,7 +321,7 @@ def claimed_ahead(url: str, size: int, number: int = 1_500) -> int:
         found[0] = max(found[0], len(claims))
         return claims
 
-    several = min(number, max(2, 2**25 // size))  # at most 32 MB, which is twice what may wait
+    several = min(number, max(2, 2**25 // size))  # at most 32 MB, which is twice the limit for waiting tasks
     task.using(outbox).enqueue_many([{"words": "x" * size} for _ in range(several)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "claim_ready_task", noting)

@@ -1,9 +1,9 @@
-"""The processor time of each stage of a task in a worker: `python -m benchmarks.stages`, or `nox -s bench_stages -- --on sqlite`.
+"""Measure the processor time of each stage of a task in a worker: `python -m benchmarks.stages`, or `nox -s bench_stages -- --on sqlite`.
 
-One thread claims tasks, holds them, runs them and writes their outcomes, a stage after the other, so no thread waits for another. The
-least of many rounds tells two commits apart that differ by 1 %, on a machine whose drains scatter by 20 %. Where the figures of two
-commits are that close, count instructions: `valgrind --tool=callgrind` with `--rounds 10` and with `--rounds 40`, and divide what lies
-between them by the tasks of 30 rounds.
+One thread claims tasks, holds them, runs them and writes their outcomes, one stage after the other, so no thread waits for
+another. The minimum of many rounds distinguishes two commits that differ by 1 %, on a machine whose drains vary by 20 %. If
+the figures of two commits are even closer, count instructions: run `valgrind --tool=callgrind` with `--rounds 10` and with
+`--rounds 40`, and divide the difference by the number of tasks in 30 rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests import postgres
 
 T = TypeVar("T")
 TASKS = 200
-"""The tasks of a round: about what a busy worker claims at once."""
+"""The number of tasks in a round, which is about the number that a busy worker claims at once."""
 STAGES = ("claim", "hold", "run", "write", "settle")
 
 
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(outbox: Outbox, rounds: int) -> dict[str, list[float]]:
-    """Return for each stage the microseconds of a task in each round."""
+    """Return the microseconds per task in each round, for each stage."""
     outbox.upgrade()
 
     @outbox.task(name="bench.nothing", queue="bench")
@@ -71,7 +71,7 @@ def measure(outbox: Outbox, rounds: int) -> dict[str, list[float]]:
             for number in range(TASKS * rounds)
         ]
     )
-    worker = outbox.worker(queues=["bench"])  # never started: this thread does the work of all of its own
+    worker = outbox.worker(queues=["bench"])  # never started, because this thread does the work of all its threads
     loop, completer, handle = worker._parts.claim_loop, worker._parts.completer, worker._parts.pool.handle
     jobs: list[ActiveClaim] = []
     worker._parts.pool.submit = jobs.append  # type: ignore[assignment, method-assign]
@@ -97,7 +97,7 @@ def measure(outbox: Outbox, rounds: int) -> dict[str, list[float]]:
         if len(outcomes) != TASKS:
             raise SystemExit(f"{len(outcomes)} of {TASKS} tasks have an outcome")
         timed("settle", completer._write, outcomes)
-        spent["settle"][-1] -= spent["write"][-1]  # which is a part of it
+        spent["settle"][-1] -= spent["write"][-1]  # settling includes the write
     return spent
 
 

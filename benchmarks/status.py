@@ -1,8 +1,8 @@
-"""What a look at the statistics costs with a large backlog: `python -m benchmarks.status`, or `nox -s bench_status`.
+"""Measure the cost of the statistics with a large backlog: `python -m benchmarks.status`, or `nox -s bench_status`.
 
-It fills a database with waiting tasks, with tasks that ended in the last hour, and with what workers have counted of them. Then
-it times `stats()`, a whole refresh of `outboxq status --watch`, and a sample. Most waiting tasks have an
-entry in the outbox only, without the row of the task, which none of these reads.
+The benchmark fills a database with waiting tasks, with tasks that ended in the last hour, and with the counts that workers
+wrote about them. It then times `stats()` and a sample. Most waiting tasks have only an entry in the outbox and no row of
+their own, because none of these calls reads the row.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def fill(store: Store, waiting: int, ended: int) -> None:
 
 
 def write_metrics(connection: object, kind: str, ended: int) -> None:
-    """Write what four workers with 20 tasks have counted in an hour: ten seconds each in the last three minutes, then minutes."""
+    """Write the counts of four workers with 20 task names for one hour. A row covers ten seconds in the last three minutes, and
+    one minute before that."""
     rows, now = [], datetime.now(UTC)
     spans = [(10 * n + 10, 10, worker) for n in range(18) for worker in range(WORKERS)]
     spans += [(180 + 60 * n + 60, 60, 0) for n in range(57)]

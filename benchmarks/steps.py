@@ -1,7 +1,8 @@
-"""What a durable step costs: `python -m benchmarks.steps`, or `nox -s bench_steps -- --on sqlite`.
+"""Measure the cost of a durable step: `python -m benchmarks.steps`, or `nox -s bench_steps -- --on sqlite`.
 
-A worker in this process runs tasks of many steps, one thread, with durable commits. The time of a step is that of the handler divided
-by the number of its steps. Beside it stands what one commit of the handler's own takes, which is mostly the flush of the disk.
+A worker with one thread in this process runs tasks with many steps and durable commits. The time of a step is the
+handler's time divided by the number of its steps. For comparison, the table contains the time of a commit in the handler,
+which is mostly the time of the flush to disk.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def measure(outbox: Outbox, tasks: int, steps: int) -> None:
     kinds = declared(outbox, spent, steps)
     with outbox.store.bound_engine.begin() as connection:
         connection.execute(text("CREATE TABLE bench_effects (number INTEGER)"))
-    for _ in range(tasks):  # in turns, so that a disk that is busy for a while slows all of them
+    for _ in range(tasks):  # in turns, so that a busy disk slows down all of them
         for task in kinds:
             task.using(outbox).enqueue()
     if outbox.worker(concurrency=1).run(burst=True) != 0:

@@ -1,8 +1,8 @@
-"""The cost of a tick in a test: `python -m benchmarks.ticks`, or `nox -s bench_ticks -- --on sqlite`.
+"""Measure the cost of a tick in a test: `python -m benchmarks.ticks`, or `nox -s bench_ticks -- --on sqlite`.
 
-A harness advances its clock over a schedule whose task does nothing. Each tick is planted, claimed, run and ended, either in
-savepoints of the test's transaction or in transactions of the harness. The figures are those of the fastest of many short rounds,
-because other processes slow the rest down.
+A harness advances its clock past the ticks of a schedule whose task does nothing. Each tick is planted, claimed, run and
+ended, either in savepoints of the test's transaction or in transactions of the harness. The figures come from the fastest
+of many short rounds, because other processes slow down the rest.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from outboxq.testing import Harness
 from tests import postgres
 
 EVERY = 10
-"""The seconds from one tick to the next."""
+"""Seconds from one tick to the next."""
 TICKS = 50
-"""The ticks of a round."""
+"""The number of ticks in a round."""
 
 
 def main() -> int:
@@ -49,7 +49,8 @@ def arguments() -> argparse.Namespace:
 
 
 def report(database: str, url: str | None, rounds: int) -> None:
-    """Print the cost of a tick in the test's transaction and in transactions of the harness. `url` None: in memory."""
+    """Print the cost of a tick in the test's transaction and in transactions of the harness. If `url` is None, the database is
+    in memory."""
     for is_tests in (True, False):
         with harness_on(url, is_tests=is_tests) as harness:
             harness.advance(EVERY * 20)
@@ -77,7 +78,7 @@ def harness_on(url: str | None, *, is_tests: bool) -> Iterator[Harness]:
 
 
 def of_round(harness: Harness) -> tuple[float, float]:
-    """Return the milliseconds of a tick, and those of this process's processor time."""
+    """Return the milliseconds of a tick, in wall time and in this process's processor time."""
     began, busy = time.perf_counter(), time.process_time()
     ran = harness.advance(EVERY * TICKS)
     if len(ran) != TICKS:

@@ -1,4 +1,4 @@
-"""What all queues are asked: to enqueue, to work off a backlog, to be quick when one task comes."""
+"""The measures for all queues: enqueueing, draining a backlog, and starting a single task quickly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL = "only in a full run"
 
 
 def enqueue(bench: Bench, kind: str) -> None:
-    """A transaction each, and all in one call."""
+    """Measure enqueues with one transaction for each task, and of many tasks in one call."""
     tasks, bulk = bench.sizes.singles, bench.sizes.bulk
 
     def singly(one: Running) -> None:
@@ -41,12 +41,12 @@ def enqueue(bench: Bench, kind: str) -> None:
 
 
 def able(bench: Bench, kind: str, what: Literal["bulk", "later"], why: str) -> list[Running]:
-    """Those that can be asked."""
+    """Return the queues that have this ability."""
     return asked(bench, f"{kind}, {what}", [one for one in bench.queues(kind) if getattr(one.queue, what)], kind, why)
 
 
 def asked(bench: Bench, what: str, those: list[Running], kind: str, why: str) -> list[Running]:
-    """The same; of the others it is said that they were not asked, and why."""
+    """Return these queues, and record the reason why the others are not measured."""
     others = [one.queue.name for one in bench.queues(kind) if one not in those]
     if others:
         bench.results.missing[f"{what}: {', '.join(others)}"] = why
@@ -54,7 +54,7 @@ def asked(bench: Bench, what: str, those: list[Running], kind: str, why: str) ->
 
 
 def drain(bench: Bench, kind: str) -> None:
-    """A backlog of no-op tasks, by one worker process and by two."""
+    """Measure the drain of a backlog of no-op tasks, by one worker process and by two."""
     everybody = bench.queues(kind)
     sizes = {one.queue.name: max(10, int(bench.sizes.drained * one.queue.share)) for one in everybody}
     bench.results.about["drained"] |= {f"{kind}: {name}": f"{tasks:,} tasks" for name, tasks in sizes.items()}
@@ -72,14 +72,14 @@ def drain(bench: Bench, kind: str) -> None:
         )
 
     bench.in_turns(f"{kind}, drain by 1", everybody, with_one)
-    # SQLite has one writer, whoever it is.
+    # SQLite allows only one writer at a time, so a quick run measures only one process.
     two = bench.queues_of_goals(kind) if kind == "postgresql" or bench.sizes.thorough else []
     rounds = None if kind == "postgresql" else bench.sizes.slow_rounds
     bench.in_turns(f"{kind}, drain by 2", asked(bench, f"{kind}, drain by 2", two, kind, FULL), with_two, rounds)
 
 
 def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tasks: int) -> None:
-    """The rate and what it cost."""
+    """Record the rate and the cost of a drain."""
     name, add = one.queue.name, bench.results.add
     add(key, title, RATE, name, drained.rate)
     add(f"{key}.steady", f"{title}, from the first fifth on", RATE, name, drained.steady)
@@ -90,7 +90,7 @@ def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tas
 
 
 def backlog(bench: Bench, kind: str) -> None:
-    """Larger ones: raw, outboxq and the quickest peer."""
+    """Measure drains of larger backlogs, by raw, outboxq and the fastest peer."""
     wanted = {RAW, OUTBOXQ, "PgQueuer"} if bench.sizes.thorough else {RAW, OUTBOXQ}
     chosen = [one for one in bench.queues(kind) if one.queue.peer in wanted]
     if not bench.sizes.backlogs:
@@ -108,7 +108,8 @@ def backlog(bench: Bench, kind: str) -> None:
 
 
 def pickup(bench: Bench, kind: str) -> None:
-    """An idle worker, single tasks: from just before the enqueue call, its commit included, to the handler's first act."""
+    """Measure how soon an idle worker starts a single task: from just before the enqueue, including its commit, to the start of
+    the handler."""
     tasks = bench.sizes.pickups
     punctual = able(bench, kind, "later", "not told by the driver when a task is due")
 
@@ -119,7 +120,7 @@ def pickup(bench: Bench, kind: str) -> None:
             found[0].ready()
             found[0].tell("begin")
             one.client.ask("enqueue", 1)
-            one.wait_for(21)  # those that make it warm too
+            one.wait_for(21)  # includes the 20 tasks of the warm-up
             time.sleep(1)
             if one.queue.peer == OUTBOXQ or bench.sizes.thorough:
                 before = cpu_of(found[0].process.pid)
@@ -144,6 +145,6 @@ def pickup(bench: Bench, kind: str) -> None:
 
 
 def since(one: Running, first: int, moments: list[int]) -> list[float]:
-    """Milliseconds from these moments to the beginnings of the tasks from `first` on."""
+    """Return the milliseconds from these times to the starts of the tasks with the numbers from `first` on."""
     began = dict(one.beginnings())
     return [(began[first + number] - moment) / 1e6 for number, moment in enumerate(moments)]

@@ -1,8 +1,9 @@
-"""What each tuning of the statements gains: `python -m benchmarks.tunings`, or with `--on sqlite` and `--only NAME`.
+"""Measure the gain from each tuning of the statements: `python -m benchmarks.tunings`, or with `--on sqlite` and `--only NAME`.
 
-Each call is made in turns as it is and with one tuning undone, on databases of their own. The figure is the least CPU time
-without the tuning beside the least with it: of this process, and on PostgreSQL of the server's process too. Other work on the
-machine disturbs it, so a figure is believed if the line `without nothing` is close to 0.
+Each call is made with and without one tuning, in turns, on separate databases. The figure compares the minimum CPU time
+without the tuning to the minimum with it. The CPU time is that of this process and, on PostgreSQL, also that of the
+server's process. Other processes on the machine affect it, so trust a figure only if the line `without nothing` is close
+to 0.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def generic_json(self: Any, name: str, value: Any) -> Any:
 
 
 def json_of_two(self: Any, text: Any = None, **pairs: Any) -> Any:
-    """The NULL is dropped again, but one pair alone is what the tuning is for."""
+    """Add a NULL pair, which is dropped again, because the tuning applies only to a single pair."""
     return grammar_json(self, text, **pairs, nothing=null())
 
 
@@ -66,7 +67,7 @@ apart: list[Patch] = [
     (enqueue, "_rows", lambda tasks, **_: [enqueue.row(task) for task in tasks]),
     (ends, "_rows", lambda outcomes: [ends._row(outcome) for outcome in outcomes]),
 ]
-"""Take every batch apart into rows."""
+"""The patches that split every batch into rows."""
 TUNINGS: dict[str, list[Patch]] = {
     "nothing": [],
     "alike": apart,
@@ -81,11 +82,11 @@ TUNINGS: dict[str, list[Patch]] = {
     "json-of-one": [(PostgresGrammar, "json_of_one", generic_json)],
     "json-of-integer": [(PostgresGrammar, "json", json_of_two)],
 }
-"""Each tuning, and what undoes it. `nothing` undoes none: its figure is the error of the others."""
+"""Maps each tuning to the patches that undo it. `nothing` undoes none, so its figure is the error of the others."""
 
 
 class Variant:
-    """The calls as they are under some patches, with a database and compiled statements of their own."""
+    """The calls with certain patches, with their own database and compiled statements."""
 
     def __init__(self, url: str, patches: list[Patch]) -> None:
         self._patches = [*patches, (dialects, "_dialect_for", lru_cache(dialects._dialect_for.__wrapped__))]
@@ -95,7 +96,7 @@ class Variant:
             migrations.upgrade(url)
             engine = make_engine(url)
             self._store = Store(engine)
-            with engine.connect() as connection:  # the pool's only one, which every call takes
+            with engine.connect() as connection:  # the pool's only connection, which every call uses
                 server = engine.dialect.name == "postgresql" and connection.exec_driver_sql("SELECT pg_backend_pid()")
                 self._server = Path(f"/proc/{server.scalar_one()}/schedstat") if server else None
 
@@ -133,7 +134,7 @@ class Variant:
 
 
 def measure(url: Callable[[str], str], patches: list[Patch], turns: int) -> dict[str, float]:
-    """Return by how much each call takes longer with these patches, as a part of 1."""
+    """Return how much longer each call takes with these patches, as a fraction."""
     variants = [Variant(url("with"), []), Variant(url("without"), patches)]
     gc.collect()
     gc.disable()

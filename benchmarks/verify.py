@@ -1,9 +1,9 @@
-"""What each check of `verify` costs as the log grows: `python -m benchmarks.verify`, or `nox -s bench_verify -- --on sqlite`.
+"""Time each check of `verify` as the log grows: `python -m benchmarks.verify`, or `nox -s bench_verify -- --on sqlite`.
 
-Two databases are filled in bulk with tasks of every kind, one with four times as many events as the other: finished tasks with and without
-keys, dead letters, retries, running tasks, steps, batches, ticks, one task with a fortieth of all claims and one that was replaced over and
-over. The growth is the time on the large database divided by that on the small one: 4 for what is linear, 16 for what is quadratic.
-A check that a database does not answer within `--limit` seconds is stopped.
+Two databases are filled in bulk with tasks of every kind: finished tasks with and without keys, dead letters, retries,
+running tasks, steps, batches, ticks, one task that was claimed very often, and one that was replaced very often. One
+database has four times as many events as the other. The growth is the time on the large database divided by that on the
+small one: 4 for linear growth, 16 for quadratic growth. A check that takes longer than `--limit` seconds is stopped.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _EVENT_COLUMNS = "pipeline_execution_id, task_execution_id, event_type, event_da
 
 @dataclass(kw_only=True)
 class Filler:
-    """Writes tasks of every kind past the library, as the library would have written them: `verify` finds nothing."""
+    """Writes tasks of every kind without the library, but exactly as the library does, so that `verify` finds no fault."""
 
     engine: Engine
     events: int
-    """The number of events, roughly."""
+    """The approximate number of events."""
 
     def __post_init__(self) -> None:
         self.words = _WORDS[self.engine.dialect.name]
@@ -68,9 +68,11 @@ class Filler:
         self.kinds = 0
 
     def fill(self) -> None:
-        """Fill the tables in one transaction, and take statistics."""
+        """Fill the tables in one transaction, and collect the database's statistics."""
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            self.run = connection.connection.dbapi_connection.execute  # its own: % has no meaning here
+            self.run = (
+                connection.connection.dbapi_connection.execute
+            )  # the driver's own method, to which % has no meaning
             self.run("BEGIN")
             self._finished(self.events // 4)
             self._failed(self.events // 300)
@@ -100,13 +102,13 @@ class Filler:
         return self.words["series"].format(rows=rows)
 
     def insert(self, table: str, rows: int, values: Mapping[str, object]) -> None:
-        """Write a row for each n from 1 to `rows`; a value is an expression with n."""
+        """Write a row for each n from 1 to `rows`. The values are SQL expressions that may contain n."""
         self.run(
             f"INSERT INTO {table} ({', '.join(values)}) SELECT {', '.join(map(str, values.values()))} FROM {self.series(rows)}"
         )
 
     def tasks(self, rows: int, status: str, **values: object) -> str:
-        """Write so many tasks of a new kind. Returns the expression for the id of task n."""
+        """Write `rows` tasks of a new kind, and return the SQL expression for the id of task n."""
         self.kinds += 1
         given = {
             "id": self.id("n", kind=self.kinds),
@@ -136,7 +138,7 @@ class Filler:
         return str(given["id"])
 
     def log(self, rows: int, task: str, *events: tuple[str, str, object, object], pipeline: str = "") -> None:
-        """Write these events of each task n, one after the other: type, data, worker and lease token."""
+        """Write these events for each task n, in this order. An event has a type, data, a worker and a lease token."""
         numbers = " UNION ALL ".join(f"SELECT {number} AS k" for number in range(len(events)))
         cells = [
             f"CASE k {' '.join(f'WHEN {number} THEN {event[cell]}' for number, event in enumerate(events))} END"
@@ -193,7 +195,7 @@ class Filler:
         self.log(rows, task, self.created(), self.claimed(), self.ended("task_retry_scheduled", data))
 
     def _waiting(self, rows: int) -> None:
-        """With a partition key and an idempotency key."""
+        """Write waiting tasks that have a partition key and an idempotency key."""
         place = f"n + {self.kinds + 1} * CAST(10000000000 AS bigint)"
         task = self.tasks(rows, "Ready", partition_key="'waiting ' || (n % 1000)")
         keys = """', "idempotency_key": "' || n || '", "unique_until_finished": true'"""
@@ -245,7 +247,7 @@ class Filler:
         self.insert("task_steps", rows, values)
 
     def _snoozed(self, claims: int) -> None:
-        """One task that was claimed so many times, and completed a step under each of the first 1 000 claims."""
+        """Write one task that was claimed `claims` times, and completed a step in each of the first 1 000 claims."""
         task = self.tasks(1, "Ready", lease_token=claims).replace("to_hex(n)", "to_hex(1)").replace(", n)", ", 1)")
         self.log(1, task, self.created())
         data = f"""'{{"available_at": "' || {self.text(1)} || '"}}'"""
@@ -257,7 +259,7 @@ class Filler:
         self._step(min(claims, 1000), task, "n", "n")
 
     def _replaced(self, times: int) -> None:
-        """One task that was replaced so many times."""
+        """Write one task that was replaced `times` times."""
         task = self.tasks(1, "Ready").replace("to_hex(n)", "to_hex(1)").replace(", n)", ", 1)")
         self.log(1, task, self.created("""', "idempotency_key": "replaced", "unique_until_finished": true'"""))
         self.log(
@@ -266,7 +268,7 @@ class Filler:
         self._key(1, task, "'replaced'")
 
     def _batches(self, batches: int, members: int) -> None:
-        """Half of the members have ended, and every batch goes on."""
+        """Write unfinished batches. Half of the tasks in each have ended."""
         rows = batches * members
         batch = self.id(f"n % {batches} + 1", kind=1, of="batch")
         half = rows // 2
@@ -324,7 +326,7 @@ class Filler:
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """The seconds of each check; infinite for one that was stopped."""
+    """The seconds of each check; infinity for a check that was stopped."""
 
     checks: Mapping[str, float]
     events: int
@@ -371,7 +373,7 @@ def measured(given: argparse.Namespace, folder: str, events: int) -> Timed:
 
 
 def seconds(store: Store, name: str, limit: float) -> float:
-    """Return the time of a check, which must find nothing; infinity if it took longer than `limit`."""
+    """Return the seconds of a check, which must not find a fault; infinity if it took longer than `limit`."""
     with store.transaction(Begin.SNAPSHOT) as target:
         values = store.values(target)
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Tasks that wait, written in bulk: a backlog of any size."""
+"""Write waiting tasks in bulk, as a backlog of any size."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FILL = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting(Past):
-    """So many Ready tasks, due since some moment between two."""
+    """This number of Ready tasks, with due times spread evenly between two points in time."""
 
     fills: ClassVar[Mapping[str, str]] = FILL
     tables: ClassVar[str] = "task_executions, execution_events, task_outbox"

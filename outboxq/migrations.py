@@ -178,8 +178,9 @@ def partition(
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
     for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period, and
-    TablesLocked.
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
+    ConfigurationError if a view, a foreign key, a policy or a publication of the application refers to one of the two
+    tables, and TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
@@ -265,7 +266,12 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the tables' revision; None if there are no tables."""
+    """Return the tables' revision; None if there are no tables. A missing SQLite file is not created."""
+    if not isinstance(database, Connection):
+        refuse_async(database)
+        url = database.url if isinstance(database, Engine) else make_engine(database).url
+        if dialect_for(url.get_backend_name()).missing_file(url) is not None:
+            return None
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 

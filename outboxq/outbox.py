@@ -67,7 +67,7 @@ S = TypeVar("S", bound=Store)
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options for a declared task, as callers write them. `Outbox.task` explains each option."""
+    """The options for a declared task, as callers pass them. `Outbox.task` explains each option."""
 
     name: str | None
     queue: str
@@ -301,20 +301,21 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Emitted:
-        """Enqueue every task that subscribes to this topic, in the transaction of `using`: either all of them are
-        enqueued or none are.
+        """Enqueue every task that subscribes to this topic, in the transaction that `using` specifies: either all of
+        them are enqueued or none are.
 
         `using`, `delay`, `run_after` and `expires` work as in `Task.using`. The subscriptions are stored in the
         database (see `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted
         to JSON according to its own type, and each task reads it according to the annotation of its parameter. A
-        payload that does not fit the annotation causes an error in the worker, not here, because the subscribers may
-        belong to another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a
-        relay in this process subscribes to it, but this subscription is not stored yet, a warning is logged once. With
-        an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks only for
-        subscribers that have been added since. All of the tasks get the `headers`, which work as in `Task.using`.
+        payload that does not fit the annotation causes an error in the worker, not in this call, because the
+        subscribers may belong to another program. If no task subscribes to the topic, `event_unrouted` is recorded. If
+        a task or a relay in this process subscribes to it, but this subscription is not stored yet, a warning is logged
+        once. With an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks
+        only for subscribers that have been added since. All of the tasks get the `headers`, which work as in
+        `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
-        InvalidTarget if there is no transaction to write in. Each is raised before anything is written.
+        InvalidTarget if there is no transaction to write in. All of these errors are raised before anything is written.
         """
         event = NewEvent(
             id=family(),

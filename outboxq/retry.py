@@ -72,7 +72,7 @@ class RetryPolicy:
         A ``Retrying``, such as the ``.retry`` attribute of a function decorated with ``@tenacity.retry``, is used
         unchanged: without ``stop=`` it never gives up, and without ``wait=`` it does not wait. Only its ``wait``,
         ``stop``, ``retry`` and ``enabled`` are used; its ``before``, ``after``, ``sleep`` and ``retry_error_callback``
-        belong to a loop that does not run here. Raises InvalidArgument for any other value.
+        belong to a loop that outboxq does not run. Raises InvalidArgument for any other value.
         """
         if value is None or isinstance(value, RetryPolicy):
             return cls() if value is None else value

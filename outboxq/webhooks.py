@@ -33,7 +33,7 @@ from .model.transports import Message
 TOLERANCE = timedelta(minutes=5)
 """The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
 _LONGEST_WAIT = timedelta(days=1)
-"""The longest wait in a `Retry-After` header that is honored."""
+"""The maximum wait that is accepted from a `Retry-After` header."""
 _PREFIX = "whsec_"
 _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
@@ -241,8 +241,8 @@ class WebhookSource:
         """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid
         otherwise.
 
-        Only the signed parts identify the message: its id and its body. Of the headers, only the trace headers are
-        kept.
+        Only the signed parts identify the message: its id and its body. The only headers that are kept are the trace
+        headers.
         """
         self.check_length(len(body))
         found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)

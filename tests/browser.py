@@ -1,7 +1,7 @@
-"""A real browser for tests: Chromium, driven by playwright in a thread of its own.
+"""A real browser for tests: Chromium, driven by Playwright in a separate thread.
 
-Playwright's synchronous calls run an event loop in the thread that makes them, for as long as the browser is there. In the main
-thread that would break the tests that run loops of their own, so each test with a tab runs in the browser's thread
+Playwright's synchronous API runs an event loop in the calling thread while the browser is open. In the main thread, this loop would
+break tests that run their own event loops, so each test with a tab runs in the browser's thread
 (`tests/integrations/dashboard/conftest.py`).
 """
 
@@ -27,9 +27,9 @@ R = TypeVar("R")
 DESKTOP, PHONE = (1440, 900), (390, 844)
 """Width and height of a window in pixels."""
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
-"""The tags of the rules of axe-core that pages keep."""
+"""Tags of the axe-core rules that every page must pass."""
 SEEN = ("color-contrast", "link-in-text-block", "target-size")
-"""The rules that a page may keep in one window and one scheme, and break in another; they take half of the time of all."""
+"""Rules whose outcome depends on the window size and the color scheme. They take half as long as all rules together."""
 
 _LAYOUT = """
 () => {
@@ -37,7 +37,7 @@ _LAYOUT = """
   const page = document.scrollingElement;
   if (page.scrollWidth > page.clientWidth) found.push(`the page is ${page.scrollWidth} of ${page.clientWidth} pixels wide`);
   for (const one of document.querySelectorAll("[hidden]"))
-    if (one.checkVisibility({ opacityProperty: true })) found.push(`${one.tagName}#${one.id} is hidden and yet seen`);
+    if (one.checkVisibility({ opacityProperty: true })) found.push(`${one.tagName}#${one.id} is hidden but visible`);
   for (const one of document.querySelectorAll("td[data-label]")) {
     const label = getComputedStyle(one, "::before");
     if (label.position === "absolute" && parseFloat(label.width) > parseFloat(getComputedStyle(one).paddingLeft))
@@ -72,7 +72,7 @@ addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${
 
 
 class Browser:
-    """One Chromium, which starts when it is asked for first. Its tabs are used in its thread only: see `run`."""
+    """A Chromium that starts on first use. Its tabs must be used only in its thread: see `run`."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
@@ -93,7 +93,7 @@ class Browser:
         return self._playwright.chromium.launch(
             executable_path=self._executable.path,
             env={**os.environ, **self._executable.variables},
-            # What an administrator starts has no sandbox in Chromium; an ordinary user's has.
+            # Chromium cannot use its sandbox when root starts it.
             chromium_sandbox=os.geteuid() != 0 and not self._executable.variables,
         )
 
@@ -102,7 +102,7 @@ class Browser:
         return str(self.run(lambda: self._chromium.version))
 
     def tab(self, site: str, **options: Any) -> Tab:
-        """Open a tab with a context of its own; to be called in the browser's thread. See `Tab`."""
+        """Open a tab with its own context. Call this method in the browser's thread. See `Tab`."""
         return Tab.opened(self._chromium, site, **options)
 
     def close(self) -> None:
@@ -117,13 +117,13 @@ class Browser:
 
 @dataclass
 class Tab:
-    """A tab at a site, and what went wrong in it."""
+    """A tab that shows a site, and the problems found in it."""
 
     page: Page
     site: str
     context: BrowserContext
     problems: list[str] = field(default_factory=list)
-    """Errors and warnings of the console, uncaught exceptions, violations of the policy, and requests to other sites."""
+    """Console errors and warnings, uncaught exceptions, violations of the content security policy, and requests to other sites."""
     requests: list[str] = field(default_factory=list)
     """The method and path of each request, in order."""
 
@@ -139,7 +139,7 @@ class Tab:
         zone: str = "UTC",
         **options: Any,
     ) -> Tab:
-        """Open it empty, in a window of this size, in the light or the dark scheme, in a time zone."""
+        """Open an empty tab with this window size, color scheme and time zone."""
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",
@@ -169,21 +169,21 @@ class Tab:
             self.problems.append(f"request to another site: {request.url}")
 
     def open(self, path: str = "/") -> Response:
-        """Go to a page of the site, and wait until it is loaded."""
+        """Go to a page of the site, and wait until it has loaded."""
         response = self.page.goto(f"{self.site}{path}")
         assert response is not None
         return response
 
     def layout(self) -> list[str]:
-        """Name the elements that are wider than the window and do not scroll by themselves, that show though hidden, that are covered, or that overlap."""
+        """Describe the elements that are wider than the window and do not scroll, that are hidden but visible, or that overlap others."""
         return list(self.page.evaluate(_LAYOUT))
 
     def cut(self) -> list[str]:
-        """Name the tables whose last column is only visible after scrolling sideways."""
+        """Describe the tables whose last column is visible only after scrolling sideways."""
         return list(self.page.evaluate(_CUT))
 
     def accessibility(self, *, only_seen: bool = False) -> list[str]:
-        """List the faults that axe-core finds: by all rules, or by those about how the page looks."""
+        """List the faults that axe-core finds with all rules, or only with the rules in SEEN."""
         self.page.evaluate(axe())
         only = {"type": "rule", "values": SEEN} if only_seen else {"type": "tag", "values": RULES}
         return list(self.page.evaluate(_AXE, only))
@@ -199,5 +199,5 @@ class Tab:
 
 @cache
 def axe() -> str:
-    """The script of axe-core, from the package that brings it."""
+    """Return axe-core's script from the package that contains it."""
     return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")

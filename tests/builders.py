@@ -1,4 +1,4 @@
-"""The functions that build outboxq's statements, by name: what the golden files, and the processes that compile ahead, go by."""
+"""The functions that build outboxq's SQL statements, by name. The golden files and `tests.compiled` use these names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODULES = [
     for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if ".verify." not in name
 ]
-"""The modules that build statements. Those of `verify` are named by CHECKS, LOCKS and REPAIRS."""
+"""Modules that build statements. The statements of `verify` are in CHECKS, LOCKS and REPAIRS instead."""
 ONLY_POSTGRESQL = (
     "channel.",
     "dead_rows.",
@@ -39,7 +39,7 @@ _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"
 
 
 def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
-    """The public functions of a module that take a grammar alone and return a statement or a transition."""
+    """Yield a module's public functions that take only a grammar and return a statement or a transition."""
     short = module.__name__.rpartition(".")[2].removesuffix("_sql")
     for name, function in inspect.getmembers(module, inspect.isfunction):
         given = function.__annotations__
@@ -91,7 +91,7 @@ BUILDERS = all_builders()
 
 
 def of_database(database: str) -> Mapping[str, Builder]:
-    """Return the cases that a database runs."""
+    """Return the builders of the statements that run on a database."""
     return {
         name: one for name, one in BUILDERS.items() if database == "postgresql" or not name.startswith(ONLY_POSTGRESQL)
     }

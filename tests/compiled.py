@@ -1,5 +1,6 @@
-"""The statements that nearly every worker runs. A process that forks workers compiles them once: each worker would take 0.2 s of a
-processor's time for that.
+"""The statements that nearly every worker runs.
+
+A process that forks workers compiles these statements once. Otherwise, each worker would spend 0.2 s of CPU time on compiling them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def compile_all() -> None:
 
 def compile_for(database: str) -> None:
     """Compile the statements for `database`: sqlite or postgresql."""
-    dialect = dialect_for(database, schema=None)  # as a store asks for it: the cache tells the two apart
+    dialect = dialect_for(database, schema=None)  # the same arguments as a store's, because they are the cache key
     known = builders.of_database(database)
     for name in OF_WORKERS:
         if name in known:

@@ -1,4 +1,4 @@
-"""Both databases for every test that asks for one; the invariants are checked when the test is over."""
+"""Fixtures that run each test on both databases and check the invariants afterwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.warm import lend_warm_connections
 if TYPE_CHECKING:
     from tests.browser import Browser
 
-# Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
+# The tests start hundreds of Python processes, which share compiled modules even if the environment disables this.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -46,17 +46,17 @@ lend_warm_connections()
 
 
 def keep_files_in_memory() -> None:
-    """Have `tmp_path` and all other temporary files lie in memory, if there is room.
+    """Keep `tmp_path` and all other temporary files in memory, if there is room.
 
-    A commit of SQLite then takes 0.1 ms instead of 5 ms. A new database of PostgreSQL, a thousand files, takes 20 ms of a
-    processor's time instead of 270 ms.
+    A commit in SQLite then takes 0.1 ms instead of 5 ms. A new PostgreSQL database, which has a thousand files, takes 20 ms of
+    CPU time instead of 270 ms.
     """
     with suppress(AttributeError, OSError):
         memory = os.statvfs("/dev/shm")
         if memory.f_bavail * memory.f_frsize > 2**31 and not memory.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
             os.environ.setdefault("TMPDIR", "/dev/shm")
-            tempfile.tempdir = None  # as the environment now says
+            tempfile.tempdir = None  # so that TMPDIR is read again
 
 
 keep_files_in_memory()
@@ -68,7 +68,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 @dataclass
 class Clock:
-    """A clock that stands still until it is moved; both databases then go by it."""
+    """A clock for both databases that stands still until a test moves it."""
 
     now: datetime = NOON
 
@@ -82,13 +82,13 @@ class Clock:
 
 @dataclass
 class Database:
-    """A fresh database with our tables, and a few short ways to fill it."""
+    """A fresh database with outboxq's tables, and shortcuts for filling it."""
 
     name: str
     """sqlite or postgresql."""
     url: str
     reused: Reused | None = None
-    """The one that this database is, if it is reused."""
+    """The shared database that this object represents, or None if it is not shared."""
     engines: list[Engine] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     worker: UUID = field(default_factory=uuid4)
@@ -100,16 +100,16 @@ class Database:
         if self.reused and self.reused.warm:
             self.reused.warm.lend_to(self.engine)
         self.store = Store(self.engine)
-        """On the database's own clock."""
+        """A store that uses the database's clock."""
         self.frozen = Store(self.engine, clock=self.clock)
-        """On `clock`."""
+        """A store that uses `clock`."""
 
     def own(self, engine: Engine) -> Engine:
         self.engines.append(engine)
         return engine
 
     def host_engine(self) -> Engine:
-        """An engine as an application would make it: transactional, SQLite put right."""
+        """Return an engine as an application would create it: transactional and, for SQLite, configured."""
         engine = self.own(create_engine(self.url))
         if self.reused and self.reused.warm:
             self.reused.warm.lend_to(engine)
@@ -117,17 +117,17 @@ class Database:
 
     @cached_property
     def host(self) -> Engine:
-        """One such engine for all that needs nothing but a connection."""
+        """One such engine for all uses that need only a connection."""
         return self.host_engine()
 
     def own_store(self) -> Store:
-        """On connections of its own, as a worker's are."""
+        """Return a store with its own connections, as a worker has."""
         store = Store(self.engine).reserved(threading.Event())
         self.own(store.bound_engine)
         return store
 
     def add(self, store: Store | None = None, **fields: object) -> Handle:
-        """Enqueue one task in a transaction of its own."""
+        """Enqueue one task in a separate transaction."""
         values = {"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields}
         return (store or self.frozen).enqueue(NewTask(**values))  # type: ignore[arg-type]
 
@@ -136,22 +136,22 @@ class Database:
         return (store or self.frozen).claim_ready_task(limit, **options)  # type: ignore[arg-type]
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
-        """Raw rows, read past every layer of ours."""
+        """Return raw rows, read without outboxq's code."""
         with self.engine.connect() as connection:
             return [tuple(row) for row in connection.exec_driver_sql(sql).all()]
 
     def run(self, sql: str) -> None:
-        """A raw statement, committed."""
+        """Execute a raw statement and commit."""
         with self.engine.connect() as connection, connection.begin():
             connection.exec_driver_sql(sql)
 
     def counts(self) -> tuple[int, int, int]:
-        """Rows in task_executions, execution_events, task_outbox."""
+        """Return the number of rows in task_executions, execution_events and task_outbox."""
         tables = ("task_executions", "execution_events", "task_outbox")
         return tuple(self.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables)  # type: ignore[return-value]
 
     def assert_sound(self) -> None:
-        """Check the invariants at the later of the two clocks: rows of the other one are in its past, not ahead of it."""
+        """Check the invariants at the later of the two clocks' times, so that no row lies in the future."""
         now = max(self.clock(), datetime.now(UTC))
         if self.name == "sqlite":
             sound = checked_file().is_sound(self.engine, now)
@@ -167,7 +167,7 @@ class Database:
 
 @cache
 def checked_file() -> CheckedFile:
-    """This process's file for the checks of tests on SQLite."""
+    """Return the file in which this process checks the databases of SQLite tests."""
     return CheckedFile()
 
 
@@ -178,22 +178,22 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: two processes more than there are cores, for most tests wait half of their time."""
+    """Return the number of processes for `-n auto`: two more than there are cores, because most tests wait half of the time."""
     return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let all processes of the run share what initdb makes, which takes 0.7 s of a processor's time each."""
+    """Let all processes of the run share the files that initdb creates. Each initdb takes 0.7 s of CPU time."""
     if postgres.INITIALISED not in os.environ:
         directory = tempfile.mkdtemp(prefix="outboxq-initdb-", dir=postgres.parent_directory())
-        Path(directory).chmod(0o755)  # the server's account reads it
+        Path(directory).chmod(0o755)  # the server's account must be able to read it
         os.environ[postgres.INITIALISED] = directory
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(postgres.INITIALISED), ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage meanwhile: all that is made is kept, and the looks took a fifth of the time, in every process."""
+    """Disable garbage collection meanwhile. It took a fifth of the time in every process, although all new objects are kept."""
     gc.disable()
     try:
         return (yield)
@@ -202,22 +202,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector from looking through the modules and tests that are loaded by now, all of which stay."""
+    """Exclude the loaded modules and tests, which are never freed, from garbage collection."""
     gc.freeze()
-    gc.set_threshold(20_000)  # with 700, the collector ran 729 times for 245 tests, and 22 times with this
+    gc.set_threshold(20_000)  # for 245 tests, the collector ran 22 times; with the default of 700, 729 times
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--database", choices=DATABASES, help="Only this database's tests, and those that need none.")
-    parser.addoption("--quick", action="store_true", help="The core, on SQLite alone: half a minute.")
+    parser.addoption("--database", choices=DATABASES, help="Run only the tests that use this database or none.")
+    parser.addoption("--quick", action="store_true", help="Run only the core tests, on SQLite, in half a minute.")
     parser.addoption(
         "--full",
         action="store_true",
         default=bool(os.environ.get("OUTBOXQ_TEST_FULL")),
-        help="Every case on both databases, also what is taken in turn. OUTBOXQ_TEST_FULL=1 asks for it, too.",
+        help="Run every case on both databases, including cases marked `in_turn`. OUTBOXQ_TEST_FULL=1 does the same.",
     )
     parser.addoption(
-        "--in-turn", action="store_true", help="Every case on one of the databases, as if marked `in_turn`."
+        "--in-turn", action="store_true", help="Run every case on only one database, as if it were marked `in_turn`."
     )
 
 
@@ -235,7 +235,7 @@ CORE = (
     "retry",
 )
 QUICK = ("tests/unit/", *(f"tests/contract/test_{noun}.py" for noun in CORE))
-"""What `--quick` collects."""
+"""Paths that `--quick` collects."""
 
 LONG = (
     "tests/contract/test_demo.py",
@@ -248,7 +248,7 @@ LONG = (
     "tests/integrations/test_benchmarks.py",
     "tests/unit/test_house.py",
 )
-"""Where the tests are that take longest, one by one."""
+"""Paths of the tests that individually take longest."""
 
 
 def pytest_report_header() -> str | None:
@@ -259,7 +259,7 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files from which nothing would be chosen: with `-m apart`, each process takes 2 s instead of 16 s to find 170 tests."""
+    """Ignore files without selected tests. With `-m apart`, each process then finds its 170 tests in 2 s instead of 16 s."""
     if collection_path.is_dir() or collection_path.suffix != ".py":
         return None
     if config.getoption("quick") and not collection_path.relative_to(config.rootpath).as_posix().startswith(QUICK):
@@ -273,8 +273,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the options do not ask for. The longest come first: what is left at the end is to be short, and many can
-    share it.
+    """Remove the tests that the options do not select, and put the longest tests first.
+
+    The last tests are then short, so that all processes end at about the same time.
     """
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     in_browser = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
@@ -299,10 +300,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def taken_elsewhere(items: list[pytest.Item], *, every: bool) -> set[pytest.Item]:
-    """Return the cases that are taken on the other database, always the same ones.
+    """Return the cases to leave out because they run on the other database. The choice is the same in every run.
 
-    Those are half of the cases that are `in_turn`: `every` case, those marked so, and those of IN_TURN. Of a test with MANY
-    variants, each database takes every second one.
+    Each case that is marked `in_turn` or listed in IN_TURN runs on only one database; with `every`, this holds for each case. If a
+    test has at least MANY variants, they alternate between the databases.
     """
     functions: dict[str, dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
@@ -379,7 +380,7 @@ IN_TURN = (
     "tests/integrations/testing_helpers/",
     "tests/unit/",
 )
-"""Tests of words, of front ends and of what a worker does in Python: the statements that they run have tests on both databases."""
+"""Tests of texts, of front ends and of a worker's Python code. Other tests run the same SQL statements on both databases."""
 
 ON_BOTH = (
     "tests/contract/test_migrations.py",
@@ -389,13 +390,13 @@ ON_BOTH = (
     "tests/dialects/",
     "tests/integrations/orm/",
 )
-"""Tests of which each variant is about something else in the database itself: a plan, a constraint, a connection."""
+"""Tests whose variants each check a different part of the database itself: a plan, a constraint, a connection."""
 
 MANY = 2
 
 
 def databases_of(item: pytest.Item) -> set[str]:
-    """Those that its fixtures and parameters name; a `cluster` is PostgreSQL's."""
+    """Return the databases that the item's fixtures and parameters name. A `cluster` is always PostgreSQL."""
     _, _, parameters = item.name.partition("[")
     named = " ".join((*getattr(item, "fixturenames", ()), parameters)).replace("cluster", "postgresql")
     return {name for name in DATABASES if name in named}
@@ -403,21 +404,22 @@ def databases_of(item: pytest.Item) -> set[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals() -> None:
-    """The processes that tests start have their signals set, not inherited.
+    """Reset the signals of the processes that tests start, so that these processes inherit no ignored signals.
 
-    A fixture, because pytest-xdist's controller runs no test: the processes that it starts are to outlive their terminal too.
+    This is a fixture, so that it does not run in pytest-xdist's controller. The test processes that the controller starts must
+    inherit its signals, so that they outlive their terminal.
     """
     set_for_children()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _templates() -> None:
-    """All processes of the run share the dashboard's compiled templates: else each dashboard compiles what it shows, 0.1 s each."""
+    """Share the dashboard's compiled templates among all processes of the run. Otherwise, each dashboard compiles them in 0.1 s."""
     try:
         from jinja2 import Environment, FileSystemBytecodeCache
 
         from outboxq.web import rendering
-    except ModuleNotFoundError:  # the oldest releases are tried without the dashboard's packages
+    except ModuleNotFoundError:  # the tests of the oldest releases run without the dashboard's packages
         return
     directory = Path(os.environ[postgres.INITIALISED], "templates")
     directory.mkdir(exist_ok=True)
@@ -425,21 +427,21 @@ def _templates() -> None:
 
 
 class Server:
-    """A PostgreSQL server, with what the tests of this process share on it."""
+    """A PostgreSQL server, with the databases that this process's tests share."""
 
     def __init__(self, cluster: postgres.Cluster) -> None:
         self.cluster = cluster
 
     @cached_property
     def migrated(self) -> str:
-        """A database with our tables, to be copied."""
+        """A template database with outboxq's tables."""
         url = self.cluster.create_database()
         migrations.upgrade(url)
         return url
 
     @cached_property
     def reused(self) -> Reused:
-        """The database that tests use one after the other."""
+        """The database that tests use one after another."""
         return Reused(self.cluster, self.migrated)
 
     def close(self) -> None:
@@ -449,12 +451,12 @@ class Server:
 
 
 SETTINGS = {"deadlock_timeout": "100ms", "autovacuum_naptime": "1d"}
-"""Autovacuum is on, but never comes: a test would meet its session, its locks, and the statistics that it has changed."""
+"""Autovacuum is on but never runs: its session, its locks and its changes to statistics would disturb tests."""
 
 
 @pytest.fixture(scope="session")
 def first_server() -> Iterator[Server]:
-    """The PostgreSQL of nearly all tests: the one that `OUTBOXQ_TEST_POSTGRES_URL` names, else one of the machine."""
+    """The PostgreSQL server of nearly all tests: the one that `OUTBOXQ_TEST_POSTGRES_URL` names, or else one started here."""
     server = Server(postgres.start(settings=SETTINGS))
     yield server
     server.close()
@@ -462,7 +464,10 @@ def first_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def newest_server(first_server: Server) -> Iterator[Server]:
-    """The newest PostgreSQL that the tests know; the first one if that is as new, or if the environment says which one to use."""
+    """A server of the newest PostgreSQL that the tests support.
+
+    It is the first server if that is as new, or if the environment chooses a server.
+    """
     is_chosen = os.environ.get(postgres.VARIABLE) or os.environ.get(postgres.VERSION)
     if is_chosen or first_server.cluster.version[0] >= int(postgres.NEWEST):
         yield first_server
@@ -474,19 +479,19 @@ def newest_server(first_server: Server) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def cluster(first_server: Server) -> postgres.Cluster:
-    """The session's PostgreSQL server. In tests/contract, the server of the case."""
+    """The session's PostgreSQL server or, in tests/contract, the test case's server."""
     return first_server.cluster
 
 
 @pytest.fixture(scope="session")
 def migrated_postgresql(first_server: Server) -> str:
-    """A database with our tables, to be copied."""
+    """Return the URL of a template database with outboxq's tables."""
     return first_server.migrated
 
 
 @pytest.fixture(scope="session")
 def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with our tables, to be copied."""
+    """Return the path of a template file with outboxq's tables."""
     path = tmp_path_factory.mktemp("template") / "template.db"
     migrations.upgrade(f"sqlite:///{path}")
     return path
@@ -506,7 +511,7 @@ def reused_postgresql(first_server: Server) -> Reused:
 
 
 _OWN_CONNECTIONS = ("tests/dialects/", "tests/contract/test_engine.py")
-"""Tests that see when a connection is opened or closed."""
+"""Tests that observe the opening and closing of connections."""
 
 
 @pytest.fixture
@@ -518,7 +523,7 @@ def postgresql_url(request: pytest.FixtureRequest, reused_postgresql: Reused) ->
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """This process's browser."""
-    from tests.browser import Browser  # playwright takes its time, and few tests open a tab
+    from tests.browser import Browser  # importing Playwright is slow, and few tests open a tab
 
     found = Browser()
     yield found
@@ -527,7 +532,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Forks the processes of this process's tests."""
+    """The object that forks workers for this process's tests."""
     nursery = Nursery()
     yield nursery
     nursery.close()
@@ -545,7 +550,7 @@ def postgresql(postgresql_url: str, reused_postgresql: Reused) -> Iterator[Datab
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
-    """Each database in turn: no behaviour is true on one only, unless the test lives in tests/dialects."""
+    """Each database in turn. Only tests in tests/dialects may cover behavior that one database alone has."""
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
 

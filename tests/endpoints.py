@@ -1,4 +1,4 @@
-"""An HTTP endpoint of another program, in a thread: it notes the requests, and answers what the test asks for."""
+"""Another program's HTTP endpoint, in a thread. It records requests and gives the answers that a test chooses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 CERTIFICATE = Path(__file__).parent / "endpoint.pem"
-"""A key, and its certificate for localhost, 127.0.0.1 and crm.example. Nothing trusts it but these tests."""
+"""A key, and its certificate for localhost, 127.0.0.1 and crm.example. Only these tests trust it."""
 LOCAL = ("127.0.0.0/8", "::1/128")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """A request."""
+    """A request that the endpoint received."""
 
     path: str
     headers: Mapping[str, str]
@@ -36,20 +36,20 @@ class Endpoint:
     on_request: Callable[[Any], None] = lambda _: None
     """Called with the handler of each request, before it answers."""
     answer: Callable[[Arrival], int] | None = None
-    """Returns the status for each request. None: that of `answers`."""
+    """A function that returns the status for each request. If None, `answers` is used."""
 
     def url(self, path: str = "/hooks", host: str = "localhost") -> str:
         return f"{self.scheme}://{host}:{self.port}{path}"
 
 
 def trusting() -> ssl.SSLContext:
-    """The TLS settings that accept the certificate."""
+    """Return TLS settings that accept the certificate."""
     return ssl.create_default_context(cafile=str(CERTIFICATE))
 
 
 @contextmanager
 def endpoint(*answers: tuple[int, dict[str, str]], tls: bool = False, port: int = 0) -> Iterator[Endpoint]:
-    """Serve an endpoint on loopback. Port 0: any that is free."""
+    """Serve an endpoint on the loopback interface. Port 0 means any free port."""
     made = Endpoint(scheme="https" if tls else "http", answers=list(answers))
 
     class Handler(BaseHTTPRequestHandler):
@@ -73,7 +73,7 @@ def endpoint(*answers: tuple[int, dict[str, str]], tls: bool = False, port: int 
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """The client may have gone."""
+            """Ignore errors, because the client may have disconnected."""
 
     with Server(("127.0.0.1", port), Handler) as server:
         if tls:

@@ -1,4 +1,4 @@
-"""How Hypothesis chooses examples: the same ones in every run, however fast the machine is."""
+"""Settings with which Hypothesis chooses the same examples in every run, regardless of the machine's speed."""
 
 from hypothesis import HealthCheck, settings
 

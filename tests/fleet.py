@@ -1,4 +1,4 @@
-"""Processes of one application that are killed while they work, and replaced."""
+"""Processes of one application that a test kills while they work, and then replaces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Member:
 
 
 class Fleet:
-    """Processes of `python -m outboxq COMMAND`, all alike."""
+    """Several processes that run the same `python -m outboxq COMMAND`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Fleet:
         }
         self._size = size
         self.members: list[Member] = []
-        """The processes that live, the oldest first."""
+        """The live processes, oldest first."""
         self.killed: list[Member] = []
         self._started = 0
 
@@ -72,11 +72,11 @@ class Fleet:
 
     @property
     def all(self) -> Sequence[Member]:
-        """The processes that live, and those that were killed."""
+        """The live processes and the killed ones."""
         return [*self.members, *self.killed]
 
     def kill(self, member: Member | None = None) -> None:
-        """Kill a process, by default the oldest one, let its leases run out, and start another one in its place."""
+        """Kill a process, by default the oldest one, let its leases expire, and start a replacement."""
         gone = self.members[0] if member is None else member
         self.members.remove(gone)
         gone.process.kill()
@@ -95,7 +95,7 @@ class Fleet:
 
 
 def figures(events: int, committed: Collection[int], refused: Collection[int], fleet: Fleet) -> str:
-    """Return the figures that all campaigns tell."""
+    """Return the figures that every campaign reports."""
     return (
         f"{len(committed)} committed, {events - len(committed)} rolled back, {len(fleet.killed)} kills, "
         f"{len(refused)} refused, {time.monotonic() - fleet.began:.0f} s"
@@ -103,20 +103,20 @@ def figures(events: int, committed: Collection[int], refused: Collection[int], f
 
 
 def of_relays(database: Database, gone: Member) -> None:
-    """Let the leases of a dead process of `outboxq relay run` run out."""
+    """Let the leases of a dead `outboxq relay run` process expire."""
     for sender in set(re.findall(r"sender ([0-9a-f-]{36}) has", gone.log.read_text())):
         identity = sender if database.name == "postgresql" else sender.replace("-", "")
         database.run(f"UPDATE relay_shards SET lease_expires_at = '{_PAST}' WHERE worker_id = '{identity}'")
 
 
 def unsettled(database: Database) -> set[int]:
-    """Return the numbers in the payloads of the events that relays have not published, or not deleted."""
+    """Return the numbers in the payloads of the events that relays have not yet published and deleted."""
     return {
         int(json.loads(str(payload))["number"]) for (payload,) in database.rows("SELECT payload FROM relay_messages")
     }
 
 
 def of_tasks(database: Database, gone: Member) -> None:
-    """Let the leases of a dead worker run out."""
+    """Let a dead worker's leases expire."""
     mine = f"SELECT id FROM workers WHERE pid = {gone.pid}"
     database.run(f"UPDATE task_leases SET lease_expires_at = '{_PAST}' WHERE worker_id IN ({mine})")

@@ -1,11 +1,11 @@
-"""Python programs that a warm process forks: 30 ms of a processor's time each, instead of the 1 to 3 s that a new interpreter takes
-to import outboxq and a framework.
+"""Python programs that a warm process forks.
 
-`Popen` and `run` are those of `subprocess`. A program that is started otherwise than by `python -m …`, `python -c …` or
-`python FILE`, or whose environment changes how Python itself begins, gets an interpreter of its own. So does one whose test is
-about the start: it uses `subprocess`.
+Starting a program this way takes 30 ms of CPU time. A new interpreter takes 1 to 3 s to import outboxq and a framework.
 
-This file imports nothing but the standard library: a warm process may have another release of outboxq.
+`Popen` and `run` work like those of `subprocess`. A program gets a new interpreter if it is not started with `python -m …`,
+`python -c …` or `python FILE`, or if its environment changes how Python itself starts. Tests of the start itself use `subprocess`.
+
+This file imports only the standard library, because a warm process may have another release of outboxq.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from typing import Any, ClassVar, NoReturn
 
 ROOT = Path(__file__).parents[1]
 PYTHON = (sys.executable, "-W", "error")
-"""The beginning of a command of Python, to which each warning is an error."""
+"""The beginning of a Python command that treats each warning as an error."""
 
 _LONGEST = 2**17
-"""The bytes that a plan may have."""
+"""The maximum size of a plan, in bytes."""
 _MOST = 10
-"""The descriptors that a program may be given."""
+"""The maximum number of descriptors that a program can be given."""
 _INTERPRETERS = {
     "PYTHONASYNCIODEBUG",
     "PYTHONDEVMODE",
@@ -54,27 +54,30 @@ _INTERPRETERS = {
     "PYTHONTRACEMALLOC",
     "PYTHONUTF8",
 }
-"""Variables that only a new interpreter follows."""
+"""Environment variables that affect only a new interpreter."""
 _NOT_AHEAD = ("outboxq.__main__", "outboxq.cli.demo", "outboxq.contrib")
-"""Modules that do more at their import than to define what they have, or that need another package."""
+"""Modules whose import has side effects, or that need another package."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 class Warm:
-    """A process that has imported what its children need, seen from outside. It begins with the first of them."""
+    """A process that imports modules once and then forks the programs that need them. It starts with the first program."""
 
     _begun: ClassVar[dict[tuple[int, Warm], tuple[Any, socket.socket]]] = {}
-    """The warm process of each test process, or the pid of a forked program's. A fork of a test process begins its own."""
+    """Each test process's warm process, or the pid of a forked program's. A fork of a test process starts its own warm process."""
     _lock = threading.Lock()
 
     def __init__(self, *modules: str, root: Path = ROOT) -> None:
-        """`modules`: what it imports; of outboxq, its modules too. `root`: where outboxq is."""
+        """`modules`: modules to import; for outboxq, also its submodules. `root`: the directory that contains outboxq."""
         self.modules, self._root = modules, root
         self.compiles = "outboxq" in modules and root == ROOT
-        """True if it compiles the statements of workers, which tests/compiled.py names, before it forks the first one."""
+        """True if this process compiles the statements listed in tests/compiled.py before it forks its first worker."""
 
     def start(self, plan: dict[str, Any], descriptors: list[int]) -> int:
-        """Return the pid of a process that runs the plan. Whoever forked it has ended, so it is a child of this process."""
+        """Start a process that runs the plan, and return its pid.
+
+        The process that forked it has ended, so that it becomes a child of this process.
+        """
         with self._lock:
             _, asks = self._begun.get((os.getpid(), self)) or self._begin()
             _adopt_orphans(True)
@@ -83,11 +86,11 @@ class Warm:
                 answer = asks.recv(100)
             finally:
                 _adopt_orphans(False)
-        assert answer, "the process that forks others has died"
+        assert answer, "the warm process has died"
         return int(answer)
 
     def close(self) -> None:
-        """End it."""
+        """End the warm process."""
         if begun := self._begun.pop((os.getpid(), self), None):
             process, asks = begun
             asks.close()
@@ -102,14 +105,14 @@ class Warm:
                 env={**environment, "PYTHONPATH": str(self._root)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # it ends when the socket is closed, however this process ends
+                start_new_session=True,  # it ends when the socket is closed, even if this process is killed
             )
         self._begun[os.getpid(), self] = process, asks
         return process, asks
 
 
 PACKAGES = Warm("alembic.command", "asyncio", "click.testing", "rich.live", "rich.table", "sqlalchemy.orm", "tenacity")
-"""The packages that outboxq needs, but neither outboxq nor a driver."""
+"""A process with the packages that outboxq needs, but without outboxq and without a driver."""
 OUTBOXQ = Warm(
     "outboxq", "click.testing", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite"
 )
@@ -131,11 +134,11 @@ FRAMEWORKS = Warm(
     "outboxq.contrib.flask",
     "pytest",
 )
-"""What is imported of frameworks before their settings are known."""
+"""A process with the parts of frameworks that can be imported before their settings are known."""
 
 
 class Popen(subprocess.Popen[Any]):
-    """A program in a process that is a child of this one, as `subprocess.Popen` starts it."""
+    """A program in a child process, as `subprocess.Popen` starts it."""
 
     def __init__(
         self,
@@ -146,16 +149,18 @@ class Popen(subprocess.Popen[Any]):
         ignores: Sequence[signal.Signals] = (),
         **options: Any,
     ) -> None:
-        """`warm`: what forks it. Without `stdin`, it reads from the null device. With `starts_others`, the programs that it starts
-        with `subprocess` are forked as well. `ahead`: modules that `warm` imports first, for this program and those after it.
-        `ignores`: signals that whoever starts the program ignores.
+        """Start the program, which reads from the null device unless `stdin` is given.
+
+        `warm`: the process that forks the program. `starts_others`: True if programs that it starts with `subprocess` are forked
+        as well. `ahead`: modules that `warm` imports first, for this program and later ones. `ignores`: signals that the program
+        ignores from the beginning, as under nohup.
         """
         self._warm, self._starts_others = warm, starts_others
         self._ahead, self._ignores = [*ahead], [*ignores]
         super().__init__(*arguments, **{"stdin": subprocess.DEVNULL, **options})
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Wait for its end; after an exception, kill it first."""
+        """Wait for the program to end. After an exception, kill it first."""
         if kind is not None:
             self.kill()
         super().__exit__(kind, *rest)
@@ -198,7 +203,7 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """Wait for the program, as `subprocess.run` does."""
+    """Run the program and wait for it, as `subprocess.run` does."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if input is not None:
@@ -212,18 +217,18 @@ def run(
 
 
 def own_terminal() -> None:
-    """Make the terminal that of the process, so that Ctrl-C reaches it: for `preexec_fn`."""
+    """Make standard input the process's controlling terminal, so that Ctrl-C reaches it. For `preexec_fn`."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def close() -> None:
-    """End the processes that fork others for this one."""
+    """End all warm processes."""
     for _, warm in [*Warm._begun]:
         warm.close()
 
 
 def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
-    """Return what the child is to run; None: an interpreter of its own is needed."""
+    """Return the plan that the child runs, or None if the program needs a new interpreter."""
     command = [os.fspath(word) for word in args] if isinstance(args, list | tuple) else []
     words = command.copy()
     if not words or words.pop(0) != sys.executable or _INTERPRETERS & env.keys():
@@ -248,7 +253,7 @@ def _adopt_orphans(adopts: bool) -> None:
 
 
 def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork for each plan. Returns in each child, with its plan and its descriptors; None in the parent, at its end."""
+    """Fork a child for each plan. Return the plan and its descriptors in each child, and None in the parent at the end."""
     while True:
         message, descriptors, *_ = socket.recv_fds(asked, _LONGEST, _MOST)
         if not message:
@@ -264,7 +269,7 @@ def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             asked.close()
             for one in (answer, answers, adopts):
                 os.close(one)
-            os.read(adopted, 1)  # until it has its new parent
+            os.read(adopted, 1)  # wait until this process has its new parent
             os.close(adopted)
             return plan, descriptors
         for one in (answers, adopted, *descriptors):
@@ -277,7 +282,7 @@ def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _prepare(plan: dict[str, Any]) -> None:
-    """Do, once, what this program and later ones would each do for themselves."""
+    """Import and compile once what this program and later ones need."""
     for name in plan["ahead"]:
         _import(name)
     if plan["compile"]:
@@ -292,7 +297,7 @@ def _import(name: str) -> None:
 
 @cache
 def _compile() -> None:
-    """Compile the statements of workers. No module of the tests stays: a program may have a package `tests` of its own."""
+    """Compile the workers' statements. Then unload `tests`, because a program may have its own package with this name."""
     importlib.import_module("tests.compiled").compile_all()
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
@@ -305,9 +310,10 @@ def _keep_all() -> None:
 
 
 def _fork_for_others(descriptors: list[int]) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork a process that forks what this one, whose descriptors these are, starts. Returns in each of those; None in this one.
+    """Fork a process that forks the programs that this one starts. Return the plan in each of those programs, and None in this one.
 
-    It is a child of this process, so those can become its children, too.
+    The new process closes `descriptors`, which belong to this one. It is a child of this process, so the programs can become
+    children of this process too.
     """
     asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if pid := os.fork():
@@ -324,11 +330,11 @@ def _fork_for_others(descriptors: list[int]) -> tuple[dict[str, Any], list[int]]
 
 
 def _begin(plan: dict[str, Any], descriptors: list[int]) -> None:
-    """Make this process look as if Python had just begun there."""
+    """Give this process the state of a Python process that has just started."""
     if plan["session"]:
         os.setsid()
     above = max(plan["numbers"]) + 1
-    given = [fcntl.fcntl(one, fcntl.F_DUPFD, above) for one in descriptors]  # where none overwrites another
+    given = [fcntl.fcntl(one, fcntl.F_DUPFD, above) for one in descriptors]  # so that none overwrites another
     for one in descriptors:
         os.close(one)
     for own, new in zip(plan["numbers"], given, strict=True):
@@ -371,7 +377,7 @@ def _run(kind: str, program: str, arguments: list[str]) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End as Python does, except that nothing is collected: a fork would first copy all that the warm process has imported."""
+    """End as Python does, but without garbage collection, which would copy all memory shared with the warm process."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -384,7 +390,7 @@ def _import_inside(package: ModuleType) -> None:
         if not one.name.startswith(_NOT_AHEAD):
             try:
                 module = importlib.import_module(one.name)
-            except Exception:  # noqa: BLE001 - a package that it needs is not installed: a program that imports it is told
+            except Exception:  # noqa: BLE001 - a package is missing: a program that imports the module gets the error
                 continue
             if one.ispkg:
                 _import_inside(module)
@@ -392,12 +398,12 @@ def _import_inside(package: ModuleType) -> None:
 
 def _main() -> None:
     _, descriptor, *names = sys.argv
-    del sys.path[0]  # where this file is
+    del sys.path[0]  # this file's directory
     for name in names:
         module = importlib.import_module(name)
         if name == "outboxq":
             _import_inside(module)
-    # At the end, where an editable install has its checkout: a child's own come first.
+    # The root goes to the end, where an editable install has its checkout. A child's own paths come first.
     sys.path.sort(key=_paths().__contains__)
     _keep_all()
     if (served := _serve(socket.socket(fileno=int(descriptor)))) is None:

@@ -1,4 +1,4 @@
-"""Cases that one test runs in a loop, where a database, or a compiled statement, serves all of them."""
+"""Cases that one test runs in a loop because they can share a database or a compiled statement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def case(name: object) -> Iterator[None]:
-    """Have a failure say which case it was."""
+    """Add the name of the case to an exception."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""A broker of the tests' own, and a sender that the tests move step by step."""
+"""An in-memory broker for tests, and a sender that tests run step by step."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def refused(_: CloudEvent) -> Outcome:
 
 @dataclass(eq=False)
 class Broker:
-    """A transport to a broker in memory, which does what the test says with an event, by its payload, and stores all others."""
+    """A transport to an in-memory broker. A test chooses answers for payloads; the broker stores all other events."""
 
     answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
-    """For each payload, what happens in the next calls; an exception class is raised for the whole call."""
+    """For each payload, the functions that answer the next calls, in order."""
     is_away: bool = False
     stored: list[CloudEvent] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
     """The payloads of each call."""
     poison: str | None = None
-    """The payload of an event with which every call raises an error."""
+    """The payload of an event that makes every call raise an error."""
     before: Callable[[], object] = lambda: None
     """Called at the beginning of each call."""
     closed: int = 0
@@ -73,13 +73,13 @@ class Broker:
         return [one.data for one in self.stored]
 
     def first_of(self, key: str | None) -> list[str]:
-        """The payloads of a key in the order of their first deliveries."""
+        """Return the payloads of a key, in the order of their first deliveries."""
         return list(dict.fromkeys(one.data for one in self.stored if one.partition_key == key))
 
 
 @dataclass(eq=False)
 class Cloneable(Broker):
-    """A broker that has a connection for each shard. The clones store in the same place and do what the test says."""
+    """A broker with a connection for each shard. The clones share the stored events and the chosen answers."""
 
     clones: list[Cloneable] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ class _NoStop(threading.Event):
 
 
 class _NoWaiting:
-    """The test decides when the sender looks."""
+    """A replacement for the senders' waiting, because the test decides when the sender runs."""
 
     listening = 0
 
@@ -110,7 +110,7 @@ class _NoWaiting:
 
 
 class Steps(Sender):
-    """A sender without a thread, on the clock of the test."""
+    """A sender without a thread, on the test's clock."""
 
     def __init__(self, database: Database, outbox: Outbox, name: str = "orders") -> None:
         self.worker_id = uuid4()

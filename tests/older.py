@@ -1,4 +1,4 @@
-"""What the tests use of other packages' later releases, given to the oldest ones that are admitted."""
+"""Features of other packages' later releases that the tests use, added to the oldest supported releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 
 def keep_stderr_apart() -> None:
-    """Have click's runner before 8.2 say what stood on stderr, as later ones do by themselves."""
+    """Make the test runner of click before 8.2 report stderr, as later releases do."""
     if "mix_stderr" not in CliRunner.__init__.__code__.co_varnames:
         return
     CliRunner.__init__ = partialmethod(CliRunner.__init__, mix_stderr=False)  # type: ignore[assignment, method-assign]

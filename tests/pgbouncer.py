@@ -1,4 +1,4 @@
-"""A real PgBouncer in its transaction mode, where one is installed; `tests/pooler.py` is ours, which is always there."""
+"""A real PgBouncer in transaction mode, if one is installed. The pooler in `tests/pooler.py` is always available."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests import postgres
 from tests.waiting import until
 
 VARIABLE = "OUTBOXQ_TEST_PGBOUNCER"
-"""Set to `required` by `nox -s pgbouncer`: the tests fail where PgBouncer is missing, instead of doing without."""
+"""A variable that `nox -s pgbouncer` sets to `required`. Tests then fail if PgBouncer is missing, instead of running without it."""
 
-# Ends with the pipe from the test process, however that died. (SIGTERM: at once, without waiting for clients.)
+# PgBouncer ends when the pipe from the test process closes, even if that process was killed. SIGTERM does not wait for clients.
 _WATCHED = '"$@" & read -r _; kill -TERM $!; wait'
 
 
@@ -33,13 +33,13 @@ def is_wanted() -> bool:
 
 
 class PgBouncer:
-    """Lends `pool_size` connections of the server that a URL names to any number of clients, for one transaction each."""
+    """A pooler that lends `pool_size` server connections to any number of clients, for one transaction at a time."""
 
     def __init__(self, url: str, pool_size: int) -> None:
         found = program()
         if found is None:
             raise RuntimeError(
-                "PgBouncer is not installed, so nothing was tried through it; run: apt install pgbouncer (on Debian)"
+                "PgBouncer is not installed, so nothing was tested through it; run: apt install pgbouncer (on Debian)"
             )
         self._program = found
         self._upstream = make_url(url)
@@ -65,7 +65,7 @@ class PgBouncer:
                 **account,
             )
         self.url = self._upstream.set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
-        """That of the server, but through here."""
+        """The server's URL, but through PgBouncer."""
 
         def answers() -> bool:
             assert self._process.poll() is None, log.read_text()
@@ -99,13 +99,13 @@ class PgBouncer:
             "listen_addr = 127.0.0.1",
             f"listen_port = {port}",
             "unix_socket_dir =",
-            "auth_type = any",  # as the user of the line above
+            "auth_type = any",  # connect as the user in the line above
             "pool_mode = transaction",
             f"default_pool_size = {self._pool_size}",
             "max_client_conn = 500",
         ]
         if self._version() >= (1, 21):
-            lines.append("max_prepared_statements = 0")  # as releases before 1.21 are, which know none
+            lines.append("max_prepared_statements = 0")  # as in releases before 1.21, which do not support them
         return "\n".join(lines) + "\n"
 
     def _version(self) -> tuple[int, int]:

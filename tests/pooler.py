@@ -1,4 +1,4 @@
-"""A pooler that lends its server connections for one transaction each, as PgBouncer does in its transaction mode."""
+"""A pooler that lends its server connections for one transaction at a time, as PgBouncer does in transaction mode."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Server:
     writer: StreamWriter
     client: Client | None = None
     owed: int = 0
-    """ReadyForQuery messages still to come."""
+    """The number of ReadyForQuery messages still to come."""
     unfinished: bool = False
-    """Whether messages were sent that no Sync has followed yet."""
+    """True if messages were sent but not yet followed by a Sync."""
 
 
 class Pooler(Front):
-    """Knows a server that trusts everyone, one user and one database; the first client's options are everyone's."""
+    """A pooler for one user and one database of a server without passwords. All clients get the first client's options."""
 
     def __init__(self, url: str, pool_size: int) -> None:
         super().__init__(url)
         self.waiting = 0
-        """Clients that wait for a server connection."""
+        """The number of clients that wait for a server connection."""
         self.discarded = 0
-        """Notifications that came when no client had the server connection."""
+        """The number of notifications that arrived when no client had the server connection."""
         self.servers = 0
-        """Server connections that it takes for open: the end of one arrives after its backend is gone."""
-        self._pool: asyncio.Queue[Server | None] = asyncio.Queue()  # None: one that is still to be opened
+        """The number of server connections that seem open. The pooler notices the end of one only after its backend has ended."""
+        self._pool: asyncio.Queue[Server | None] = asyncio.Queue()  # None: a connection that is not open yet
         for _ in range(pool_size):
             self._pool.put_nowait(None)
         self._first = asyncio.Lock()
@@ -56,7 +56,7 @@ class Pooler(Front):
                 if kind == b"X":
                     return
                 if client.server is None and kind in b"dcfH":
-                    continue  # the rest of a COPY that has failed, or a Flush after the last answer
+                    continue  # the rest of a failed COPY, or a Flush after the last answer
                 server = client.server or await self._take(client)
                 server.owed += kind in b"QSF"
                 server.unfinished = kind in b"PBDEC" or (server.unfinished and kind != b"S")
@@ -70,11 +70,11 @@ class Pooler(Front):
                 self._release(client.server)
 
     async def _greet(self, reader: StreamReader, client: Client) -> bool:
-        """Answer a client as the server has answered the first one."""
+        """Answer a client as the server answered the first one."""
         while True:
             size = await reader.readexactly(4)
             startup = size + await reader.readexactly(int.from_bytes(size, "big") - 4)
-            if startup[4:8] == CANCEL:  # whose statement it means is not known: all clients were given one key
+            if startup[4:8] == CANCEL:  # all clients have the same key, so the statement to cancel is unknown
                 return False
             if startup[4:8] not in (SSL, GSS):
                 break
@@ -104,7 +104,7 @@ class Pooler(Front):
         return server
 
     def _release(self, server: Server) -> None:
-        """Put a server connection back, even a lost one: it is replaced when its turn comes."""
+        """Return a server connection to the pool. A lost connection is replaced when its turn comes."""
         if server.client:
             server.client.server = server.client = None
         self._pool.put_nowait(server)
@@ -120,7 +120,7 @@ class Pooler(Front):
                     raise Refused(message)
                 if kind == b"R" and message[5:9] != bytes(4):
                     raise RuntimeError("the server asks for a password: this pooler has none")
-                # A key of its own: a request to cancel comes to it, not to the server.
+                # A random key, because requests to cancel go to the pooler, not to the server.
                 answer += message if kind != b"K" else message[:5] + os.urandom(len(message) - 5)
         except BaseException:
             reset(writer)
@@ -132,7 +132,7 @@ class Pooler(Front):
         return server
 
     async def _listen(self, server: Server, reader: StreamReader) -> None:
-        """Pass the server's messages to whoever has it."""
+        """Pass the server's messages to the client that has the connection."""
         async with closing(server.writer):
             try:
                 while True:
@@ -145,7 +145,7 @@ class Pooler(Front):
                     if kind != b"Z":
                         await client.writer.drain()
                         continue
-                    # Nothing is awaited from the write on: the client cannot have its next transaction here as well.
+                    # Nothing is awaited after the write, so the client cannot start its next transaction on this connection.
                     server.owed -= 1
                     if message[5:] == b"I" and not server.owed and not server.unfinished:
                         self._release(server)
@@ -158,7 +158,7 @@ class Pooler(Front):
 
 
 class Refused(Exception):
-    """The server's error instead of a greeting."""
+    """An error that the server sent instead of a greeting."""
 
     def __init__(self, answer: bytes) -> None:
         super().__init__(answer)
@@ -166,6 +166,6 @@ class Refused(Exception):
 
 
 async def receive(reader: StreamReader) -> tuple[bytes, bytes]:
-    """The next message: its kind, and all of it."""
+    """Return the kind of the next message, and the whole message."""
     head = await reader.readexactly(5)
     return head[:1], head + await reader.readexactly(int.from_bytes(head[1:], "big") - 4)

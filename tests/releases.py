@@ -1,6 +1,6 @@
-"""Releases side by side: the package of this checkout, and pretended later ones made of it, each in a directory of its own.
+"""Several releases side by side: this checkout's package, and simulated later releases derived from it, each in its own directory.
 
-A later release has one more revision, one more type of event, and Django's migration for them; the rest is today's code.
+A later release has one more revision, one more event type, and a Django migration for them. Otherwise it has today's code.
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ print(json.dumps({
 
 
 class Release:
-    """One release's package, and what is run with it."""
+    """One release's package, and the programs that run with it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.warm = forked.Warm(*forked.OUTBOXQ.modules, root=directory)
 
     def next(self, *, known: str, revision: str, script: str) -> Release:
-        """Return the release after this one, which brings this migration."""
+        """Return the release after this one, which adds a migration."""
         later = Release(self.directory.with_name(f"release-{revision}"))
         shutil.copytree(self.directory, later.directory)
         package = later.directory / "outboxq"
@@ -189,7 +189,7 @@ class Release:
         return str(said)
 
     def commands(self, url: str, *commands: tuple[str, ...]) -> list[tuple[int, str]]:
-        """Run these commands one after the other; returns the exit code of each, and what it said."""
+        """Run these commands one after another, and return each command's exit code and output."""
         return [(code, said) for code, said in json.loads(self.python(url, "-c", _COMMANDS, json.dumps(commands)))]
 
     def upgrade(self, url: str, *options: str) -> str:
@@ -198,7 +198,7 @@ class Release:
         return said
 
     def look(self, url: str) -> dict[str, Any]:
-        """Return what this release reads: statuses by task, types of events, and how many events the histories have."""
+        """Return what this release reads: each task's status, the events' types, and the number of events in the histories."""
         seen: dict[str, Any] = json.loads(self.python(url, "-c", _LOOK))
         assert Path(seen["package"]).is_relative_to(self.directory)
         return seen
@@ -207,12 +207,12 @@ class Release:
         return Producer(self, url)
 
     def work(self, url: str) -> str:
-        """Run a worker, started now, until nothing is left to be done."""
+        """Start a worker, and run it until no due tasks are left."""
         return self.python(url, "-m", "outboxq", "worker", "app:outbox", "--burst")
 
 
 class Producer:
-    """A process that enqueues when it is told; it has enqueued once when it is there."""
+    """A process that enqueues a task on request. It enqueues its first task when it starts."""
 
     def __init__(self, release: Release, url: str) -> None:
         pipes = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
@@ -225,7 +225,7 @@ class Producer:
 
     def _answer(self) -> str:
         line: str = self._process.stdout.readline().strip()
-        if len(line) != 36:  # no id: it says what went wrong, and ends
+        if len(line) != 36:  # not an id: the process reports an error and ends
             raise AssertionError(line + self._process.stderr.read())
         return line
 
@@ -235,10 +235,10 @@ class Producer:
 
 
 def make(directory: Path) -> tuple[Release, Release, Release]:
-    """Today's release, the next one, which expands the schema, and the one after it, which admits today's no more."""
+    """Return today's release, the next one, which expands the schema, and the one after, which no longer admits today's."""
     today = Release(directory / f"release-{REVISION}")
-    shutil.copytree(ROOT / "outboxq", today.directory / "outboxq")  # with what is compiled of it
-    migrations = today.directory / "outboxq/_migrations"  # as the wheel has them: tests/unit/test_packaging.py
+    shutil.copytree(ROOT / "outboxq", today.directory / "outboxq")  # with its compiled modules
+    migrations = today.directory / "outboxq/_migrations"  # as in the wheel: tests/unit/test_packaging.py
     shutil.copytree(ROOT / "alembic", migrations / "alembic")
     shutil.copy(ROOT / "alembic.ini", migrations)
     (today.directory / "app.py").write_text(_APP)

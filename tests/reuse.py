@@ -1,7 +1,7 @@
-"""One PostgreSQL database for many tests: emptied after each, replaced only by a test that changed more than rows.
+"""One PostgreSQL database for many tests: emptied after each test, and replaced only after a test that changed more than rows.
 
-Making one takes 0.25 s here, emptying one 5 ms, and there are more than a thousand tests. What looks into it and empties it is
-one connection for all of them: a new one would first read what the server knows of every table.
+Creating a database takes 0.25 s, emptying one takes 5 ms, and there are more than a thousand tests. The same connection checks
+and empties the database each time, because a new one would first load the catalog entries of every table.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ SELECT concat_ws(' ', {_WRITTEN}, (SELECT string_agg(concat(setdatabase, setrole
     (SELECT string_agg(concat(version_num, oldest_code), ' ') FROM outboxq_alembic_version),
     (SELECT string_agg(gid, ' ') FROM pg_prepared_xacts WHERE database = current_database()))
 """
-"""What every change of the shape changes, and cheaper to ask for: which transactions wrote the rows of the catalogs."""
+"""A cheaper query whose result changes with every change of the shape: which transactions wrote the catalogs' rows."""
 
 
 OTHERS = (
     "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() "
     f"AND application_name <> '{NOBODYS}'"
 )
-"""Whom a test finds in pg_stat_activity, when it counts the connections of its database: nobody of ours, and no autovacuum."""
+"""The rows of pg_stat_activity that a test counts as its database's connections, without idle shared ones and autovacuum."""
 
 
 class Reused:
-    """The database that tests of one process share, one after the other."""
+    """The database that tests of one process use one after another."""
 
     def __init__(self, cluster: postgres.Cluster, template: str) -> None:
         self._cluster = cluster
@@ -97,9 +97,9 @@ class Reused:
         return self._url
 
     def is_sound(self, url: str, now: datetime) -> bool:
-        """Return whether every invariant holds; False also where that could not be asked, and where the URL is of another one.
+        """Return whether every invariant holds. Return False too if that is unknown, or if the URL is another database's.
 
-        All checks are one statement here: 2 ms, where `verify` takes 11 ms on the same connection.
+        One statement runs all checks in 2 ms. `verify` takes 11 ms on the same connection.
         """
         if url != self._url:
             return False
@@ -110,22 +110,22 @@ class Reused:
             return False
 
     def give_back(self) -> None:
-        """Empty it; drop it if anything but rows is not as it was."""
+        """Empty the database, or drop it if anything except rows has changed."""
         if self._url is None:
             return
         try:
             connection = self._connected()
-            # Waits until they are gone: the next test would see a session, or a snapshot, that is about to end.
+            # Wait until they have ended. Otherwise, the next test would see their sessions or snapshots.
             connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {OTHERS}".encode())
             if not _is_large(connection) and self._has_its_shape(connection):
                 _empty(connection)
                 return
         except psycopg.Error:
-            pass  # a test that took the database apart that far gets no second use of it
+            pass  # a test has damaged the database too much to reuse it
         self.drop()
 
     def _has_its_shape(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
-        """Return whether all but rows is as it was, after what a test often adds is taken away."""
+        """Remove common additions of tests, and return whether everything except rows is then unchanged."""
         if (changes := _asked(connection, _CHANGES)) == self._changes:
             return True
         self._changes = changes
@@ -151,7 +151,7 @@ class Reused:
             self._url = None
 
     def _connected(self) -> psycopg.Connection[tuple[object, ...]]:
-        """A new one if a test has ended the last one, as some end everybody's."""
+        """Return the connection. Open a new one if a test has ended the last one, as some tests end all connections."""
         if self._connection is not None:
             try:
                 self._connection.execute("SELECT 1")
@@ -171,7 +171,7 @@ class Reused:
 
 
 def every_check_holds(connection: psycopg.Connection[tuple[object, ...]], now: datetime) -> bool:
-    """Return whether none of them finds a row. Their one statement stays prepared on this connection."""
+    """Return whether no check finds a row. The checks are one statement, which stays prepared on this connection."""
     values = {"now": now}
     parameters = {
         f"{name}_of_{number}": value
@@ -182,9 +182,9 @@ def every_check_holds(connection: psycopg.Connection[tuple[object, ...]], now: d
 
 
 class CheckedFile:
-    """A SQLite file that takes the content of one test's file after the other, and a connection that has compiled all checks.
+    """A SQLite file that receives the content of each test's file in turn, and a connection that has compiled all checks.
 
-    `verify` on a test's own connections takes 17 ms of a processor's time, nearly all of it to compile the checks; this takes 3 ms.
+    `verify` on a test's connections takes 17 ms of CPU time, nearly all of it to compile the checks. This class takes 3 ms.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class CheckedFile:
         self._content = 0
 
     def is_sound(self, engine: Engine, now: datetime) -> bool:
-        """Return whether every invariant holds in an engine's database; False also where that could not be asked."""
+        """Return whether every invariant holds in an engine's database. Return False too if that is unknown."""
         values = {"now": now}
         try:
             with engine.connect() as theirs:
@@ -217,9 +217,10 @@ class CheckedFile:
         self._directory.cleanup()
 
     def _holding(self, content: bytearray) -> sqlite3.Connection:
-        """Write the content under the connection, with a change counter by which SQLite sees that its pages are others.
+        """Replace the file's content, with a new change counter that makes SQLite drop its cached pages.
 
-        The schema is read again only where its number is not that of the first file, for other changes may have the same number.
+        If the schema's number differs from the first file's, it gets a new number, so that SQLite reads the schema again. The same
+        number could belong to a different change.
         """
         self._content += 1
         number = self._content.to_bytes(4, "big")
@@ -244,7 +245,10 @@ def _checks(database: str) -> list[Any]:
 
 @cache
 def _all_checks() -> bytes:
-    """Return a query that is true if any check finds a row. `%(now)s` becomes `%(now_of_3)s` in the third: each has constants of its own."""
+    """Return a query that is true if any check finds a row.
+
+    Each check has its own parameters: `%(now)s` becomes `%(now_of_3)s` in check number 3.
+    """
     found = (
         re.sub(r"(?<=%\()\w+(?=\)s)", rf"\g<0>_of_{number}", check.sql)
         for number, check in enumerate(_checks("postgresql"))
@@ -253,9 +257,9 @@ def _all_checks() -> bytes:
 
 
 def _is_large(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
-    """Return whether rows, or what dead ones have left, fill pages: the plans were made for a few rows.
+    """Return whether live or dead rows fill many pages, because the checks' plans suit only a few rows.
 
-    Beside five thousand tasks the checks took 18 s, and 0.4 s in every later test.
+    With five thousand tasks, the checks took 18 s, and 0.4 s after every later test.
     """
     size = "SELECT pg_relation_size('execution_events') + pg_relation_size('task_executions') > 400000"
     return connection.execute(size.encode()).fetchone() == (True,)
@@ -274,14 +278,15 @@ def _tables(connection: psycopg.Connection[tuple[object, ...]]) -> set[str]:
 
 
 def _drop_tables(connection: psycopg.Connection[tuple[object, ...]], *, besides: set[str]) -> None:
-    """Those of the test: most that change more than rows have only made a table of their own."""
+    """Drop the test's tables. Most tests that change more than rows have only created a table."""
     for name in _tables(connection) - besides:
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier("public", name)))
 
 
 def _empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    """One statement that stays prepared. After an ALTER SEQUENCE, psycopg would drop every prepared statement: the next test
-    would then plan all checks again, which takes 20 ms.
+    """Empty all tables and reset the sequences in one statement, which stays prepared.
+
+    After an ALTER SEQUENCE, psycopg would drop every prepared statement. The next test would then plan all checks again in 20 ms.
     """
     begun = ", ".join(f"setval('{name}', 1, false)" for name in _SEQUENCES)
     connection.execute(EMPTY.replace("SELECT 1", f"SELECT {begun}").encode())
@@ -290,4 +295,4 @@ def _empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
 _SEQUENCES = ("task_position", "task_outbox_id_seq", "execution_events_sequence_num_seq")
 _DELETED = ", ".join(f"d{number} AS (DELETE FROM {name})" for number, name in enumerate(metadata.tables))
 EMPTY = f"WITH {_DELETED} SELECT 1"
-"""Deletes all rows of ours. A TRUNCATE makes a hundred files anew."""
+"""A statement that deletes all rows of outboxq's tables. TRUNCATE would recreate a hundred files."""

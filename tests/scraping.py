@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def free_ports(number: int) -> int:
-    """Return the first of so many ports in a row that were free a moment ago.
+    """Return the first of `number` consecutive ports that were free a moment ago.
 
-    They lie below those that systems give to clients: one of those may be some connection's before the test listens on it.
+    They lie below the ports that systems assign to clients, because a connection could take such a port before the test does.
     """
     while True:
-        first = random.SystemRandom().randint(15_000, 30_000)  # whatever a test has seeded
+        first = random.SystemRandom().randint(15_000, 30_000)  # independent of a test's seed
         with suppress(OSError):
             for port in range(first, first + number):
                 socket.create_server(("127.0.0.1", port)).close()
@@ -24,12 +24,12 @@ def free_ports(number: int) -> int:
 
 
 def taken() -> socket.socket:
-    """A socket that listens on some port."""
+    """Return a socket that listens on some port."""
     return socket.create_server(("127.0.0.1", 0))
 
 
 def scrape(port: int) -> dict[str, dict[frozenset, float]]:
-    """Each sample's number, by the names and labels of the samples."""
+    """Return each sample's value by its name and labels."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         return read(answer.read().decode())
 

@@ -1,18 +1,21 @@
-"""Signals of the processes that tests start: as the system sets them, whoever started the tests."""
+"""Default signal handling for the processes that tests start, regardless of how the tests were started."""
 
 from __future__ import annotations
 
 import signal
 
 INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD)
-"""Those that a program goes by and may have inherited: nohup ignores SIGHUP, a script's `&` SIGINT and SIGQUIT."""
+"""Signals that a program handles and that it may have inherited as ignored.
+
+nohup ignores SIGHUP. `&` in a script ignores SIGINT and SIGQUIT.
+"""
 
 
 def set_for_children() -> None:
-    """Have the programs that this process starts hear what this process was started to ignore, or with blocked.
+    """Let the programs that this process starts receive the signals that this process ignores or blocks.
 
-    A handler takes the place of what is ignored: exec resets a handler to the default, but hands on what is ignored. The
-    handler does nothing, so this process itself goes on as deaf as before: under nohup, tests outlive their terminal.
+    This process gets a handler for each ignored signal, because exec resets a handler to the default but keeps an ignored signal
+    ignored. The handler does nothing, so this process still ignores the signal: under nohup, tests outlive their terminal.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     for number in INHERITED:

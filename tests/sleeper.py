@@ -1,4 +1,4 @@
-"""A distributor with somebody who waits on it, seen from outside; and a worker that does nothing but claim."""
+"""A thread that waits on a distributor and can be observed, and a worker that only claims tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SENTINEL = "sentinel "
 
 @contextmanager
 def ear(url: str) -> Iterator[Callable[[], list[str]]]:
-    """Listens, but is no sleeper; calling it returns the queues of everything committed since the last call."""
+    """Listen without being a sleeping worker. Each call returns the queues of all notifications committed since the last call."""
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("LISTEN task_ready")
@@ -36,22 +36,22 @@ def ear(url: str) -> Iterator[Callable[[], list[str]]]:
                     return queues
                 if not notice.payload.startswith(SENTINEL):
                     queues.append(notice.payload.partition(" ")[2])
-            raise AssertionError("the sentinel was not heard")
+            raise AssertionError("the sentinel was not received")
 
         yield heard
 
 
 class Sleeper:
-    """Waits in a thread. What it passes over: returns before it really slept, as the first after the start."""
+    """A thread that waits for work. It ignores waits that return before it has really slept, such as the first one."""
 
     def __init__(self, distributor: Any) -> None:
         self.distributor = distributor
         self.notified = isinstance(distributor, PostgresDistributor)
         self.waits = self.rings = self._rings_before = 0
         self.slept: float | None = None
-        """For how many seconds at most it sleeps, or slept."""
+        """The longest time, in seconds, that its current or last sleep can take."""
         self.last = 0.0
-        """How long its last wait may take or might have taken, whatever it was for."""
+        """The longest time, in seconds, that its last wait of any kind can take."""
         self._sentinels: set[str] = set()
         wakeup = distributor._wakeup
         self._wait, self._ring, wakeup.wait, wakeup.notify = wakeup.wait, wakeup.notify, self._see_wait, self._see_ring
@@ -60,7 +60,7 @@ class Sleeper:
             distributor._listener.on_notify = self._see_heard
 
     def falls_asleep(self) -> Future[float]:
-        """The moment at which it wakes."""
+        """Wait until it sleeps, and return a future for the time at which it wakes."""
         result = self._starts()
         until(lambda: self.slept is not None or result.done(), every=0.001)
         assert not result.done(), result.result()
@@ -83,7 +83,7 @@ class Sleeper:
 
     @contextmanager
     def asleep(self) -> Iterator[Future[float]]:
-        """Woken at the end, if nothing did before."""
+        """Let it sleep during the block. If nothing has woken it by the end, wake it."""
         result = self.falls_asleep()
         try:
             yield result
@@ -93,12 +93,12 @@ class Sleeper:
             result.exception(60)
 
     def sleeps_on(self, result: Future[float]) -> bool:
-        """Whether nothing woke it, now that all that is committed has come to it."""
+        """Wait until it has noticed all commits, and return whether none of them woke it."""
         if not self.notified:
-            seen = self.waits  # it looks at the file between two of them
+            seen = self.waits  # it checks the file between two waits
             until(lambda: self.waits >= seen + 3 or result.done())
             return not result.done()
-        # Notifications come in the order of their commits: what was sent before this one has been heard when it is.
+        # Notifications arrive in commit order, so all earlier ones have arrived when this one does.
         store, word = self.distributor.store, SENTINEL + uuid4().hex
         with store.bound_engine.connect() as connection:
             connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (self.distributor._listener._channel, word))
@@ -123,7 +123,7 @@ class Sleeper:
 
 
 class Claimer:
-    """Claims, completes and waits, as a worker does; its handlers take no time."""
+    """A thread that claims and completes tasks and waits for more, as a worker does, but without handlers."""
 
     def __init__(
         self,
@@ -135,12 +135,12 @@ class Claimer:
         tells: bool = True,
         cursor: ClaimCursor | None = None,
     ) -> None:
-        """`tells` False: it never says that it is at work, so it falls asleep after each task."""
+        """If `tells` is False, the claimer never reports that it is at work, so it falls asleep after each task."""
         self.cursor = cursor
         self.store, self.distributor, self.queues, self.limit, self.tells = store, distributor, queues, limit, tells
         self.id = uuid4()
         self.claimed: dict[UUID, float] = {}
-        """When each task was claimed."""
+        """The time at which each task was claimed."""
         self.claims = 0
         self._stopping = False
         self._error: BaseException | None = None
@@ -154,12 +154,12 @@ class Claimer:
         self._stopping = True
         self.distributor.close()
         self._thread.join(60)
-        assert not self._thread.is_alive(), "it did not stop"
+        assert not self._thread.is_alive(), "the claimer did not stop"
         if self._error is not None:
             raise self._error
 
     def lag(self, task_id: UUID, since: float) -> float:
-        """How long after `since` it claimed the task."""
+        """Return the seconds from `since` until the task was claimed."""
         until(lambda: task_id in self.claimed or self._error, seconds=30, every=0.001)
         if self._error is not None:
             raise self._error

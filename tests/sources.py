@@ -1,4 +1,4 @@
-"""The syntax trees of the package, for tests that read its source: a process parses and walks each module once."""
+"""The package's syntax trees, for tests that read its source. A process parses and walks each module only once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def tree(path: Path) -> ast.Module:
 
 
 def of_kind(root: ast.AST, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree that are of these classes."""
+    """Yield a tree's nodes of the given classes."""
     by_class = _nodes(root)
     return (node for kind in kinds for node in by_class.get(kind, ()))
 
 
 @cache
 def _nodes(root: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
-    """Return all nodes of a tree by their classes: in half the time of `ast.walk`."""
+    """Return all nodes of a tree by class, in half the time that `ast.walk` takes."""
     found: dict[type[ast.AST], list[ast.AST]] = {}
     todo = [root]
     for node in todo:

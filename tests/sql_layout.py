@@ -1,6 +1,6 @@
-"""SQL as a reviewer reads it: a clause a line, its parts below it where one line is too short.
+"""SQL formatted for reviewers: one clause per line, with its parts below it if one line is too short.
 
-Only white space is changed, and a query that stands more than once in the statements of a database is written once.
+Only white space changes, and a query that occurs more than once in a database's statements is written once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from itertools import count
 
 WIDTH = 110
 SHORT = 72
-"""A query within another may stay in one line up to this length."""
+"""The maximum length of a subquery that stays on one line."""
 
-Token = str | list["Token"]  # a blank before a word is part of it; a list is what stands in parentheses
+Token = str | list["Token"]  # a word includes the blank before it; a list is a text in parentheses
 
 _WORDS = re.compile(r"""(\s*)(--[^\n]*|'(?:[^']|'')*'|"[^"]*"|%\(\w+\)s|[(),;]|[^\s(),;'"]+)""")
 _CLAUSES = frozenset(
@@ -40,17 +40,17 @@ _CLAUSES = frozenset(
     ]
 ) | {"ON CONFLICT", "WITH RECURSIVE"}
 _INSIDE = {"UPDATE": ("DO", "FOR"), "SET": ("UPDATE",), "FROM": ("DISTINCT", "DELETE")}
-"""A word that begins no clause behind one of these: DO UPDATE SET, FOR UPDATE, IS DISTINCT FROM, DELETE FROM."""
+"""Words that do not begin a clause after one of these: DO UPDATE SET, FOR UPDATE, IS DISTINCT FROM, DELETE FROM."""
 _PAIRS = frozenset(("ON CONFLICT", "WITH RECURSIVE"))
 _JOINS = frozenset(("JOIN", "LEFT", "CROSS"))
 STEP = "    "
 
 
 def composed(statements: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the statements in lines, and the queries that they share, each by its name.
+    """Return the formatted statements, and the queries that they share, each by its name.
 
-    A comment stands in place of a shared query. It says the query's name, and how SQLAlchemy has numbered there what the query
-    itself numbers from 1. So `expanded` gives the statement back.
+    A comment replaces a shared query. It contains the query's name, and the numbered names that SQLAlchemy uses at that place; the
+    query itself numbers them from 1. From the comment, `expanded` can restore the statement.
     """
     parsed = {name: _parsed(text) for name, text in statements.items()}
     shared = _Shared()
@@ -64,7 +64,7 @@ def composed(statements: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
 
 
 def expanded(text: str, parts: Mapping[str, str]) -> str:
-    """Return a statement of `composed` with each shared query in its place."""
+    """Return a statement from `composed` with the shared queries restored."""
 
     def in_place(comment: re.Match[str]) -> str:
         query = parts[comment["name"]].strip()
@@ -75,31 +75,31 @@ def expanded(text: str, parts: Mapping[str, str]) -> str:
 
 
 def references(text: str) -> set[str]:
-    """Return the names of the shared queries for which a text has a comment."""
+    """Return the names of the shared queries in a text's comments."""
     return {comment["name"] for comment in _COMMENT.finditer(text)}
 
 
 def layout(text: str) -> str:
-    """Return the text in lines; each statement ends with its semicolon, and an empty line follows."""
+    """Return the formatted text. Each statement ends with its semicolon, followed by an empty line."""
     return _laid_out(_parsed(text))
 
 
 _LEAST = 400
-"""Characters of a query that is worth a name of its own."""
+"""The minimum length of a query that gets a name."""
 _NUMBERED = re.compile(r"\b(?!(?:given_)?(?:run|wait)_)[a-z_]+_\d+\b")
-"""The names that SQLAlchemy numbers; `run_3` and `wait_3` are columns."""
+"""The names that SQLAlchemy numbers. `run_3` and `wait_3` are columns instead."""
 _COMMENT = re.compile(r"/\* (?P<name>[\w.-]+)(?:: (?P<numbered>[\w, ]+))? \*/")
 
 
 class _Shared:
-    """The queries that stand more than once in some statements. The key of a query is its text, with numbers of its own."""
+    """The queries that occur more than once in some statements. A query's key is its text, with its names numbered from 1."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
         self._sites: Counter[str] = Counter()
         self._keys: dict[int, str] = {}
         self._seen: list[list[Token]] = []
-        """Keeps the ids of `_keys` theirs."""
+        """The lists whose ids are in `_keys`, kept alive so that no other list gets such an id."""
 
     def find(self, tokens: list[Token]) -> None:
         for token in tokens:
@@ -108,7 +108,7 @@ class _Shared:
                 self.find(token)
 
     def keep_what_is_used_twice(self, statements: Iterable[list[Token]]) -> None:
-        """Forget the queries that stand only within one other shared query, which is written once."""
+        """Forget the queries that occur only within one other shared query, because that query is written only once."""
         kept = {key for key, sites in self._sites.items() if sites > 1 and key}
         while True:
             self.names = dict.fromkeys(kept, "")
@@ -120,7 +120,7 @@ class _Shared:
             kept = again
 
     def name(self, tokens: list[Token], module: str) -> None:
-        """Call each shared query by its name in the first statement, behind that statement's module."""
+        """Name each shared query after the first statement's module and the query's name in that statement."""
         for at, token in enumerate(tokens):
             if isinstance(token, list):
                 key = self._key(token)
@@ -151,7 +151,7 @@ class _Shared:
                     yield from self._used(token)
 
     def _key(self, token: list[Token]) -> str:
-        """Return "" for what is not a query, or a short one."""
+        """Return the key of a query, or "" if the token is not a query or is too short."""
         found = self._keys.get(id(token))
         if found is None:
             text = _inline(token).strip()
@@ -162,7 +162,7 @@ class _Shared:
 
 
 def _called(tokens: list[Token], at: int) -> str:
-    """Return the name of a query in its statement, else that of the first table that it reads."""
+    """Return a query's name in its statement, or else the name of the first table that it reads."""
     before = [token for token in tokens[:at] if isinstance(token, list) or token.strip() not in {"", "MATERIALIZED"}]
     after = [token.strip() for token in tokens[at + 1 : at + 4] if isinstance(token, str)]
     if before and isinstance(before[-1], str) and before[-1].strip() == "AS":
@@ -219,7 +219,7 @@ def _inline(tokens: list[Token]) -> str:
 def _split(
     tokens: list[Token], begins: Callable[[str, str], bool], *, keep_before: bool = False
 ) -> Iterator[list[Token]]:
-    """Cut before each word that begins something, or behind it; it is asked with the word before it."""
+    """Split before, or after, each word for which `begins` is true. `begins` gets the previous word and the word."""
     part: list[Token] = []
     last = ""
     for token in tokens:
@@ -269,7 +269,7 @@ def _clauses(tokens: list[Token], indent: str) -> list[str]:
 
 
 def _clause(tokens: list[Token], indent: str) -> list[str]:
-    """A clause in its line, or its parts below its first word."""
+    """Return a clause on one line, or its parts below its first word."""
     if len(indent) + len(_inline(tokens).strip()) <= WIDTH and all(
         isinstance(t, str) or not _queries(t) for t in tokens
     ):
@@ -311,7 +311,7 @@ def _below(tokens: list[Token], indent: str) -> str:
 
 
 def _groups(tokens: list[Token], indent: str) -> list[str]:
-    """Open the parentheses that are too long for a line."""
+    """Split the parentheses that are too long for one line."""
     lines: list[str] = []
     current = indent
     for token in tokens:

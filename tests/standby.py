@@ -1,4 +1,4 @@
-"""A PostgreSQL server that follows another, and is promoted."""
+"""A PostgreSQL server that follows another one and can be promoted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests import postgres
 from tests.waiting import until
 
 WROTE = "cannot set transaction read-write mode during recovery"
-"""What a standby answers, and logs, where a transaction that writes is to begin."""
+"""The error that a standby returns and logs when a read-write transaction is to begin."""
 
 
 def following(primary: postgres.Cluster) -> postgres.Cluster:
-    """A new server that streams from this one, which is stopped for a moment: its files are copied."""
+    """Return a new standby of this server. The server stops briefly while its files are copied."""
     own = primary._own
     server = postgres._Server(own._flags)
     try:
@@ -40,14 +40,14 @@ def following(primary: postgres.Cluster) -> postgres.Cluster:
 
 
 def promote(standby: postgres.Cluster) -> float:
-    """Have it become a primary; returns the seconds that took."""
+    """Promote the standby to a primary, and return how many seconds that took."""
     began = time.monotonic()
     assert _asked(standby, "SELECT pg_promote()") is True
     return time.monotonic() - began
 
 
 def hosts(url: str, *servers: postgres.Cluster, **options: str) -> str:
-    """The URL with all of these as its hosts, in this order, as libpq tries them."""
+    """Return the URL with all these servers as hosts, in the order in which libpq tries them."""
     names = ",".join("127.0.0.1" for _ in servers)
     ports = ",".join(str(make_url(server.url).port) for server in servers)
     made = make_url(url).set(host=None, port=None)

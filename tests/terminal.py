@@ -1,4 +1,4 @@
-"""A real terminal for a command: what it shows there differs from what it writes into a pipe."""
+"""A real terminal for a command, whose output there differs from its output to a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tests import forked
 
 Answer = tuple[str, str | Callable[[subprocess.Popen[bytes]], object]]
-"""A text to wait for, and what is typed then: characters (``\\x03`` is Ctrl-C), or a function of the process."""
+"""A text to wait for, and then the characters to type (``\\x03`` is Ctrl-C), or a function to call with the process."""
 
 
 def shown(
@@ -25,10 +25,10 @@ def shown(
     answers: Sequence[Answer] = (),
     starts_others: bool = False,
 ) -> tuple[int, str]:
-    """The command's exit code, and all that a terminal of that width was sent. `answers` are typed in this order."""
+    """Return the command's exit code and all its output to a terminal of this width. Give the answers in this order."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    size = {"COLUMNS": str(columns), "LINES": "40"}  # both, or rich takes a dumb terminal for one of 80 columns
+    size = {"COLUMNS": str(columns), "LINES": "40"}  # both, or rich assumes 80 columns for a dumb terminal
     environment = {"TERM": "xterm-256color", **env, **size}
     with forked.Popen(
         command,
@@ -50,13 +50,13 @@ def shown(
 
 
 def _drained(master: int, running: subprocess.Popen[bytes], answers: list[Answer]) -> str:
-    """Until nobody has the terminal open any more."""
+    """Read until no process has the terminal open."""
     read, seen = bytearray(), 0
     while True:
         try:
             piece = os.read(master, 65536)
         except OSError as error:
-            if error.errno != errno.EIO:  # Linux's word for the end
+            if error.errno != errno.EIO:  # Linux's error at the end
                 raise
             piece = b""
         if not piece:

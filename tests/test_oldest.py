@@ -1,7 +1,7 @@
-"""The contract on the oldest releases that pyproject.toml admits, in an environment of its own made from the package index.
+"""The contract on the oldest releases that pyproject.toml admits, in a new environment installed from the package index.
 
-A part of it: every way to write, claim, end and recover a task, and the schema, each case on one of the databases in turn.
-`nox -s oldest` runs all.
+This test runs a part of it: every way to write, claim, end and recover a task, and the schema, each case on only one database.
+`nox -s oldest` runs the whole contract.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tests import wheel
 ROOT = Path(__file__).parents[1]
 OLDEST = ROOT / "tests" / "oldest.txt"
 RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload", "opentelemetry", "sentry", "prometheus", "web")
-"""The extras that a running application may have; the others are tools."""
+"""The extras that a running application may have. The others are for tools."""
 
 WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "opentelemetry-sdk", "anyio")
-"""Pinned too, for they go with the others: psycopg's own half, what only tests use, and what Starlette stands on."""
+"""Packages that are also pinned because others depend on them: a part of psycopg, packages of the tests, and a part of Starlette."""
 
 PART = [
     "tests/contract/test_schema_golden.py",
@@ -33,13 +33,13 @@ PART = [
 
 
 def pinned():
-    """The oldest release of each package, by name; the first line of one counts."""
+    """Return the oldest release of each package, by name. The first line for a package counts."""
     lines = [line.partition(";")[0].strip() for line in OLDEST.read_text().splitlines() if not line.startswith("#")]
     return dict(line.split("==") for line in reversed(lines) if line)
 
 
 def admitted():
-    """The lower bound of each package that is installed with outboxq or one of the extras for a running application."""
+    """Return the lower bound of each package that is installed with outboxq or with an extra for running applications."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(one for name in RUN_WITH for one in project["optional-dependencies"][name])]
     found = (re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", one) for one in wanted)
@@ -47,7 +47,7 @@ def admitted():
 
 
 def release(version):
-    """A version as numbers, without the zeros at its end."""
+    """Return a version as numbers, without trailing zeros."""
     return tuple(int(part) for part in re.sub(r"(\.0)+$", "", version).split("."))
 
 
@@ -57,11 +57,11 @@ def test_the_oldest_releases_are_the_lower_bounds():
 
 
 @pytest.mark.apart
-@pytest.mark.timeout(600)  # it waits for the package index
+@pytest.mark.timeout(600)  # the package index may be slow
 def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
     python = wheel.environment(tmp_path / "venv")
     packages = [f"{ROOT}[postgresql]", "pytest>=9", "pytest-timeout", "pytest-xdist", "hypothesis"]
-    # Most of what would be compiled here is never imported.
+    # Most modules are never imported, so they need not be compiled here.
     wheel.run([*wheel.installer(python), "install", "-q", "--no-compile", "-c", OLDEST, *packages], cwd=tmp_path)
     listed = wheel.run([*wheel.installer(python), "list", "--format=freeze"], cwd=tmp_path).lower()
     for name in ("alembic", "tenacity", "click", "rich"):
@@ -73,7 +73,7 @@ def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
             "pytest",
             "-q",
             "-n",
-            "0",  # another process would import, and so compile, everything again
+            "0",  # a second process would import and compile everything again
             "-p",
             "no:cacheprovider",
             "-m",

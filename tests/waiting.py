@@ -1,7 +1,7 @@
-"""Tests wait for conditions, never for time.
+"""Functions and bounds for waiting: tests wait for conditions, never for a fixed time.
 
-How fast the machine is, no test may depend on: it may have ten other things to do. What these bounds tell apart is what comes
-by itself from what would come by a fallback or never.
+Tests must not depend on the speed of the machine, which may be busy. These bounds only distinguish an immediate result from one that
+comes through a fallback or never.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that a test waits for what must come."""
+"""The number of seconds that a test waits for a condition that must become true."""
 
 PROMPTLY = 10.0
-"""Seconds that a machine without a core to spare may take for what comes at once; the fallbacks of the tests that ask take a minute."""
+"""The number of seconds that an immediate result may take on a busy machine. The fallbacks in the tests that use this take a minute."""
 
 
 SHORTEST, LONGEST = 0.005, 0.04
-"""Seconds between two questions: the more often the answer was no, the longer. Most questions are statements, which every 10 ms take
-a fifth of a processor's time from what is waited for.
+"""The shortest and longest pause, in seconds, between two checks of a condition. The pause grows with each check.
+
+Most conditions run a SQL statement. Every 10 ms, these statements would take a fifth of a CPU from the code under test.
 """
 
 
 def until(condition: Callable[[], T], *, seconds: float = PATIENCE, every: float | None = None) -> T:
-    """What `condition` returns once that is true; AssertionError if it never becomes so."""
+    """Wait until `condition` returns a true value, and return that value. Raise AssertionError after `seconds`."""
     deadline, pause = time.monotonic() + seconds, SHORTEST
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"still not so after {seconds} s"
+        assert time.monotonic() < deadline, f"the condition is still false after {seconds} s"
         time.sleep(pause if every is None else every)
         pause = min(pause * 1.2, LONGEST)
     return found

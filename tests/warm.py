@@ -1,7 +1,7 @@
-"""Connections that outlive the engines of one test after another.
+"""Database connections that outlive the engines of single tests.
 
-A new one costs the server 10 to 20 ms of a processor's time: a process is started, reads what there is to know of every table,
-and plans each statement for the first time.
+A new connection costs the server 10 to 20 ms of CPU time: it starts a process, which loads the catalog entries of every table and
+plans each statement for the first time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 NOBODYS = "outboxq-tests-reuse"
-"""The `application_name` of a connection that no test has."""
+"""The `application_name` of a connection that no test uses."""
 
-# All that DISCARD ALL does, except that plans and prepared statements stay.
+# The same as DISCARD ALL, except that plans and prepared statements stay.
 _RESET = f"""
 CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD SEQUENCES;
 DISCARD TEMP; SET application_name = '{NOBODYS}'
@@ -40,13 +40,13 @@ _AS_MADE = {
     "cursor_factory": psycopg.Cursor,
 }
 _MOST = 8
-"""How many idle connections of one kind are kept."""
+"""The maximum number of idle connections kept for each key."""
 
 Key = tuple[str, ...]
 
 
 class Warm:
-    """The connections of this process's engines to one database. An engine that closes one leaves it to the next that connects."""
+    """The connections of this process's engines to one database. A connection that one engine closes is lent to the next one."""
 
     def __init__(self, url: str) -> None:
         address = make_url(url)
@@ -54,7 +54,7 @@ class Warm:
         self._owner = os.getpid()
         self._borrowers: WeakSet[Dialect] = WeakSet()
         self.lends_to_all = True
-        """True: every engine is lent connections. False: only the engines given to `lend_to` are."""
+        """True if every engine gets lent connections; False if only the engines given to `lend_to` do."""
         self._idle: defaultdict[Key, list[psycopg.Connection[Any]]] = defaultdict(list)
         _open.append(self)
 
@@ -62,10 +62,10 @@ class Warm:
         self._borrowers.add(engine.dialect)
 
     def forget_statements(self) -> None:
-        """To be called when tables are gone: the next test's may have the same name and other columns."""
+        """Forget prepared statements after tables were dropped: new tables may have the same names but other columns."""
         for kind in self._idle.values():
             for raw in kind:
-                raw._prepared.clear()  # psycopg does not take note of a second DEALLOCATE ALL
+                raw._prepared.clear()  # psycopg does not notice a second DEALLOCATE ALL
 
     def close(self) -> None:
         _open.remove(self)
@@ -75,14 +75,14 @@ class Warm:
         self._idle.clear()
 
     def is_for(self, dialect: Dialect, options: dict[str, Any]) -> bool:
-        """Return whether this dialect is lent a connection with these options. A forked child makes its own."""
+        """Return whether this dialect is lent a connection with these options. A forked child opens its own."""
         if dialect.is_async or not (self.lends_to_all or dialect in self._borrowers):
             return False
         place = tuple(options.get(name) for name in ("host", "port", "user", "dbname"))
         return os.getpid() == self._owner and place == self._place and "prepare_threshold" not in options
 
     def give(self, key: Key) -> psycopg.Connection[Any] | None:
-        """Return an idle connection; None if there is none, or if a test has ended everybody's."""
+        """Return an idle connection, or None if there is none or a test has ended all connections."""
         while self._idle[key]:
             with suppress(IndexError, psycopg.Error), _closed_by_an_error(self._idle[key].pop()) as raw:
                 raw.execute("RESET application_name", prepare=False)
@@ -93,7 +93,7 @@ class Warm:
         return None
 
     def keep(self, raw: psycopg.Connection[Any], key: Key) -> None:
-        """Have the connection be left to the next engine when this one closes it."""
+        """Keep the connection for the next engine when this one closes it."""
         with _closed_by_an_error(raw):
             raw.autocommit = True
             has_settings = _has_settings_of_its_own(raw)
@@ -113,7 +113,7 @@ class Warm:
         raw._notice_handlers.clear()
         raw._notify_handlers.clear()
         raw.autocommit = True
-        with suppress(psycopg.Error), _closed_by_an_error(raw):  # the server may have ended it
+        with suppress(psycopg.Error), _closed_by_an_error(raw):  # the server may have closed it
             raw.execute(_RESET.encode(), prepare=False)
             self._idle[key].append(raw)
         return None
@@ -130,7 +130,7 @@ def _closed_by_an_error(raw: psycopg.Connection[Any]) -> Iterator[psycopg.Connec
 
 
 def _has_settings_of_its_own(raw: psycopg.Connection[Any]) -> bool:
-    """Return whether a test has given the database or a role settings, which only a new connection has."""
+    """Return whether the database or a role has settings from a test, which apply only to new connections."""
     return raw.execute("SELECT EXISTS (SELECT FROM pg_db_role_setting)").fetchone() == (True,)
 
 
@@ -154,5 +154,5 @@ def _connect_warm(dialect: PGDialect_psycopg, *arguments: Any, **options: Any) -
 
 
 def lend_warm_connections() -> None:
-    """Have the engines of this process be lent connections of the databases that are reused."""
+    """Lend connections of the reused databases to this process's engines."""
     PGDialect_psycopg.connect = _connect_warm  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
-"""Build the wheel, install it into an environment of its own, and use it from an empty directory: `python tests/wheel.py DIR`.
+"""Build the wheel, install it into a new environment, and use it from an empty directory: `python tests/wheel.py DIR`.
 
-The tests run it without a network: `--dependencies` lends the new environment those of another one.
+The tests run this program without a network: `--dependencies` lends the new environment the packages of another one.
 """
 
 from __future__ import annotations
@@ -18,32 +18,35 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def build(directory: Path) -> Path:
-    """The wheel, made of the checkout by the build backend of this environment."""
+    """Build the wheel from the checkout with this environment's build backend."""
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory], cwd=ROOT)
     (wheel,) = directory.glob("outboxq-*.whl")
     return wheel
 
 
 def install(wheel: Path, directory: Path, *, dependencies: Path | None) -> Path:
-    """A new environment with the wheel; returns its Python. `dependencies` None: from the index."""
+    """Install the wheel into a new environment, and return its Python. If `dependencies` is None, they come from the index."""
     python = environment(directory)
     offline = ["--no-deps", "--no-index"] if dependencies else []
     run([*installer(python), "install", "-q", *offline, wheel], cwd=directory)
     if dependencies:
-        # Only the path: the .pth files over there, an editable install's among them, are not read.
+        # Only the path is added, so .pth files in that directory, such as an editable install's, are not read.
         packages = sysconfig.get_path("purelib", vars={"base": str(directory), "platbase": str(directory)})
         Path(packages, "dependencies.pth").write_text(f"{dependencies}\n")
     return python
 
 
 def environment(directory: Path) -> Path:
-    """A new environment with nothing in it; returns its Python."""
+    """Create an empty environment, and return its Python."""
     venv.create(directory, with_pip=not _has_pip())
     return directory / "bin" / "python"
 
 
 def installer(python: Path) -> list[str | Path]:
-    """The pip command for an environment: ours takes half the time of a new one, but uv makes none."""
+    """Return the pip command for an environment.
+
+    This environment's pip avoids installing another one, which doubles the time. An environment created by uv has no pip.
+    """
     pip = [sys.executable, "-m", "pip", "--python", python] if _has_pip() else [python, "-m", "pip"]
     return [*pip, "--disable-pip-version-check"]
 
@@ -53,12 +56,12 @@ def _has_pip() -> bool:
 
 
 def check(python: Path, directory: Path, *, demo: bool) -> None:
-    """Use it as somebody would who has nothing but the wheel."""
+    """Use outboxq as a user who has only the wheel would."""
     outboxq = python.parent / "outboxq"
     where = "import outboxq, pathlib; print(pathlib.Path(outboxq.__file__).parent)"
     package = Path(run([python, "-c", where], cwd=directory).strip())
     assert package.is_relative_to(python.parent.parent), f"another outboxq was imported: {package}"
-    assert (package / "py.typed").is_file(), "py.typed is missing, so no type checker will look into the package"
+    assert (package / "py.typed").is_file(), "py.typed is missing, so type checkers will ignore the package"
 
     run([outboxq, "--version"], cwd=directory)
     run([outboxq, "upgrade", "sqlite:///x.db"], cwd=directory)
@@ -73,7 +76,10 @@ def check(python: Path, directory: Path, *, demo: bool) -> None:
 
 
 def run(command: list[str | Path], *, cwd: Path, **given: str) -> str:
-    """What the command says; an error with it if it fails. Nothing of this process's environment helps it but what is given."""
+    """Return the command's output, or raise an error that contains it.
+
+    The command gets no Python or outboxq variables from this process's environment, except those in `given`.
+    """
     hidden = ("PYTHON", "OUTBOXQ", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)} | given
     done = subprocess.run(
@@ -93,7 +99,7 @@ def run(command: list[str | Path], *, cwd: Path, **given: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--dependencies", type=Path, help="The site-packages of an environment that has them.")
+    parser.add_argument("--dependencies", type=Path, help="The site-packages of an environment that contains them.")
     parser.add_argument("--demo", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args(arguments)
     directory = given.directory.resolve()

@@ -66,7 +66,7 @@ class ChancyDriver(Driver):
 
 
 if __name__ == "__main__":
-    # A job is found again by its module's name, which here would be __main__.
+    # Chancy finds a job by its module's name, which would be __main__ here.
     from benchmarks.peers import chancy
 
     main(chancy.ChancyDriver)

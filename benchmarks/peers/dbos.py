@@ -1,4 +1,4 @@
-"""DBOS: a durable workflow a task, through a queue."""
+"""DBOS, with one durable workflow in a queue for each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one task, in a module that can be imported only once Django is set up."""
+"""The only task, in a module that cannot be imported before Django is set up."""
 
 from __future__ import annotations
 

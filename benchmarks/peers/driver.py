@@ -1,8 +1,8 @@
-"""What the drivers of all queues have in common: a child process that is told what to do, a line of JSON at a time.
+"""The common part of the drivers for all queues: a child process that receives each command as a line of JSON.
 
-A driver runs in its own queue's environment, so this module needs nothing but the standard library. As a *client* it obeys
-commands; as a *worker* it says when it is ready, waits to be told to begin, and works until it is ended. The first act of
-each task is to write its number and the moment to a file in memory; that is all a task does, unless it is to sleep.
+A driver runs in its queue's virtual environment, so this module uses only the standard library. A *client* executes
+commands. A *worker* reports that it is ready, waits for the command to begin, and works until its process is ended. Each
+task writes its number and the current time to a file in memory, and may then sleep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 BATCH = 100
-"""Claimed, fetched or completed at once, by whoever can be told."""
+"""The number of tasks to claim, fetch or complete together, for the queues that have such an option."""
 
 LINE = 32
 _began = os.open(os.environ.get("BENCH_LOG", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -25,38 +25,38 @@ _sleep = float(os.environ.get("BENCH_SLEEP", "0"))
 
 
 def began(number: int) -> None:
-    """What a task does: its number and the moment, in LINE bytes; and it sleeps where that is asked for."""
+    """Do the work of a task: write its number and the current time in LINE bytes, and sleep if BENCH_SLEEP is set."""
     os.write(_began, b"%010d %020d\n" % (number, time.time_ns()))
     if _sleep:
         time.sleep(_sleep)
 
 
 class Driver:
-    """One queue. `settings` says how it is set up, for the report."""
+    """One queue. `settings` describes its configuration in the report."""
 
     settings: ClassVar[str] = "as it comes"
 
     def __init__(self, url: str) -> None:
-        """`url`: postgresql://… or the path of an SQLite file."""
+        """`url` is postgresql://… or the path of an SQLite file."""
         self.url = url
 
     def setup(self) -> None:
-        """Create its tables in an empty database."""
+        """Create the queue's tables in an empty database."""
 
     def enqueue(self, numbers: Iterable[int]) -> None:
-        """A transaction each, on one connection."""
+        """Enqueue tasks with these numbers on one connection, each in a separate transaction."""
         raise LookupError("cannot enqueue")
 
     def bulk(self, numbers: Sequence[int]) -> None:
-        """All of them as fast as it can."""
+        """Enqueue tasks with these numbers in the queue's fastest way."""
         self.enqueue(numbers)
 
     def later(self, number: int, seconds: float) -> None:
-        """A task that is due in so many seconds."""
+        """Enqueue a task that becomes due after this number of seconds."""
         raise LookupError("cannot delay")
 
     def prepare(self) -> None:
-        """What a worker does before it is ready."""
+        """Prepare a worker, before it reports that it is ready."""
 
     def work(self) -> None:
         """Work until the process is ended."""
@@ -64,7 +64,7 @@ class Driver:
 
 
 class Client:
-    """The commands; each returns what is answered."""
+    """The commands of a client. Each method returns the answer."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -74,8 +74,8 @@ class Client:
         return self._driver.settings
 
     def enqueue(self, tasks: int) -> float:
-        """Seconds."""
-        self._driver.enqueue(range(20))  # connected, compiled, planned
+        """Enqueue this number of tasks, and return the seconds that this took."""
+        self._driver.enqueue(range(20))  # connects, and compiles and plans the statements
         return _timed(lambda: self._driver.enqueue(range(tasks)))
 
     def bulk(self, tasks: int) -> float:
@@ -86,7 +86,7 @@ class Client:
             self._driver.bulk(range(low, min(low + 10_000, tasks)))
 
     def pace(self, first: int, tasks: int) -> list[int]:
-        """Single tasks at random moments; when each was about to be enqueued."""
+        """Enqueue single tasks at random times, and return the time just before each enqueue."""
         moments = []
         for number in range(first, first + tasks):
             time.sleep(random.uniform(0.03, 0.07))
@@ -95,7 +95,7 @@ class Client:
         return moments
 
     def delayed(self, first: int, tasks: int, seconds: float) -> list[int]:
-        """Tasks that become due at moments of their own; when each is due."""
+        """Enqueue tasks that become due at different times, and return these times."""
         moments = []
         for number in range(first, first + tasks):
             time.sleep(random.uniform(0.01, 0.02))
@@ -114,7 +114,7 @@ def main(kind: type[Driver]) -> None:
     """Run as `python -m benchmarks.peers.NAME client|work|produce URL`."""
     role, url = sys.argv[1:3]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a queue prints is no answer
+    os.dup2(2, 1)  # the output of a queue must not be read as an answer
     if role == "produce":
         _, processes, seconds = json.loads(sys.stdin.readline())
         print(json.dumps({"answer": _produce(kind, url, processes, seconds)}), file=answers)
@@ -134,9 +134,10 @@ def main(kind: type[Driver]) -> None:
 
 
 def _produce(kind: type[Driver], url: str, processes: int, seconds: float) -> tuple[float, float]:
-    """Tasks a second of processes that all enqueue one by one, and the longest that one of them waited for a commit.
+    """Enqueue single tasks in several processes. Returns the number of tasks per second, and the longest time in seconds
+    that one of the processes waited for a commit.
 
-    They are forked before anything is opened: SQLite's locks do not survive it.
+    The processes are forked before any connection is opened, because SQLite's locks do not survive a fork.
     """
     told, starting = [], os.pipe()
     for _ in range(processes):
@@ -146,7 +147,7 @@ def _produce(kind: type[Driver], url: str, processes: int, seconds: float) -> tu
                 os.close(starting[1])
                 _enqueue_until(kind(url), seconds, starting[0], tells)
             finally:
-                os._exit(0)  # whoever waits for an answer sees that there is none
+                os._exit(0)  # the parent notices the missing answer
         os.close(tells)
         told.append(os.fdopen(hears))
     for one in told:
@@ -158,9 +159,9 @@ def _produce(kind: type[Driver], url: str, processes: int, seconds: float) -> tu
 
 
 def _enqueue_until(driver: Driver, seconds: float, start: int, answer: int) -> None:
-    driver.enqueue(range(5))  # connected, compiled
+    driver.enqueue(range(5))  # connects, and compiles the statements
     os.write(answer, b"ready\n")
-    os.read(start, 1)  # nothing, when the parent closes its end
+    os.read(start, 1)  # returns when the parent closes its end of the pipe
     done, worst, deadline = 0, 0.0, time.monotonic() + seconds
     while (began := time.monotonic()) < deadline:
         driver.enqueue([done])
@@ -169,7 +170,7 @@ def _enqueue_until(driver: Driver, seconds: float, start: int, answer: int) -> N
 
 
 def _end_with_parent() -> None:
-    """However the parent died, its end of the pipe is closed."""
+    """Exit when the parent's end of the pipe is closed, which happens however the parent ends."""
     while sys.stdin.readline():
         pass
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Huey on PostgreSQL and on SQLite: results kept as by default, which for tasks that return nothing is none."""
+"""Huey on PostgreSQL and on SQLite. By default, it stores no results of tasks that return None."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""outboxq itself, through its public surface."""
+"""outboxq, through its public interface."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 
 RELAXED = "sqlite+normal:"
-"""Before the path of a file that is to be written with synchronous=NORMAL; without it: FULL, as outboxq leaves it."""
+"""The prefix for the path of a file that is written with synchronous=NORMAL. Without it, the setting is outboxq's default,
+FULL."""
 
 
 def engine_of(url: str) -> Engine:
@@ -62,7 +63,7 @@ class OutboxqDriver(Driver):
 
     def work(self) -> None:
         worker = self._outbox.worker(queues=["bench"], concurrency=int(os.environ.get("BENCH_THREADS", "8")))
-        leave_uncollected()  # as the command does
+        leave_uncollected()  # as `outboxq worker` does
         raise SystemExit(worker.run())
 
 

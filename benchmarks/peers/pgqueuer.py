@@ -1,4 +1,4 @@
-"""PgQueuer: asyncpg and uvloop, as its documentation recommends."""
+"""PgQueuer with asyncpg and uvloop, as its documentation recommends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Procrastinate, asynchronous, through psycopg and its pool."""
+"""Procrastinate with asynchronous tasks, through psycopg's connection pool."""
 
 from __future__ import annotations
 

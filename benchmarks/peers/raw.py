@@ -1,4 +1,4 @@
-"""Hand-written SQL through psycopg alone, on outboxq's tables: `benchmarks/raw.py`."""
+"""The hand-written SQL of `benchmarks/raw.py` on outboxq's tables, through psycopg only."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RawDriver(Driver):
                     pass
 
     def _drain(self) -> None:
-        """Until nothing is left."""
+        """Run tasks until none is left."""
         mine = {"limit": BATCH, "worker": self._worker}
         claims = self._connection.execute(raw.CLAIM, mine).fetchall()
         while claims:

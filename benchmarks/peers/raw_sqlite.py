@@ -1,4 +1,4 @@
-"""Hand-written SQL through sqlite3 alone, on outboxq's tables: `benchmarks/raw_sqlite.py`."""
+"""The hand-written SQL of `benchmarks/raw_sqlite.py` on outboxq's tables, through sqlite3 only."""
 
 from __future__ import annotations
 

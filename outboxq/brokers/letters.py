@@ -86,7 +86,7 @@ def letters_of(
 
 
 def settled(outcomes: Sequence[Outcome | None], reason: str) -> list[Outcome]:
-    """Return the outcomes, with `Unsure` for those that are missing."""
+    """Return the outcomes, with `Unsure` in place of each missing outcome."""
     return [Unsure(reason) if one is None else one for one in outcomes]
 
 

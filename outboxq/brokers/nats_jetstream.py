@@ -39,13 +39,17 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
 _STATUS, _RENAMED = "Status", "Status of the message"
 _STATUS_LINE = b"NATS/1.0 "
-"""The beginning of the headers of a message that is a status of the server."""
-_MESSAGE_TOO_LARGE = 10054
-"""JetStream's error code for a message that is larger than its stream allows."""
+"""The beginning of the headers of a message that reports a status of the server."""
+_BAD_REQUEST, _ROLLUP_FAILED = 400, 10111
+"""The codes of errors that a repetition does not cure: of an event that the stream does not accept, for example because
+it is too large or has a `Nats-Expected-…` header, and of a `Nats-Rollup` header that the stream does not permit.
+"""
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _ENOUGH = 0.1
-"""At most this many seconds before the deadline, the wait for answers ends, so that those that have arrived are recorded."""
+"""The wait for answers ends at most this many seconds before the deadline, so that the answers that have arrived are
+recorded.
+"""
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """The name of a header that nats-py sends."""
@@ -99,7 +103,7 @@ class NatsJetStream:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events, and wait until their streams have acknowledged them.
 
-        An event whose subject belongs to no stream is refused, and so is one that is too large.
+        An event that is too large, or whose subject belongs to no stream, is refused.
         """
         return self._publisher.publish(events, deadline)
 
@@ -234,7 +238,7 @@ class _Publisher:
 
 def _passing_errors_on(context: nats.js.JetStreamContext) -> nats.js.JetStreamContext:
     """Make the context end the wait for an answer that is an error. nats-py raises the error where it reads the answer,
-    and the wait for the answer would never end.
+    so the wait for the answer would otherwise never end.
     """
     from nats.js.errors import APIError
 
@@ -278,7 +282,7 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
         except nats.js.errors.NoStreamResponseError:
             outcomes[letter.number] = await _without_stream(stream, letter.to)
         except nats.js.errors.APIError as error:
-            is_final = error.err_code == _MESSAGE_TOO_LARGE
+            is_final = error.code == _BAD_REQUEST or error.err_code == _ROLLUP_FAILED
             outcomes[letter.number] = (Refused if is_final else Unsure)(reason_of(error.description))
         else:
             outcomes[letter.number] = Confirmed()
@@ -366,8 +370,8 @@ class _Consumer:
 
 
 def _renaming_status(client: nats.aio.client.Client) -> None:
-    """Make the client rename the header `Status` of a message. nats-py takes a message with this header for an error of
-    the server, but the server's own status is in the first line.
+    """Make the client rename the header `Status` of a message. nats-py mistakes a message with this header for an error
+    of the server, but the server's own status is in the first line.
     """
     read = client._process_headers  # noqa: SLF001
 

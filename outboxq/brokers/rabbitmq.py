@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
 _ROUTING = ("CC", "BCC")
-"""The names of headers that contain more routing keys for the broker, as lists. It closes the channel if one of them is
-text.
+"""The names of headers that contain more routing keys for the broker, as lists. The broker closes the channel if such a
+header contains text instead of a list.
 """
 _WRITE = 256 * 1024
 """The number of bytes of message bodies that are written at once. The last body may exceed this number."""
@@ -86,7 +86,7 @@ class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
     Exchanges and queues must exist. An event is confirmed when the broker has confirmed it: a message in a durable
-    queue is then on disk, and one in a quorum queue is on most of its nodes.
+    queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
     """
 
     url: str = field(repr=False)  # it contains the password
@@ -121,7 +121,7 @@ class RabbitMQ:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events as persistent, mandatory messages, and wait for the confirms.
 
-        An event that is not routed to any queue is refused, and so is one that is too large.
+        An event that is too large, or that is not routed to any queue, is refused.
         """
         return self._publisher.publish(events, deadline)
 

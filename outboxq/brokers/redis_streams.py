@@ -69,13 +69,14 @@ class RedisStreams:
     event. Missing streams are created.
     """
     max_length: int | None = None
-    """The approximate length to which publishing trims the stream. It deletes the oldest messages even if nobody has
-    read them. None means that nothing is deleted.
+    """The approximate length to which publishing trims the stream. Trimming deletes the oldest messages, even if nobody
+    has read them. None means that nothing is deleted.
     """
     group: str | None = None
     """The consumer group to receive with. It is created if it is missing, and begins with the oldest message."""
     claim_after: timedelta = timedelta(minutes=1)
-    """The time after which a message that another consumer has received, but not acknowledged, is received here."""
+    """The time after which this consumer takes over a message that another consumer has received but not acknowledged.
+    """
     body: Body | str = Body.CLOUDEVENT
     _publisher: _Publisher = field(init=False, repr=False)
     _names: dict[int, str] = field(init=False, repr=False, default_factory=dict)
@@ -101,7 +102,7 @@ class RedisStreams:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Add the events to their streams.
 
-        An event whose stream is a key of another type is refused, and so is one that is too large for the server.
+        An event that is too large for the server, or whose stream is a key of another type, is refused.
         """
         return self._publisher.publish(events, deadline)
 
@@ -308,7 +309,7 @@ class _Consumer:
         return self._messages(entry for _, entries in pairs for entry in _flat(entries))
 
     def _claim(self, limit: int) -> list[Message]:
-        """Take over messages that a dead consumer has not acknowledged. Once it has checked all messages, the next
+        """Take over messages that a dead consumer has not acknowledged. Once all messages have been checked, the next
         search follows after a quarter of `claim_after`.
         """
         least, start = int(self._claim_after * 1000), self._claim_from

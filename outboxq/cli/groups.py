@@ -363,14 +363,9 @@ EXAMPLES: Final[dict[str, str]] = {
     "queue limit": "mail --concurrency 4 --rate 100/1m",
     "queue list": "",
     "queue order": "mail oldest",
-    "queue pause": "mail",
-    "queue resume": "mail",
-    "queue show": "mail",
     "relay list": "",
     "relay pause": "orders --reason 'broker upgrade'",
     "relay remove": "orders --dry-run",
-    "relay resume": "orders",
-    "relay show": "orders",
     "relay run": "shop:outbox --name orders",
     "schedule add": "nightly shop.report '0 3 * * *' --tz Europe/Berlin",
     "schedule add-retention": "90d",
@@ -378,26 +373,16 @@ EXAMPLES: Final[dict[str, str]] = {
     "schedule edit": "nightly --rule '30 4 * * *' --reason 'the export is late'",
     "schedule list": "",
     "schedule next": "'0 3 * * *' --tz Europe/Berlin -n 3",
-    "schedule pause": "nightly",
     "schedule plant": "--ahead 10m",
-    "schedule remove": "nightly",
-    "schedule resume": "nightly",
-    "schedule show": "nightly",
-    "schedule trigger": "nightly",
     "status": "--watch 5 --by task --window 10m",
     "subscription list": "",
     "subscription remove": "shop.old_report --dry-run",
     "task cancel": "-q mail --dry-run",
     "task discard": f"{_ID} --reason 'the order was cancelled'",
-    "task explain": _ID,
-    "task history": _ID,
     "task list": "--status failed -q mail --since 2h",
     "task priority": f"{_ID} 50",
-    "task redrive": _ID,
     "task rerun": f"{_ID} --from charge --dry-run",
     "task reschedule": f"{_ID} --in 2h",
-    "task run-now": _ID,
-    "task recover": _ID,
     "task show": f"{_ID} --traceback",
     "task state-at": f"{_ID} 2026-11-23T02:30Z",
     "task steps": f"{_ID} --show-results",
@@ -407,19 +392,18 @@ EXAMPLES: Final[dict[str, str]] = {
     "worker": "shop:outbox -q mail -c 8",
     "workers list": "",
     "workers quiet": 'web-1:4711 --reason "new release"',
-    "workers resume": "web-1:4711",
-    "workers stacks": "web-1:4711",
     "workers recover": 'web-1:4711 --reason "the machine is gone"',
     "workers stop": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
     "workers show": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
 }
 """The words that follow a command in its example, keyed by command."""
+_TARGETS: Final = {"queue": "mail", "relay": "orders", "schedule": "nightly", "task": _ID, "workers": "web-1:4711"}
+"""The words that follow every other command of a group: one target."""
 
 
 def example_of(path: str) -> str | None:
     """Return the text below the help for the command that a user types as `path`; None for a group."""
     words = path.split()
-    for place in range(len(words)):
-        if (found := EXAMPLES.get(" ".join(words[place:]))) is not None:
-            return f"\b\nExample:\n  {f'{path} {found}'.rstrip()}"
-    return None
+    listed = (EXAMPLES.get(" ".join(words[at:])) for at in range(len(words)))
+    found = next((one for one in listed if one is not None), _TARGETS.get(" ".join(words[-2:-1])))
+    return None if found is None else f"\b\nExample:\n  {f'{path} {found}'.rstrip()}"

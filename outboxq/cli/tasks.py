@@ -17,8 +17,7 @@ from ..model import TERMINAL, TaskExecution, TaskStatus
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.display import as_json
 from ..model.wording import brief, grouped, plain, plural
-from ..operating.reading import read_argument
-from ..operating.states import STATES, read_state, state_of
+from ..operating.reading import STATES, read_argument, read_state, state_of
 from ..operating.verb import Noun, Verb
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
 from .bulk import change_all, ensure_known, recorded_change

@@ -15,7 +15,7 @@ from ..model.wording import brief, plain, plural, short
 from ..model.workers import WorkerOrder, WorkerState, sources_of
 from ..operating.fields import REASON
 from ..operating.verb import Noun
-from ..operating.verbs import RECOVER_WORKER, STACKS
+from ..operating.worker_verbs import RECOVER_WORKER, STACKS
 from .changes import (
     FEW,
     Exactly,

@@ -41,6 +41,8 @@ def _sqlite_texts(*columns: str) -> dict[str, str]:
     return {column: f"typeof({column}) <> 'blob'" for column in columns}  # SQLite converts everything else to text
 
 
+TIMES_OF_TASKS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
+"""The times of a task that have a CHECK on SQLite. `verify` reads them on both databases."""
 _CHECKS = {
     "task_executions": {
         "status": (
@@ -81,9 +83,7 @@ _SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),
         **_sqlite_texts("task_name", "queue", "partition_key", "topic", "args", "headers"),
-        **_sqlite_instants(
-            "created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at"
-        ),
+        **_sqlite_instants(*TIMES_OF_TASKS),
         **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds"),
         **_sqlite_numbers(">= 1", _ATTEMPT, "attempt", "max_attempts"),
         **_sqlite_numbers(">= 0", _ATTEMPT, "recovery_attempts"),

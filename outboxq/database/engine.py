@@ -58,8 +58,8 @@ def connection_options(engine: Engine) -> Mapping[str, Any]:
 def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it takes the option
-    back.
+    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it resets the
+    option.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()
@@ -140,7 +140,7 @@ def parse_url(url: str | URL) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ConfigurationError(
-            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
+            "this is not a database URL; outboxq accepts sqlite:///file.db or postgresql+psycopg://user@host/database"
         ) from None
     if parsed.drivername == "postgres":  # many hosting providers still use it in DATABASE_URL
         parsed = parsed.set(drivername="postgresql")

@@ -8,7 +8,7 @@ use the same chain.
 Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. A batch is locked in
 id order.
 
-`python -m benchmarks.tunings` measures the fields of a transition that exist for speed.
+`python -m benchmarks.tunings` measures how much time is saved by the fields of a transition that exist only for speed.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class Grammar(Protocol):
         """
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """Return a condition that takes the lock with this name until the transaction ends. The condition is false if
-        another transaction has the lock.
+        """Return a condition that acquires the lock with this name for the rest of the transaction. The condition is
+        false if another transaction has the lock.
         """
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:

@@ -157,7 +157,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     """Lock these tables, if they exist, against all other use, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
-    too. All of the tables are locked here, in a fixed order, so that no later statement has to wait while it makes
+    too. This call locks all of the tables, in a fixed order, so that no later statement has to wait while it makes
     other sessions wait. Raises Busy.
     """
     places = [
@@ -199,7 +199,7 @@ def _locks_of(one: Holder) -> str:
     tables = ", ".join(one.tables[:_MOST_NAMED]) + (", …" if len(one.tables) > _MOST_NAMED else "")
     if one.holds:
         return f"locks on {tables}"
-    return f"has requested a lock on {tables}, and others are waiting behind it"
+    return f"has requested a lock on {tables}, and other sessions are waiting behind it"
 
 
 def _aged(age: timedelta | None) -> str:

@@ -94,7 +94,7 @@ class Target(ABC):
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
         """Refuse the commit of this transaction while `reason` returns an error. A psycopg or sqlite3 connection has
-        no such hook.
+        no hook for this.
         """
         del reason
 
@@ -273,8 +273,8 @@ class SqlalchemyTarget(Target):
         return self._wrapped(error, sql, lost=self._drop_if_lost(error, raw))
 
     def _drop_if_lost(self, error: Exception, raw: Any) -> bool:
-        """Return whether the driver's error means that the connection is lost. If so, SQLAlchemy drops the connection,
-        and the pool's other connections.
+        """Return whether the driver's error means that the connection is lost. If so, SQLAlchemy drops this connection
+        and the other connections in the pool.
         """
         lost = self._engine.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
         if lost:
@@ -435,8 +435,8 @@ def _connection_of(session: Session) -> Connection:
 
 
 def _begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return True if the driver opens transactions (its default mode), rather than the user or SQLAlchemy's begin
-    event.
+    """Return True if transactions are opened by the driver (its default mode), and not by the user or SQLAlchemy's
+    begin event.
     """
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
@@ -521,7 +521,7 @@ def refusal(using: object) -> str:
     if isinstance(using, Engine):
         return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
-        return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
+        return "this task belongs to another Outbox; pass that Outbox, or a Session or Connection to its database"
     if any(base.__module__.startswith("sqlalchemy.ext.asyncio") for base in kind.__mro__):
         if (driver := _driver_of(using)) in _ASYNC_DRIVERS:
             return advice(driver)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 else:
 
     class TypedColumns:
-        """Columns as attributes of a class. SQLAlchemy has had such a class since version 2.1, and type checkers see
-        that class.
+        """Columns as attributes of a class. SQLAlchemy 2.1 and later have a class for this, and type checkers use that
+        class.
         """
 
 
@@ -36,10 +36,12 @@ def typed_table(
     """Return the table with the columns that the class declares. Each column has the name of its attribute.
 
     Columns that the class inherits are copied. They are placed at the attribute whose value is the class that they come
-    from, or otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed there.
+    from, or otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed at that
+    attribute.
 
-    `storage` holds PostgreSQL's storage parameters. These are only recorded here, because SQLAlchemy 2.0 cannot express
-    them. The migrations set them, and partitions are created with them. The other `options` are the options of `Table`.
+    `storage` holds PostgreSQL's storage parameters. The table only records these, because SQLAlchemy 2.0 cannot
+    express them. The migrations set them, and partitions are created with them. The other `options` are the options of
+    `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]
     table = Table(name, metadata, *declared, *others, info={_STORAGE: dict(storage or {})}, **options)

@@ -54,7 +54,7 @@ class BatchStatus(StrEnum):
     """
 
 
-UNCLOSED = "the batch's with block raised an error, but the transaction was committed anyway; no task will follow the batch, and it will not end unless you cancel it"
+UNCLOSED = "the batch's with block raised an error, but the transaction was committed anyway; no task will follow the batch, and the batch will not end unless you cancel it"
 """The explanation for an Unclosed batch, for display."""
 
 

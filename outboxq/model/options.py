@@ -1,4 +1,4 @@
-"""A task's options as one record, its headers, and the parsing of values that callers write. No I/O."""
+"""A task's options as one record, a task's headers, and the parsing of values that callers pass. No I/O."""
 
 from __future__ import annotations
 
@@ -100,16 +100,17 @@ def in_column(value: Any) -> Any:
 
 def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options stored in a row, as the fields of a record."""
-    read = {name: row[column] for name, column in OPTION_COLUMNS.items()}
-    return {
-        name: OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
-        for name, value in read.items()
-    }
+    return {name: of_column(name, row[column]) for name, column in OPTION_COLUMNS.items()}
+
+
+def of_column(name: str, value: Any) -> Any:
+    """Return the value of the option with this name, which its column stores as `value`."""
+    return OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
 
 
 def written_options(given: Mapping[str, Any]) -> TaskOptions:
-    """Return the task options from the options that a caller wrote. Spans of time may be given in seconds, and enum
-    members as their values.
+    """Return the options that a caller passed, as TaskOptions. Spans of time may be given in seconds, and enum members
+    as their values.
 
     Raises InvalidArgument.
     """
@@ -122,7 +123,9 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 
 
 def check_options(options: TaskOptions, name: str) -> None:
-    """Raise InvalidArgument if an option is out of range. In its message, `name` stands for the options' owner."""
+    """Raise InvalidArgument if an option is out of range. In error messages, `name` stands for the owner of the
+    options.
+    """
     if not is_name(options.queue):
         raise bad_name("queue", name, options.queue)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
@@ -173,11 +176,11 @@ def is_span(value: object, shortest: timedelta) -> bool:
 def bad_name(key: str, name: str, value: object = "") -> InvalidArgument:
     if not isinstance(value, str):
         return InvalidArgument(f"{key} of {name} must be a str, not {type(value).__name__}; write str(…)")
-    return InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
+    return InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters long, without NUL or lone surrogates")
 
 
 def bad_span(key: str, name: str) -> InvalidArgument:
-    return InvalidArgument(f"{key} of {name} must be a timedelta, greater than zero and at most a hundred years")
+    return InvalidArgument(f"{key} of {name} must be a timedelta that is greater than zero and at most a hundred years")
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:
@@ -234,7 +237,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None if there are none. In error messages, `name` stands for their task or
+    """Return the headers as they are stored; None if there are none. In error messages, `name` stands for the task or
     event.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if

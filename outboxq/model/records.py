@@ -144,7 +144,7 @@ class OnConflict(StrEnum):
     RETURN = "return"
     """Return the handle of the task that has the key."""
     SKIP = "skip"
-    """Return a handle without a task (with the nil UUID), which saves a query."""
+    """Return a handle without a task (with the nil UUID)."""
     REPLACE = "replace"
     """Give the task the new arguments and options if it is still Ready. Its id and its position within its key do not
     change.
@@ -181,7 +181,7 @@ CONCURRENCY_KEY_PREFIX = "concurrency:"
 
 
 def stored_key(partition_key: str | None, concurrency_key: str | None) -> str | None:
-    """Return the key as stored in the tables. At most one of the two is given."""
+    """Return the key as stored in the tables. At most one of the two arguments may be given."""
     return partition_key if concurrency_key is None else CONCURRENCY_KEY_PREFIX + concurrency_key
 
 
@@ -382,8 +382,8 @@ class Claim(HasKey):
 
     @property
     def makes_way(self) -> bool:
-        """True if a task that is already stored may start when this one ends: the next task with its key or in its
-        limited queue.
+        """True if a task that is already stored may start when this one ends: the next task with the same key or in the
+        same limited queue.
         """
         return self.partition_key is not None or self.limited
 

@@ -157,7 +157,7 @@ def slot_of(key: str | None, event_id: UUID) -> int:
     """Return an event's slot, which determines its shard. The slot is derived from the partition key or, without one,
     from the id.
 
-    All events with the same key are therefore in one shard, and those without a key are spread over all shards.
+    All events with the same key are therefore in one shard, and events without a key are spread over all shards.
     """
     return zlib.crc32(event_id.bytes if key is None else key.encode()) % _SLOTS
 

@@ -103,7 +103,7 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
     """
     if (rule is None) == (every is None):
         raise InvalidArgument(
-            'a schedule needs a rule: give a cron expression such as "30 2 * * *", or every=, not both'
+            'a schedule needs a rule: give either a cron expression, such as "30 2 * * *", or every=, but not both'
         )
     if every is not None:
         return f"{_EVERY} {_seconds(every)}"
@@ -142,7 +142,7 @@ def zone_of(tz: str) -> tzinfo:
     if _checked_name(tz) == "UTC":
         return UTC  # UTC needs no zone data
     if tz.startswith(("posix/", "right/")) or tz in _OF_THE_MACHINE:
-        raise InvalidArgument(f'{tz!r} is not the IANA name of a time zone; give one such as "Europe/Berlin"')
+        raise InvalidArgument(f'{tz!r} is not the IANA name of a time zone; give a name such as "Europe/Berlin"')
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, OSError):
@@ -263,8 +263,8 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the time between the two, to the second, at which the clock changes to the offset that it has at the
-        later time.
+        """Return the time between these two times, to the second, at which the clock changes to the offset that it has
+        at the later one.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:
@@ -324,7 +324,7 @@ def _checked_name(tz: str) -> str:
 def _seconds(every: object) -> int:
     if not isinstance(every, timedelta) or every % _SECOND or not _SECOND <= every <= LONGEST:
         raise InvalidArgument(
-            f"every must be a timedelta of whole seconds, at least 1 and at most a hundred years, not {every!r:.100}"
+            f"every must be a timedelta of whole seconds, at least 1 s and at most a hundred years, not {every!r:.100}"
         )
     return every // _SECOND
 
@@ -352,7 +352,7 @@ FARTHEST: Final = REST + HORIZON
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A schedule's next ticks, and the missed ones that its catch-up policy skips."""
+    """A schedule's next ticks, and the missed ticks that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
     """The ticks that become tasks, in UTC, earliest first. They include missed ticks that are caught up."""
@@ -434,7 +434,7 @@ class _Missed:
 
 
 def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that were not planted in time into those that will still run and those that are skipped."""
+    """Divide the ticks that were not planted in time into ticks that will still run and ticks that are skipped."""
     done = schedule.planted_until
     number = rule.count(done, before)
     caught_up = _caught_up(schedule, rule, now=now, before=before) if number else ()
@@ -471,7 +471,7 @@ def sentence_of(schedule: Schedule) -> str:
     try:
         return describe(schedule.rule, schedule.tz)
     except InvalidArgument as error:
-        return f"cannot be read here: {error}"
+        return f"cannot be read by this process: {error}"
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:

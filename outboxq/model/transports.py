@@ -36,7 +36,7 @@ class Transport(Protocol):
     time.
 
     If it also has a `clone()` method, which returns a transport with a separate connection, a process publishes its
-    relay shards in parallel, each through its own clone. Otherwise, they take turns.
+    relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
@@ -73,7 +73,9 @@ class SourceConnection(Protocol):
     """
 
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
-        """Return up to `limit` messages as soon as there are any, or no messages at `deadline` (`time.monotonic()`)."""
+        """Return up to `limit` messages as soon as there are any. If there are none by `deadline` (`time.monotonic()`),
+        return an empty sequence.
+        """
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """Tell the broker not to redeliver the messages. They are the oldest messages that `receive` has returned."""

@@ -55,6 +55,14 @@ def span(value: timedelta | float) -> str:
     return " ".join(parts[:2])
 
 
+def unseen(silence: timedelta) -> str:
+    """Return what to say about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the
+    time since its last sign of life.
+    """
+    since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
+    return f"has not been seen {since}"
+
+
 def brief(value: timedelta) -> str:
     """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one becomes 0 s."""
     seconds = value.total_seconds()

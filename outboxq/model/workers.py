@@ -29,7 +29,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Orders:
-    """The orders that a worker reads whenever it reports."""
+    """The orders that a worker reads whenever it renews its registration."""
 
     asked_to: WorkerOrder | None = None
     stacks: bool = False

@@ -1,20 +1,29 @@
-"""Functions that parse what a person types on a command line or in a form. Each of them raises InvalidArgument."""
+"""Functions that parse what a person types on a command line or in a form, and the words for the states of a task.
+
+The parsing functions raise InvalidArgument. A Ready task is due, delayed, or waiting for its retry.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from ..errors import InvalidArgument, PayloadError
-from ..model import EARLIEST, LATEST, LONGEST
+from ..model import EARLIEST, LATEST, LONGEST, TaskExecution, TaskStatus, Waiting
 from ..model.rules import check_rule, rule_of, zone_of
 from ..model.schedules import CatchUp
 from ..payload.parameters import dump_arguments
 
 NONE = "none"
 """The word that removes a limit, typed in place of a value."""
+STATES: Final[Mapping[str, tuple[TaskStatus, Waiting | None]]] = {
+    **{one.value: (TaskStatus.READY, one) for one in Waiting},
+    **{status.lower(): (status, None) for status in TaskStatus},
+}
+"""The words for `--status` and for the dashboard's filter, with the status and the part of Ready that they select."""
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", re.ASCII)
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
 _WITH_OFFSET = "write it with a UTC offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
@@ -184,3 +193,19 @@ def read_order(text: str) -> bool:
     if text not in {"turns", "oldest"}:
         raise InvalidArgument("choose 'turns' or 'oldest'")
     return text == "turns"
+
+
+def read_state(text: str) -> tuple[TaskStatus, Waiting | None]:
+    """Return the status and the part of Ready that a word selects. Raises InvalidArgument."""
+    if (found := STATES.get(text.lower())) is None:
+        raise InvalidArgument(f"there is no state {text!r}: choose one of {', '.join(STATES)}")
+    return found
+
+
+def state_of(task: TaskExecution, due_at: datetime | None, now: datetime) -> str:
+    """Return the state of a task in one word. `due_at` is the due time of a Ready task."""
+    if task.status is not TaskStatus.READY:
+        return task.status.lower()
+    if due_at is None or due_at <= now:
+        return Waiting.DUE
+    return Waiting.DELAYED if task.retry_at is None else Waiting.RETRYING

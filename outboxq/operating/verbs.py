@@ -1,9 +1,9 @@
 """The actions that a person can take on a task, queue, schedule, batch, relay or worker, declared once.
 
-The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
-command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
-admin. The decorator `declare` turns a function into a verb. The function's docstring is the command's help, and its
-first paragraph is a single sentence.
+The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here, or in
+`worker_verbs`, becomes a command, an action in the dashboard and, if it is for tasks or schedules and does not need any
+fields, an action in the admin. The decorator `declare` turns a function into a verb. The function's docstring is the
+command's help, and its first paragraph is a single sentence.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import grouped, plural, short
-from ..model.workers import WorkerOrder
-from ..store.claims.workers import unseen
-from . import fields
+from ..model.wording import plural, short
+from . import fields, worker_verbs
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
 from .verb import FORMER_REASON, Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
@@ -460,133 +458,7 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"name": relay, "removed": True, "messages": number})
 
 
-@declare(
-    Noun.WORKER,
-    "quiet",
-    Right.CHANGE,
-    offered=lambda state: not state.has_ended and state.asked_to is None,
-    fields=(REASON,),
-    undo="resume",
-)
-def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Stop a worker from claiming tasks until it is resumed.
-
-    Its running tasks continue. Claimed tasks that have not started are released.
-    """
-    return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to stop claiming tasks, and will do so", using)
-
-
-@declare(
-    Noun.WORKER,
-    "resume",
-    Right.CHANGE,
-    offered=lambda state: not state.has_ended and state.asked_to is WorkerOrder.QUIET,
-    fields=(REASON,),
-    undo="quiet",
-)
-def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Make a quiet worker claim tasks again."""
-    return _ordered(store, worker, None, "has been asked to claim tasks again, and will do so", using)
-
-
-@declare(
-    Noun.WORKER,
-    "stop",
-    Right.CHANGE,
-    offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
-    fields=(REASON,),
-    is_final=True,
-    hint="The worker stops as if it had received SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
-)
-def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Stop a worker as SIGTERM does.
-
-    It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
-    worker in its place.
-    """
-    return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)
-
-
-@declare(
-    Noun.WORKER,
-    "stacks",
-    Right.CHANGE,
-    label="Show its stacks",
-    offered=lambda state: not state.has_ended,
-    fields=(REASON,),
-)
-def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Ask a worker for the stacks of its threads.
-
-    The stacks name the functions and lines that the threads are running, without the values of arguments.
-    """
-    store.worker_orders.ask_for_stacks(worker, using=using)
-    words = f"has been asked for the stacks of its threads, and will answer {_soon(store, worker, using)}"
-    return Outcome(predicate=words, record={"id": worker})
-
-
-@declare(
-    Noun.WORKER,
-    "recover",
-    Right.CHANGE,
-    label="Recover its tasks",
-    offered=lambda state: state.holds_lost_tasks,
-    fields=(REASON,),
-    is_final=True,
-    is_long=True,
-    hint="If the worker is only frozen, its outcomes are refused when it wakes up, but the tasks may have run twice.",
-)
-def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
-    """Recover the running tasks of a worker that is gone.
-
-    This is possible only if the worker has not been seen for at least 90 seconds. Other workers can run the tasks
-    without waiting for the leases to expire. After three recoveries in a row, a task becomes a dead letter.
-    """
-    now = store.recover_all_lost(worker, reason=why, on_change=on_change, using=using)
-    number, record = now.total(), {"id": worker, "changed": now.total(), "statuses": now}
-    parts = ", ".join(f"{grouped(now[status])} {status}" for status in TaskStatus if now[status])
-    words = f"has lost {grouped(number)} {plural(number, 'task')} ({parts})"
-    return Outcome(predicate=words if number else "holds no running tasks", record=record, changes=number)
-
-
-@declare(
-    Noun.SESSION,
-    "end-session",
-    Right.CHANGE,
-    label="End the session",
-    fields=(REASON,),
-    command=("db", "end-session"),
-    is_final=True,
-    hint="Its open transaction is rolled back, and its program receives an error.",
-)
-def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
-    """End a session that holds a snapshot.
-
-    SESSION is a PostgreSQL process ID and its start time, as `check` prints them. The transaction is rolled back, and
-    the program receives an error. Your role needs the privileges of the session's role or of pg_signal_backend.
-    """
-    store.end_session(session, using=using)
-    return Outcome(predicate="was ended; its transaction was rolled back", record={"session": session, "ended": True})
-
-
-def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:
-    changed = store.worker_orders.give(worker, order, using=using)
-    already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
-    record = {"id": worker, "asked_to": order, "changed": changed}
-    return Outcome(
-        predicate=f"{words} {_soon(store, worker, using)}" if changed else already, record=record, changes=int(changed)
-    )
-
-
-def _soon(store: Store, worker: UUID, using: object) -> str:
-    """Return the words for the time at which the worker obeys. A frozen worker obeys only if it wakes up."""
-    silence = store.workers.silence(worker, using=using)
-    return "within six seconds" if silence is None else f"only if it wakes up: it {unseen(silence)}"
-
-
-_TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}
-
-VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
+VERBS: Final = (*(one for one in list(globals().values()) if isinstance(one, Verb)), *worker_verbs.VERBS)
 """All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""
 RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, CommandAction)}))
 """The actions that records can have, named by their commands."""
@@ -597,6 +469,6 @@ def noun_of(action: str) -> Noun | None:
     first = action.partition(" ")[0]
     if first in ("failed", CommandAction.ENQUEUE):
         return Noun.TASK
-    if action == END_SESSION.recorded_as:
+    if action == worker_verbs.END_SESSION.recorded_as:
         return Noun.SESSION
     return next((one for one in Noun if one.group == first), None)

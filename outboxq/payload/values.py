@@ -157,7 +157,7 @@ def plain_key(key: object, limits: Limits) -> str:
 
 
 def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
-    """Refuse a value that is not JSON, with a remedy."""
+    """Refuse a value that is not JSON, with an error that names a remedy."""
     name = type(value).__name__
     if isinstance(value, bytes | bytearray | memoryview):
         raise CodecError(f"{name} is not JSON: encode it as base64, or store it and pass a reference")

@@ -90,4 +90,4 @@ def storable(text: object, name: str) -> str | None:
     """Raise InvalidArgument unless the value is None or a string that every database can store."""
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
-    raise InvalidArgument(f"{name} must be a string without NUL or lone surrogates, not {text!r}")
+    raise InvalidArgument(f"{name} must be a string without NUL or lone surrogates; {text!r} is not")

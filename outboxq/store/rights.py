@@ -71,8 +71,8 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up which one is
-        missing.
+        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up the missing
+        privilege.
 
         `begin` is the kind of transaction that failed.
         """
@@ -131,7 +131,7 @@ class Rights:
         if features and role is not Role.PRODUCER:
             options = " ".join(f"--with {feature}" for feature in sorted(features))
             raise InvalidArgument(
-                f"only producers take {options}; if the {role} also enqueues tasks, grant it both roles: outboxq grants --role producer "
+                f"use {options} only for a producer; if the {role} also enqueues tasks, grant it both roles: outboxq grants --role producer "
                 f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:
@@ -168,8 +168,8 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that names the role, the missing privileges and the command that grants them, or the table that
-    hides one of outboxq's tables.
+    """Return the error that names either the role, the missing privileges and the command that grants them, or the
+    table that hides one of outboxq's tables.
     """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(

@@ -54,7 +54,7 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 @contextmanager
 def patience(seconds: float = _PATIENCE) -> Iterator[None]:
-    """Set the number of seconds for which this thread retries its transactions, for example a small one because a
+    """Set the number of seconds for which this thread retries its transactions. Use a small number if, for example, a
     person is waiting or a worker has to stop.
     """
     before = _patience.set(seconds)
@@ -168,7 +168,9 @@ class Transactions:
         return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
-        """Return the same store on reserved connections (`engine.reserve`), with these arguments to `__init__`."""
+        """Return a copy of this store that uses reserved connections (`engine.reserve`) and these arguments to
+        `__init__`.
+        """
         engine = self.reserve_engine()
         hurried = hurried and self.dialect.one_writer  # a server that is down must not be flooded
         if hurried:
@@ -193,11 +195,11 @@ class Transactions:
         temporary errors, unless `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `committed` is called
-        with what `work` returned. If it finds that in the tables, `run` returns it. A single statement that commits
-        itself may lose its answer before `work` returns. For such a statement, `done` reads from the tables what `work`
-        would have returned; it returns None if nothing was committed. `enqueues` marks the transaction of a producer
-        that uses these features. Raises NotPermitted if a privilege is missing, either before `work` or, in our own
-        transaction, after it.
+        with what `work` returned. If it finds this result in the tables, `run` returns the result. A single statement
+        that commits itself may lose its answer before `work` returns. For such a statement, `done` reads from the
+        tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
+        transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing, either before
+        `work` or, in our own transaction, after it.
         """
         if using is not None:
             return self._run_in(using, work, enqueues)
@@ -254,7 +256,7 @@ class Transactions:
         if self.dialect.one_writer:
             place = self.dialect.place(None if self.engine is None else self.engine.url, lambda: None)
             error.add_note(
-                f"another connection, in this process or another one, has kept {place} locked for {seconds:.0f} s"
+                f"another connection, in this or another process, has kept {place} locked for {seconds:.0f} s"
             )
         elif is_awaited:
             limit = self.outage_timeout.total_seconds()
@@ -334,7 +336,7 @@ class Transactions:
         if (locked := unit.database) is not None and locked == self._database():
             raise InvalidTarget(
                 f"inside the transactional task {running.task_name}, nothing can be written to {locked} in a separate transaction: "
-                "SQLite allows one writer, which is the task's transaction until its handler returns; write using(ctx), or pass "
+                "SQLite allows one writer, which is the task's transaction until its handler returns; call using(ctx), or pass "
                 "using=ctx to the store's method, so that the write is committed with the task"
             )
 

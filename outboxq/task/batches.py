@@ -268,10 +268,10 @@ class BatchedTasks(AwaitedResults):
         """Create a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``. Add tasks to it with
         ``task.using(batch)``.
 
-        The batch and its tasks are committed with the transaction of `using`. When all of its tasks have ended, `then`
-        is enqueued exactly once, by the transaction in which the last task ends. Tasks in the batch can add more tasks
-        to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed: roll the
-        transaction back.
+        The batch and its tasks are committed with the transaction that `using` specifies. When all of its tasks have
+        ended, `then` is enqueued exactly once, by the transaction in which the last task ends. Tasks in the batch can
+        add more tasks to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed: roll
+        the transaction back.
 
         Args:
             using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
@@ -300,7 +300,7 @@ class BatchedTasks(AwaitedResults):
     def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
-                f"{what} cannot be part of {outer!r}, which takes only single tasks; create it separately, using=session, or "
+                f"{what} cannot be part of {outer!r}, which takes only single tasks; create it separately, with using=session, or "
                 "let a task in the batch add the next task when it finishes: task.using(ctx.batch)"
             )
         store = self.store

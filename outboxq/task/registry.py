@@ -109,7 +109,8 @@ class TaskRegistry:
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that is executed again, because its import failed halfway or it is reloaded, replaces its own tasks.
+        A module that is executed again, because its import failed halfway or because it is reloaded, replaces its own
+        tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(

@@ -43,8 +43,8 @@ PUBLISH_TIMEOUT = timedelta(seconds=10)
 """The default time within which a broker has to confirm a batch."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
-"""The snooze for an event whose queue has been paused. It is the shortest possible, because the pause holds the event
-back.
+"""The snooze for an event whose queue has been paused. The snooze is the shortest possible, because the pause holds the
+event back.
 """
 
 
@@ -207,7 +207,8 @@ def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
     """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
 
     The relays come first, because an emit writes messages as soon as there are subscriptions. Both transactions are
-    retried, because the database may be busy or restarting when a process starts, and no request is waiting.
+    retried, because the database may be busy or restarting when a process starts. At that time, no request is waiting
+    for them.
     """
     names = [task.name for task in tasks]
     with patience():

@@ -72,8 +72,8 @@ class AwaitedResults(ABC):
         task_id = identifier(task_id)
         if is_batch(task_id):
             raise InvalidArgument(
-                f"{task_id} is the id of a batch or a chain, not of a task; write batch.result() or chain.result(), or in another "
-                "process outbox.result(then_id) for a batch or outbox.result(task_ids[-1]) for a chain"
+                f"{task_id} is the id of a batch or a chain, not of a task; write batch.result() or chain.result(), or, in another "
+                "process, outbox.result(then_id) for a batch or outbox.result(task_ids[-1]) for a chain"
             )
         standing = self._waited(task_id, timeout, origin).standing
         assert standing is not None
@@ -202,7 +202,7 @@ _ENDS: Mapping[str | None, tuple[str, str]] = {
     EventType.EXPIRED: ("expired", "expired before it was started"),
     EventType.DISCARDED: ("discarded", "failed and was discarded"),
 }
-"""The reason and the wording for each way to end other than a cancellation."""
+"""The reason and the wording for each way in which a task can become Cancelled without having been cancelled."""
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:

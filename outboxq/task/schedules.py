@@ -36,7 +36,7 @@ _NAMED = 5
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """The options for a schedule, as callers write them. `Outbox.periodic` describes them."""
+    """The options for a schedule, as callers pass them. `Outbox.periodic` describes them."""
 
     tz: str
     args: Sequence[Any] | Mapping[str, Any]
@@ -94,7 +94,8 @@ class OutboxSchedules(Answering):
         task has to know it, but the worker that enqueues it does not. A paused schedule remains paused when it is
         changed. If nothing changes, the schedule is left alone. Raises InvalidArgument if an option is out of range, if
         the name belongs to a schedule for another task, or if the schedule is declared in code; InvalidCall or
-        PayloadError if the arguments do not fit the task; and UnknownTask. Each is raised before anything is written.
+        PayloadError if the arguments do not fit the task; and UnknownTask. All of these errors are raised before
+        anything is written.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         schedule = schedule_for(self._outbox.task_of(task), name=name, rule=text, **options)
@@ -285,7 +286,7 @@ class PeriodicTasks(AwaitedResults):
             catch_up: The ticks that still run if they were missed because no worker was running: "none", "latest" (only
                 the newest one, immediately) or "all".
             catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. A `schedule_skipped` event
-                counts the others.
+                records how many others were skipped.
             grace: The time after the tick until which its task may still be started. None means that it may start no
                 matter how late it is or, with overlap="skip", until the next tick.
             jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the

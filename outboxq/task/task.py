@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class CallOptions(TypedDict, total=False):
-    """The options for one call, as callers write them. `Task.using` describes them."""
+    """The options for one call, as callers pass them. `Task.using` describes them."""
 
     delay: timedelta | float | None
     run_after: datetime | None
@@ -217,7 +217,7 @@ class Task(Answering, Generic[P, R]):
         return "{}"
 
     def call_signature(self) -> inspect.Signature:
-        """Return the signature of a call: the function's, without the context."""
+        """Return the signature of a call: the function's signature without the context parameter."""
         signature = inspect.signature(self.function)
         return signature.replace(parameters=list(signature.parameters.values())[int(self.takes_context) :])
 
@@ -336,8 +336,8 @@ class BoundTask(Answering, Generic[P, R]):
 
         Raises InvalidCall (a TypeError) if the arguments do not match the signature, PayloadError if an argument does
         not have its annotated type or is not strict JSON, and InvalidTarget if the target does not have an open
-        transaction. Each is raised before anything is written. Raises SchemaOutOfDate if outboxq's tables are missing,
-        and DuplicateTask if the key is taken and ``on_conflict="raise"`` is set.
+        transaction. All of these errors are raised before anything is written. Raises SchemaOutOfDate if outboxq's
+        tables are missing, and DuplicateTask if the key is taken and ``on_conflict="raise"`` is set.
         """
         tasks, hooks = [self._new(args, kwargs)], self._task.outbox.hooks
         return (self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write))[0]

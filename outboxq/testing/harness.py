@@ -172,8 +172,8 @@ class Harness(Answering):
         self, task: Task[..., Any] | DjangoTask | str | None = None, /, *args: Any, **described: Any
     ) -> None:
         """Assert that no enqueued task matches the description; `enqueued()` explains how to describe a task. Without a
-        description, assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a
-        subscription in the database knows, because it may be misspelled.
+        description, assert that no task was enqueued. Raises UnknownTask for a name that is neither declared in this
+        process nor used by a subscription, because it may be misspelled.
         """
         __tracebackhide__ = True
         expected = self._expected(task, args, described)
@@ -196,8 +196,8 @@ class Harness(Answering):
 
         The claims are real: tasks are claimed from these `queues` (None means all) in the queues' order, and keys,
         limits and pauses apply. At most `limit` tasks run. With `until` (a time span from now, or an aware datetime),
-        the clock moves there from one due time to the next, so that delayed tasks, retries and schedule ticks run too.
-        Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
+        the clock moves to that time, stopping at each due time, so that delayed tasks, retries and schedule ticks run
+        too. Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
         A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
         is False, the error from its last attempt is raised after the last run. Errors from several tasks are raised in
@@ -251,10 +251,10 @@ class Harness(Answering):
         """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result pass through
         JSON.
 
-        The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
-        Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if the first
-        of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for the same
-        reasons as `enqueue()`.
+        The task gets a context and, if it is transactional, a transaction. This method raises the task's exceptions,
+        except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if
+        the first of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for
+        the same reasons as `enqueue()`.
         """
         __tracebackhide__ = True
         task = self._own(task)
@@ -498,8 +498,8 @@ class Harness(Answering):
         return Expected(self.app.tasks, own, args, **described)
 
     def _own(self, task: object) -> Task[..., Any]:
-        """Return the outbox's task, also for a `django.tasks` task. Raises ConfigurationError for another outbox's, and for
-        anything else.
+        """Return this outbox's task, which may also be given as a `django.tasks` task. Raises ConfigurationError for
+        another outbox's task, and for anything that is not a task.
         """
         __tracebackhide__ = True
         self._refuse_foreign(task)

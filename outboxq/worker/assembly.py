@@ -304,7 +304,7 @@ class Connections:
                 event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
 
     def close(self, *, for_good: bool) -> None:
-        """Close the connections of all stores. Unless `for_good`, no thread may be using a connection now, and the
+        """Close the connections of all stores. If `for_good` is False, no thread may be using a connection now, but the
         stores may connect again later.
         """
         for one in (self.outcomes, self.claims, self.urgent, self._receivers):

@@ -75,7 +75,7 @@ class ClaimLoop(threading.Thread):
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
-    """True while an order keeps the worker from claiming tasks, and no claim is in progress."""
+    """True while an order keeps the worker from claiming tasks and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
     """Called when `is_quiet` has changed."""
 
@@ -92,8 +92,8 @@ class ClaimLoop(threading.Thread):
         privilege.
         """
         self._found_recovered = False
-        """True if the last claim that was not empty contained a recovered task. Then only a few tasks may wait for a
-        handler: if this worker died, each of them would needlessly become a suspect.
+        """True if the last claim that was not empty contained a recovered task. In that case, only a few tasks may wait
+        for a handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
         """The mean size of the arguments in the last claim. Before the first claim, it is the largest size that is
@@ -213,8 +213,6 @@ class ClaimLoop(threading.Thread):
         """Wait until a claim is worthwhile. Returns the number of tasks to claim; 0 if the worker is stopping."""
         pool = self.pool
         self._release_stalled_prefetch()
-        while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
-            pass  # the outcome of a task that ended now would only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
@@ -222,6 +220,9 @@ class ClaimLoop(threading.Thread):
                     break
                 self.distributor.at_work(saturated=True)
                 self._release_stalled_prefetch()
+        # Checked last, because an outage may have begun while all handlers were busy.
+        while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
+            pass  # the outcome of a task that ended now would only wait for the database
         if self.stopping.is_set():
             return 0
         capacity = pool.size + self._prefetch_limit - pool.in_flight
@@ -295,8 +296,8 @@ class ClaimLoop(threading.Thread):
             self.pool.submit(first)  # last, because a suspect waits for earlier outcomes (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until there may be more tasks to claim. A burst waits only for the worker's own tasks and for what they
-        enqueue.
+        """Wait until more tasks may be available to claim. A burst waits only for the worker's own tasks and for what
+        they enqueue.
         """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
@@ -350,7 +351,7 @@ class _Suspects:
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._last: Claim | None = None
-        """The suspect that was last started here, and the time of its start (`time.monotonic()`)."""
+        """The suspect that was last started in this process, and the time of its start (`time.monotonic()`)."""
         self._started_at = 0.0
         self._to_come: set[UUID] = set()
         """The suspects that a burst released and still expects, unless another worker gets them."""
@@ -374,7 +375,7 @@ class _Suspects:
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 
     def have_come(self, claims: Sequence[Claim]) -> None:
-        """No longer expect the tasks of these claims."""
+        """Stop expecting the tasks of these claims."""
         if self._to_come:
             self._to_come.difference_update(claim.id for claim in claims)
 
@@ -385,7 +386,7 @@ class _Suspects:
 
 @dataclass(eq=False, repr=False)
 class ObeyedOrders:
-    """Obeys the orders given to this worker, and remembers the last one."""
+    """Obeys the orders given to this worker, and remembers the latest one."""
 
     claim_loop: ClaimLoop
     request_stop: Callable[[], None]

@@ -63,7 +63,7 @@ _NONE: Mapping[UUID, UUID | None] = {}
 
 @dataclass(eq=False, repr=False)
 class _SetAside:
-    """Outcomes that are waiting for the same lock, separately from the others."""
+    """Outcomes that are waiting for the same lock, and are kept apart from the others."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     retry_at: float = 0.0
@@ -132,7 +132,7 @@ class Completer(threading.Thread):
             self.put(released(active.claim, reason, delay=delay), active)
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Count a completion that the task's own transaction has committed, which leaves no outcome to write."""
+        """Count a completion that the task's own transaction has committed, so no outcome remains to be written."""
         self.leases.count([outcome], [active])
         self._notify_unblocked([outcome.claim])
 
@@ -312,8 +312,9 @@ class Completer(threading.Thread):
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
         """Write the outcomes. Returns when the database has answered or the worker has run out of time.
 
-        Returns the tasks whose leases were lost, and those that a lock prevents from ending. With `skip_locked`, the
-        write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written either.
+        Returns the tasks whose leases were lost, and the tasks that a lock prevents from ending. With `skip_locked`,
+        the write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written
+        either.
         """
         tries = 0
         while True:
@@ -360,7 +361,7 @@ class Completer(threading.Thread):
         return lost, {**locked, **waiting}
 
     def _each(self, outcomes: Sequence[Outcome]) -> _Written:
-        """Write each outcome separately, so that one that cannot be written does not hold up the others."""
+        """Write each outcome separately, so that an outcome that cannot be written does not hold up the others."""
         lost: frozenset[UUID] = frozenset()
         locked: dict[UUID, UUID | None] = {}
         for outcome in outcomes:
@@ -490,8 +491,8 @@ class Handback:
         return ended
 
     def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
-        """Write the releases. Returns the ids of the tasks that had ended, and those of the tasks that a lock prevents
-        from being released.
+        """Write the releases. Returns the ids of the tasks that had already ended, and the ids of the tasks that a lock
+        prevents from being released.
 
         Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The other tasks
         are released.

@@ -206,7 +206,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
 
 
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the function and return its result. If the function has forked this process, the child ends here.
+    """Call the function and return its result. If the function has forked this process, the child ends in this call.
 
     Otherwise, the child would continue as a second worker on the same connections, and record the outcome of this
     process's task.

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class Failpoint(StrEnum):
     """The places at which a test can act. The tables must be consistent whatever happens to the process between two of
-    them.
+    these places.
     """
 
     BEFORE_CLAIM = "before_claim"

@@ -29,9 +29,7 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""The lock for adding or removing the keeper, which all workers in the process share, and for sharing it with another
-worker.
-"""
+"""The lock for adding, removing and sharing the keeper, which is the same for all workers in the process."""
 
 
 class LogKeeper(logging.Handler):
@@ -46,7 +44,7 @@ class LogKeeper(logging.Handler):
         super().__init__(level)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the record if a task's handler has logged it. Threads do not wait for each other here."""
+        """Keep the record if a task's handler has logged it. Threads do not wait for each other in this method."""
         if current.get() is None:  # true for most of a worker's records
             return False
         found: Any = self.filter(record)  # since Python 3.12 a filter may return another record

@@ -128,8 +128,8 @@ class LeaseView(Protocol):
         """Return whether this attempt's outcome must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
-        holds the only lock.
+        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means that it is valid as long
+        as a transaction holds the database's only lock.
         """
 
     def ending(self, active: ActiveClaim) -> None:
@@ -186,7 +186,7 @@ class Leases:
 
     def hold_on(self, claim: Claim, *, sent: float) -> bool:
         """Keep a claim that this worker has acquired again after a server crash. Returns False if this process does not
-        hold it.
+        hold the claim.
 
         The worker and the token are the same as before the crash, so the running handler continues under the new claim.
         A handler that knows about the loss is not told about the new claim. It may have stopped halfway, so its outcome
@@ -207,7 +207,7 @@ class Leases:
         """Keep the claims that this process already holds (`hold_on`), and return the others."""
         held = [claim for claim in claims if self.hold_on(claim, sent=sent)]
         for claim in held:
-            text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
+            text = "%s: the server had lost this claim, but this worker still has the task, and has claimed it again"
             log.warning(text, claim, extra=fields_of(claim))
         return [claim for claim in claims if claim not in held]
 
@@ -343,8 +343,8 @@ class Leases:
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all claims. A lease counts as lost only if the database says so, not if the database
-        is not responding.
+        """Send one heartbeat for all claims. A lease counts as lost only if the database says so, and not merely
+        because the database is not responding.
         """
         held = self._claims_to_beat()
         if not held:
@@ -383,7 +383,7 @@ class Leases:
 
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
         """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the
-        last one.
+        previous heartbeat.
 
         If the database refuses the progress, the heartbeat is sent without it, since a lease must not be lost because
         of progress.

@@ -44,8 +44,8 @@ def introduce(
     front_end: FrontEnd,
 ) -> None:
     """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks. If
-    nothing deletes old tasks, or no worker runs the task that would delete them, name the command that changes this.
-    Warn about a queue whose name may be mistyped.
+    nothing deletes old tasks, or no worker runs the task that would delete them, name the command that fixes this. Warn
+    about a queue whose name may be mistyped.
 
     The record also has these values as fields, for programs that read the log.
     """

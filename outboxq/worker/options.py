@@ -33,7 +33,7 @@ class Isolation(StrEnum):
 
 
 class WorkerOptions(TypedDict, total=False):
-    """The options as callers write them: durations are timedeltas or seconds. `WorkerSettings` describes each option."""
+    """The options as callers pass them: durations are timedeltas or seconds. `WorkerSettings` describes each option."""
 
     queues: Sequence[str] | None
     topics: Sequence[str] | None
@@ -123,8 +123,8 @@ class WorkerSettings:
     listen_url: str | None = None
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     relay: bool = True
-    """Publish the events for the relays to brokers that the code declares. False means that `outboxq relay run` or
-    other workers do so.
+    """If the code declares relays to brokers, publish their events. False means that `outboxq relay run` or other
+    workers do so.
     """
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time allowed for running tasks to finish when the worker stops."""

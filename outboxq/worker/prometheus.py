@@ -239,7 +239,7 @@ class Gauges:
     schedules: Mapping[str, float]
     """The Unix time of each schedule's next tick."""
     snapshots: Sequence[HeldSnapshot] | None
-    """The snapshots that keep dead rows; None on SQLite."""
+    """The snapshots that keep dead rows from being vacuumed; None on SQLite."""
     deletes_old_tasks: bool
     stuck: Stuck
     relays: Sequence[Relay] = ()
@@ -439,11 +439,8 @@ def _depths(one: Statistics) -> dict[str, int]:
     higher, the full count replaces it.
     """
     counted = {"due": one.due, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
-    capped = {
-        "due": one.due_at_least,
-        "delayed": one.delayed_at_least or one.retrying_at_least,
-        "failed": one.failed_at_least,
-    }
+    # With only `retrying_at_least`, the sum of both is exact.
+    capped = {"due": one.due_at_least, "delayed": one.delayed_at_least, "failed": one.failed_at_least}
     return {
         state: max(number, getattr(one.sample, state)) if one.sample is not None and capped.get(state) else number
         for state, number in counted.items()

@@ -22,7 +22,7 @@ _AT_ONCE = 200
 _LONGEST_WAIT = 0.5
 """Seconds that one call waits for a message. A stopping worker waits that long for the broker, or 1 s for SQS."""
 _BACK_OFF = (1.0, 5.0)
-"""The first and the longest wait in seconds after the broker could not be reached. The longest wait is short, because
+"""The first and the longest wait, in seconds, after a failure to reach the broker. The longest wait is short, because
 messages may be waiting once the broker is back, and an attempt to connect costs little.
 """
 _LONGEST_ERROR = 500
@@ -59,8 +59,8 @@ class Receiver:
     def receive(self) -> int:
         """Receive a batch, and return the number of messages in it.
 
-        If anything fails, the connection is closed, so that the broker delivers the messages again. The inbox then drops
-        those that were committed.
+        If anything fails, the connection is closed, so that the broker delivers the messages again. The inbox then
+        drops the messages that were already committed.
         """
         try:
             messages = self._receive()

@@ -35,7 +35,7 @@ def of_threads(first: str) -> str:
 
 
 _NO_ANSWER = (
-    "it has not answered: its handler has not started yet or has just ended, or runs C code that holds Python's lock (even "
+    "it has not answered: its handler has not started yet, has just ended, or is running C code that holds Python's lock (even "
     "then, SIGUSR1 to the worker prints the stacks of its child processes to stderr)\n"
 )
 

@@ -143,7 +143,7 @@ class Steps:
         span = duration(delay, "ctx.sleep()")
         known = self._begin(context, name)
         if span < timedelta(0):
-            raise _refused(context, f"the sleep {name!r} must not be negative")
+            raise _refused(context, f"the duration of the sleep {name!r} must not be negative")
         if span > _LONGEST_SLEEP:
             limit = f"a task can sleep for at most {_LONGEST_SLEEP.days:,} days"
             raise _refused(context, f"the sleep {name!r} is {span.days:,} days long; {limit}")
@@ -283,8 +283,8 @@ class Steps:
         return result
 
     def _hold_lease(self, context: TaskContext, unit: UnitOfWork) -> float:
-        """Keep the lease until the end of the transaction, which holds the only lock. Returns the deadline until now,
-        which heartbeats may have extended while this one waited for the lock. Raises LeaseLost if another worker has
+        """Keep the lease until the end of the transaction, which holds the only lock. Returns the previous deadline,
+        which heartbeats may have extended while this thread waited for the lock. Raises LeaseLost if another worker has
         the lease.
         """
         if context.lost and not self._extend(context.claim, unit):
@@ -373,7 +373,7 @@ class StepCall:
         plain = _plain_function(function)
         if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
             raise StepRefused(
-                f"{what}: an async function cannot be a step; pass a plain one, with asyncio.run() inside it"
+                f"{what}: an async function cannot be a step; pass a plain function that calls asyncio.run()"
             )
         if inspect.isgeneratorfunction(plain):
             raise StepRefused(f"{what}: a generator function does nothing when it is called; return a list")
@@ -396,7 +396,7 @@ class StepCall:
         if inspect.iscoroutine(value):
             value.close()
             raise StepRefused(
-                f"{self._what}: its function returned a coroutine; pass one that awaits it with asyncio.run()"
+                f"{self._what}: its function returned a coroutine; pass a plain function that calls asyncio.run()"
             )
         try:
             text = dump_result(value, name=self._what)
@@ -405,7 +405,9 @@ class StepCall:
             raise StepRefused(str(error)) from None
 
     def _ensure_arguments_fit(self, context: TaskContext) -> None:
-        """Raise StepRefused if the function cannot be called with these arguments, which a retry would not change."""
+        """Raise StepRefused if the function cannot be called with these arguments, because a retry would pass the same
+        ones.
+        """
         function, args, kwargs = self._call
         with suppress(ValueError):  # its signature is unknown
             signature = inspect.signature(function)
@@ -418,7 +420,9 @@ class StepCall:
                 ) from None
 
     def load(self, text: str | None) -> Any:
-        """Return a stored result, as read using the return annotation. Raises PayloadError if it does not match."""
+        """Return a stored result, decoded using the return annotation. Raises PayloadError if the result does not match
+        the annotation.
+        """
         return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
 
 

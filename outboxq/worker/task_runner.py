@@ -236,6 +236,7 @@ class HandlerRunner:
                 claim,
                 extra=fields_of(claim),
             )
+            limit.wait_for_kill()
             return
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began
@@ -367,7 +368,7 @@ class HandlerRunner:
         """Keep the lease until the transaction ends. The transaction has the only lock, so no other worker can take the
         lease.
 
-        Raises LeaseLost if another worker took it while this one waited for the lock.
+        Raises LeaseLost if another worker took the lease while this worker waited for the lock.
         """
         claim, context = active.claim, active.context
         if context.lost and not self.store.heartbeat([claim], using=unit.target):
@@ -376,8 +377,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report, to the hooks and then in the log, an attempt that was ended without waiting for its handler. One thread
-    does both, as after any other attempt.
+    """Report an attempt that was ended without waiting for its handler, first to the hooks and then in the log. One
+    thread does both, as after any other attempt.
 
     An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.

@@ -16,8 +16,8 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
 
 _PREFETCH_SECONDS = 0.05
-"""Seconds of work that may wait for busy handlers: enough to last until the next claim returns, but not much to
-release.
+"""Seconds of work that may wait for busy handlers: enough to last until the next claim returns, but little enough that
+few claims have to be released.
 """
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2

@@ -76,15 +76,23 @@ class TimeLimit:
         self._is_owed = False
         """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
+        self._is_reported = threading.Event()
+        """Set when `on_kill` has returned."""
         self._ended_by: dict[str, str] = {}
-        """The side that ended the attempt, which is the side that writes here first. A repeated `setdefault` returns
-        the same value.
+        """The side that ended the attempt, which is the side that first writes to this dict. A repeated `setdefault`
+        returns the same value.
         """
 
     @property
     def was_killed(self) -> bool:
         """True if the attempt was ended without waiting for its handler, whose later result or error is discarded."""
         return self._ended_by.get("by") == "worker"
+
+    def wait_for_kill(self) -> None:
+        """Wait until `on_kill` has returned, after an attempt that `was_killed`. The handler's thread calls this, so that
+        it takes no other work before it is given up.
+        """
+        self._is_reported.wait()
 
     @property
     def thread(self) -> int:
@@ -135,8 +143,8 @@ class TimeLimit:
         return result
 
     def _settle(self) -> None:
-        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line here,
-        so the caller repeats this.
+        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line of this
+        method, so the caller repeats the call.
         """
         while self._is_raising:
             pass  # this takes microseconds, and waiting on a lock could be interrupted while the lock is held
@@ -212,7 +220,10 @@ class TimeLimit:
             if self._ended_by.setdefault("by", "worker") == "worker":
                 self._kill_at = math.inf
                 self.timeouts.forget(self)
-                self.on_kill()
+                try:
+                    self.on_kill()
+                finally:
+                    self._is_reported.set()
             return math.inf
         self._is_raising = True
         try:

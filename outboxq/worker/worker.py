@@ -120,10 +120,10 @@ class Worker(Answering):
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
         at the end of the drain timeout, it releases them.
 
-        With `burst`, the worker stops when no task can be claimed. It also runs the tasks that its tasks enqueue.
-        Raises the same exceptions as `start`. Only the main thread receives signals, so in any other thread, `run`
-        raises ConfigurationError without `burst`. A burst in another thread leaves signal handling and the exit of the
-        process to the program, and `request_stop` ends the burst early.
+        With `burst`, the worker stops when no task can be claimed; until then, it also runs the tasks that its tasks
+        enqueue. Raises the same exceptions as `start`. Only the main thread receives signals, so in any other thread,
+        `run` raises ConfigurationError without `burst`. A burst in another thread leaves signal handling and the exit
+        of the process to the program, and `request_stop` ends the burst early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a worker thread died; 75 if the
         process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75, start
@@ -333,9 +333,9 @@ class Worker(Answering):
 
         The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
         it releases. Tasks that have not begun are released next, because another worker may be idle. Outcomes are
-        written before the rest is released, because a release fences its handler. Heartbeats continue until then,
-        because a task may take longer than its lease to finish. Connections are closed last, because every step needs
-        them.
+        written before the rest is released, because releasing a task fences its handler. Heartbeats continue until
+        then, because a task may take longer than its lease to finish. Connections are closed last, because every step
+        needs them.
         """
         parts = self._parts
         self._stopping.set()

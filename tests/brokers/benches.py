@@ -1,4 +1,4 @@
-"""What the tests of transports need of each broker: a place, a transport to it, and what has arrived there."""
+"""The benches on which the tests of transports run: for each broker, a place, a transport to it, and the messages that arrived there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.brokers.servers import SECRET, AwsServer, KafkaServer, NatsServer, Ra
 
 @dataclass(frozen=True, kw_only=True)
 class Arrived:
-    """A message as a client of the broker itself receives it."""
+    """A message as the broker's own client library receives it."""
 
     body: str
     id: str | None
@@ -39,19 +39,19 @@ class Arrived:
 
 
 SHORT = timedelta(seconds=1)
-"""The time after which a broker delivers again what a dead consumer has received."""
+"""The time after which a broker redelivers messages that a dead consumer has received."""
 
 
 class Bench(ABC):
-    """A place of its own in a broker, for one test."""
+    """A separate place in a broker for one test."""
 
     server_type: ClassVar[type[Server]]
     wrong_secret_is_refused = True
     destination: ClassVar[str]
-    """The argument that takes a function of the event."""
+    """The transport's argument for a destination, which can be a function of the event."""
     prefix = "ce_"
     count = 300
-    """The number of events that the tests call many."""
+    """The number of events in tests that publish many."""
     missing: ClassVar[str]
     """The name of a destination that does not exist."""
 
@@ -59,55 +59,55 @@ class Bench(ABC):
         self.server = server
         self.cable = server.cable
         self.place = f"orders-{uuid4().hex[:12]}"
-        """Both the topic of the events and the name of the place."""
+        """The topic of the events, which is also the name of the place."""
         self.again_after = SHORT
-        """The time after which a broker delivers a message again, where `prepare` decides it."""
+        """The time after which the broker redelivers a message, if `prepare` sets it."""
         self._ends = contextlib.ExitStack()
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make the place."""
+        """Create the place."""
 
     @abstractmethod
     def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
-        """A transport to the place, through the cable."""
+        """Return a transport to the place, through the cable."""
 
     @abstractmethod
     def source(self) -> Source:
-        """The place as a source, through the cable."""
+        """Return the place as a source, through the cable."""
 
     def routed(self) -> Transport:
-        """A transport to the place, which the broker refuses for each hundredth number: see `Route`."""
+        """Return a transport to the place. The broker refuses every hundredth event: see `Route`."""
         return self.transport(**{self.destination: Route(self.address(self.place), self.missing)})
 
     def stored(self) -> list[str]:
-        """The body of each message that a routed transport has stored. May be called once."""
+        """Return the body of each message that a routed transport has stored. Call this method only once."""
         return [one.body for one in self.arrived()]
 
     def deliver_again_soon(self) -> None:  # noqa: B027 - most brokers do not wait
-        """Have the broker wait only for `SHORT` before it delivers a message again."""
+        """Make the broker wait only `SHORT` before it redelivers a message."""
 
     def pickle_source(self, path: Path) -> None:
-        """Write what another process needs to make the same source."""
+        """Write a file from which another process can create the same source."""
         write_place(path, self.source())
 
     @abstractmethod
     def arrived(self) -> list[Arrived]:
-        """Everything that the place has."""
+        """Return all messages in the place."""
 
     @abstractmethod
     def send(self, body: str, *, message_id: str | None = None) -> None:
-        """Put a message from another program there."""
+        """Send a message to the place, as another program would."""
 
     def unsendable(self) -> CloudEvent:
-        """An event that the broker will never accept."""
+        """Return an event that the broker never accepts."""
         return self.event(type=self.missing)
 
     @abstractmethod
     def too_large(self) -> CloudEvent: ...
 
     def address(self, topic: str) -> str:
-        """The name of the place for the topic, which another place has."""
+        """Return the destination for a topic, which is also another place's name."""
         return topic
 
     def event(self, data: str = "null", **fields: Any) -> CloudEvent:
@@ -136,7 +136,7 @@ class RabbitMQBench(Bench):
         return connection.channel()
 
     def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
-        """Make another queue."""
+        """Create another queue."""
         self._channel.queue_declare(queue, exclusive=True, arguments=dict(arguments))
 
     def _url(self, secret: str = SECRET) -> str:
@@ -149,7 +149,7 @@ class RabbitMQBench(Bench):
         return RabbitMQ(url=self._url(), queue=self.place)
 
     def routed(self) -> Transport:
-        """A transport to an exchange that fills a second queue too, from which nobody receives."""
+        """Return a transport to an exchange that also fills a second queue, from which no consumer receives."""
         self._channel.exchange_declare(self.place, "direct", durable=True)
         for queue in (self.place, f"{self.place}-copy"):
             self._channel.queue_declare(queue, durable=True)
@@ -157,7 +157,7 @@ class RabbitMQBench(Bench):
         return self.transport(exchange=self.place, routing_key=Route(self.place, self.missing))
 
     def stored(self) -> list[str]:
-        self._channel = self._connected()  # the broker has crashed meanwhile
+        self._channel = self._connected()  # the broker has crashed in the meantime
         return [one.body for one in self._arrived(f"{self.place}-copy")]
 
     def arrived(self) -> list[Arrived]:
@@ -235,7 +235,7 @@ class KafkaBench(Bench):
             made.result(60)
 
     def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
-        # Tansu does not know the password: the setting is there to be kept secret.
+        # Tansu does not check the password. The test checks that this setting stays secret.
         return Kafka(servers=self._address, **{"options": {"ssl.key.password": secret, **QUICK}, **options})
 
     def source(self) -> Source:
@@ -266,7 +266,7 @@ class KafkaBench(Bench):
 MEMBER = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 300}
 """Settings with which Tansu lets a consumer join within a second."""
 QUICK = {"reconnect.backoff.max.ms": 100, "socket.connection.setup.timeout.ms": 5000}
-"""Settings of librdkafka with which it does not wait long before it tries again."""
+"""Settings with which librdkafka retries quickly."""
 
 
 class NatsBench(Bench):
@@ -338,7 +338,7 @@ class SqsBench(Bench):
         self._url = self._queue(self.place)
 
     def _queue(self, name: str) -> str:
-        """Make a queue, and return its URL."""
+        """Create a queue, and return its URL."""
         made = self._client.create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})
         return str(made["QueueUrl"])
 
@@ -375,7 +375,7 @@ class SqsBench(Bench):
         )
 
     def topic(self, *queues: str, **attributes: str) -> tuple[str, dict[str, str]]:
-        """Make a topic of SNS to which the queue and these ones subscribe. Its ARN, and the arguments of a client."""
+        """Create an SNS topic to which this queue and `queues` subscribe. Return its ARN and a client's options."""
         with contextlib.closing(boto3.client("sns", **self._options(self.server.port))) as client:
             topic: str = client.create_topic(Name=f"{self.place}.fifo", Attributes={"FifoTopic": "true"})["TopicArn"]
             for url in (self._url, *queues):
@@ -385,7 +385,7 @@ class SqsBench(Bench):
         return topic, self._options(self.cable.port)
 
     def routed(self) -> Transport:
-        """A transport to a topic of SNS, which passes the bodies on to the queue and to one from which nobody receives."""
+        """Return a transport to an SNS topic that forwards the bodies to the queue and to one from which no consumer receives."""
         arn, options = self.topic(self._queue(f"{self.place}-copy"), RawMessageDelivery="true")
         return Sns(topic_arn=Route(arn, arn.replace(self.place, self.missing)), options=options)
 
@@ -404,7 +404,7 @@ class SqsBench(Bench):
 
 
 def write_place(path: Path, place: Any) -> None:
-    """Write what another process needs to make the same transport or source: see `tests.brokers.faulty.read_place`."""
+    """Write a file from which `tests.brokers.faulty.read_place` can create the same transport or source in another process."""
     fields = {each.name: getattr(place, each.name) for each in dataclasses.fields(place) if each.init}
     path.write_bytes(pickle.dumps((type(place), fields)))
 

@@ -1,4 +1,4 @@
-"""The billing service of a campaign: it has a database of its own, where each event has one effect, a row."""
+"""A campaign's billing service. It has its own database, in which each event has one effect, a row."""
 
 from __future__ import annotations
 

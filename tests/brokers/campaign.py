@@ -1,4 +1,4 @@
-"""A shop publishes events to a broker, and a billing service receives them, while processes are killed and the broker crashes."""
+"""A campaign: a shop publishes events to a broker and a billing service receives them, while processes and the broker are killed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.fleet import Fleet, Member, figures, of_relays, of_tasks, unsettled
 from tests.waiting import until
 
 AT_ONCE = 25
-"""Events of one transaction."""
+"""The number of events in one transaction."""
 LOST = "another worker has shard"
-"""What a process logs that has lost its lease."""
+"""The log message of a process that has lost its lease."""
 EACH_ROLLED_BACK = 12
-"""One in so many transactions is rolled back."""
+"""The number of transactions of which one is rolled back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Plan:
     kills: int
     crashes: int
     patience: float = 1800.0
-    """Seconds until the last effect."""
+    """The maximum number of seconds until the last effect."""
 
     def key_of(self, number: int) -> str:
         return f"key-{number % self.keys}"
@@ -50,31 +50,31 @@ class Plan:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A publication of an event."""
+    """An attempt to publish an event."""
 
     at: float
-    """The time of its beginning."""
+    """The time at which it started."""
     pid: int
     number: int
     outcome: str | None
-    """None: the process was killed before the answer."""
+    """The outcome, or None if the process was killed before the answer."""
 
 
 @dataclass(eq=False)
 class Campaign:
-    """Runs as planned, and remembers what happened."""
+    """A campaign that runs as planned and records the outcome."""
 
     plan: Plan
     bench: Bench
     database: Database
     theirs: Database
-    """That of the billing service."""
+    """The billing service's database."""
     folder: Path
     committed: set[int] = field(default_factory=set)
     transactions: int = 0
     crashes: int = 0
     _unsettled: dict[int, set[int]] = field(default_factory=dict)
-    """The events that were still to be published when each process was killed."""
+    """For each killed process, the events that were not yet published and deleted when it was killed."""
 
     def run(self) -> None:
         write_place(self.folder / "transport", self.bench.routed())
@@ -85,9 +85,9 @@ class Campaign:
         self.relays = relays
         with billing, relays:
             [service] = billing.members
-            until(lambda: self.theirs.rows("SELECT id FROM workers"))  # frozen while it connects, it would give up
+            until(lambda: self.theirs.rows("SELECT id FROM workers"))  # if frozen while it connects, it gives up
             for step in range(self.plan.kills):
-                if step % 2 == 0:  # what it finds afterwards, repetitions too, arrives in large batches
+                if step % 2 == 0:  # so that the messages then arrive in large batches, including repetitions
                     service.process.send_signal(signal.SIGSTOP)
                 self._strike(step)
                 if step % 2 == 1:
@@ -95,19 +95,19 @@ class Campaign:
             with suppress(AssertionError):
                 until(lambda: not self._waiting(), seconds=self.plan.patience, every=0.1)
             service.process.send_signal(signal.SIGCONT)
-            with suppress(AssertionError):  # `check` says what is missing
+            with suppress(AssertionError):  # `check` reports missing effects
                 until(self._is_over, seconds=self.plan.patience, every=0.1)
             for one in (*relays.members, *billing.members):
                 assert one.process.poll() is None, one.log.read_text()
 
     def check(self) -> None:
-        """Compare what became of the events with what was committed."""
+        """Compare the effects with the committed events."""
         expected = self.committed - self.refused
         assert Counter(self.effects) - Counter(expected) == Counter(), (
             "an event had a second effect or was not committed"
         )
         assert expected - {*self.effects} == set(), (
-            f"the effects of events are missing, and {self._waiting()} events wait"
+            f"effects of events are missing, and {self._waiting()} events are waiting"
         )
         for key in range(self.plan.keys):
             mine = [number for number in self.effects if number % self.plan.keys == key]
@@ -137,7 +137,7 @@ class Campaign:
 
     @cached_property
     def effects(self) -> list[int]:
-        """The numbers of the events in the order of their effects."""
+        """The numbers of the events, in the order of their effects."""
         return [int(str(number)) for (number,) in self.theirs.rows("SELECT number FROM effects ORDER BY id")]
 
     @cached_property
@@ -153,7 +153,7 @@ class Campaign:
 
     @cached_property
     def attempts(self) -> dict[int, list[Attempt]]:
-        """The publications of each event, in their order."""
+        """The attempts to publish each event, in order."""
         found: defaultdict[int, list[Attempt]] = defaultdict(list)
         for path in self.folder.glob("published-*"):
             pid, calls = _pid(path), list(_lines(path))
@@ -164,10 +164,10 @@ class Campaign:
         return {number: sorted(attempts, key=lambda one: one.at) for number, attempts in found.items()}
 
     def _is_excused(self, attempt: Attempt) -> bool:
-        """True if the event had to be published again: it was not confirmed, or its process could not delete it any more."""
+        """Return whether the event had to be published again: it was not confirmed, or its process could no longer delete it."""
         if attempt.outcome in {None, "Unsure"} or attempt.number in self._unsettled.get(attempt.pid, ()):
             return True
-        # On a busy machine, a process may have stood still for longer than its lease.
+        # On a busy machine, a process may have paused for longer than its lease.
         return any(LOST in one.log.read_text() for one in self.relays.all if one.pid == attempt.pid)
 
     def _fleets(self) -> tuple[Fleet, Fleet]:
@@ -182,12 +182,12 @@ class Campaign:
         return relays, Fleet(self.theirs, self.folder, command, size=1, let_leases_run_out=of_tasks, CAMPAIGN=folder)
 
     def _bury(self, database: Database, gone: Member) -> None:
-        """Remember what a killed process may have published without having deleted it, before others have its shards."""
+        """Remember the events that a killed process may have published but not deleted, before other processes get its shards."""
         self._unsettled[gone.pid] = unsettled(database)
         of_relays(database, gone)
 
     def _strike(self, step: int) -> None:
-        """Commit events, and kill a relay process while it publishes them, sometimes the broker too."""
+        """Commit events, and kill a relay process while it publishes them. Sometimes, crash the broker too."""
         plan = self.plan
         first, end = plan.events * step // plan.kills, plan.events * (step + 1) // plan.kills
         for number in range(first, end, AT_ONCE):
@@ -195,7 +195,7 @@ class Campaign:
         until(lambda: self._waiting() <= end - first, seconds=plan.patience)
         written = self._written()
         until(lambda: self._written() > written or not self._waiting(), seconds=plan.patience)
-        time.sleep(self.chance.uniform(0, 0.05))  # a random moment of its work
+        time.sleep(self.chance.uniform(0, 0.05))  # a random moment in its work
         self.relays.kill(max(self.relays.members, key=lambda one: self._last_write(one.pid)))
         every = max(1, plan.kills // plan.crashes)
         if step % every == every // 2 and self.crashes < plan.crashes:
@@ -203,7 +203,7 @@ class Campaign:
             self.crashes += 1
 
     def _emit(self, numbers: range) -> None:
-        """Emit the events in one transaction, and end it."""
+        """Emit the events in one transaction, and commit it or roll it back."""
         with Session(self.database.host) as session:
             for number in numbers:
                 key = self.plan.key_of(number)
@@ -219,7 +219,7 @@ class Campaign:
         return int(str(self.database.rows("SELECT count(*) FROM relay_messages")[0][0]))
 
     def _is_over(self) -> bool:
-        """True if the broker has every event, and the billing service has received all of them and has no task left."""
+        """Return whether the broker has every event and the billing service has received all of them and has no tasks left."""
         if self._waiting():
             return False
         counts = "SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)"
@@ -237,7 +237,7 @@ class Campaign:
 
 
 def _lines(path: Path) -> Iterator[tuple[float, Any]]:
-    """Return the time and the value of each line."""
+    """Yield the time and the value of each line."""
     return map(json.loads, path.read_text().splitlines())
 
 

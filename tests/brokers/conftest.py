@@ -6,13 +6,14 @@ from tests.brokers.benches import BENCHES, Bench
 from tests.brokers.servers import Server, missing
 
 AVAILABLE = [name for name, bench in BENCHES.items() if bench.server_type.package not in missing()]
-"""The brokers that are tested: all of them in CI, where a test of a missing one fails."""
+"""The brokers to test. In CI, these are all brokers, and the tests of a missing one fail."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave receiving from Kafka to `nox -s brokers`. On a busy machine, Tansu once gave a new member of a group no partition
-    within a minute.
+    """Leave tests that receive from Kafka to `nox -s brokers`.
+
+    On a busy machine, Tansu once did not assign a partition to a new member of a group within a minute.
     """
     for item in items:
         receives = item.path.name in {"test_sources.py", "test_campaign.py"}
@@ -22,14 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def servers():
-    """Starts each broker when a test asks for it, and ends them all."""
+    """Start each broker when a test needs it, and stop all brokers at the end."""
     started: dict[type[Server], Server] = {}
 
     def started_one(kind: type[Server]) -> Server:
         if kind not in started:
             if kind.find() is None:
                 how = f"on Debian: apt install {kind.package}" if kind.package else "pip install -e '.[test]'"
-                raise RuntimeError(f"{kind.program} is missing, so nothing was tried with it; {how}")
+                raise RuntimeError(f"{kind.program} is missing, so nothing was tested with it; {how}")
             started[kind] = kind().__enter__()
         return started[kind]
 

@@ -1,4 +1,4 @@
-"""A transport that fails now and then, and a source, both of which write down what passes through them."""
+"""A transport that sometimes fails, and a source. Both record the events that pass through them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from outboxq.model.transports import Message, Outcome, Source, SourceConnection,
 
 
 def is_refused(number: int) -> bool:
-    """True for 1 in 100 events."""
+    """Return True for 1 in 100 events."""
     return number % 100 == 0
 
 
 def read_place(path: Path) -> Any:
-    """Return the transport or source that `tests.brokers.benches.write_place` has written."""
+    """Return the transport or source that `tests.brokers.benches.write_place` wrote."""
     kind, fields = pickle.loads(path.read_bytes())
     return kind(**fields)
 
 
 @dataclass(frozen=True)
 class Route:
-    """A destination that is missing for the events that the broker is to refuse."""
+    """A destination that does not exist for the events that the broker must refuse."""
 
     place: str
     missing: str
@@ -68,7 +68,7 @@ def hide(_: Outcome) -> Outcome:
 
 
 class Counting:
-    """A source that writes down the number of each message that it delivers."""
+    """A source that records the number of each message that it delivers."""
 
     def __init__(self, source: Source, folder: Path) -> None:
         self.source, self.chance = source, random.Random(os.getpid())
@@ -82,7 +82,7 @@ class Counting:
         receive = connection.receive
 
         def receive_and_count(limit: int, deadline: float) -> Sequence[Message]:
-            # A batch may then end between the repetitions of two events.
+            # With a random limit, a batch may end between the repetitions of two events.
             found = receive(self.chance.randint(1, limit), deadline)
             if found:
                 self._write([json.loads(one.body)["data"]["number"] for one in found])
@@ -97,7 +97,7 @@ def number_of(data: str) -> int:
 
 
 def writer(path: Path) -> Callable[[object], None]:
-    """Return a function that appends the time and a value as a line, which outlives the process."""
+    """Return a function that appends the time and a value as a line. The line survives if the process is killed."""
     file = path.open("ab", buffering=0)
 
     def write(value: object) -> None:

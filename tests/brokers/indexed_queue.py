@@ -1,4 +1,4 @@
-"""A queue of moto's whose operations do not read all of its messages."""
+"""A replacement for moto's queue whose operations do not read all messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from moto.sqs.exceptions import ReceiptHandleIsInvalid
 
 
 class IndexedQueue(models.Queue):
-    """A FIFO queue that stores 20 000 messages as fast as the first ones.
+    """A FIFO queue that does not slow down when it contains 20,000 messages.
 
-    Whenever moto reads an attribute of a queue, it counts the messages three times over, and asks the clock about each:
-    four times for a message that is sent, and three times for one that is received. It also spins while all messages of a
-    queue are behind one that is being received, and it loses a message that arrives during a deletion. Everything else is
-    the same: a message is accepted, repeated and delivered as by moto.
+    Whenever moto reads a queue's attribute, it counts all messages three times and reads the clock for each. This happens four times
+    for each message sent, and three times for each message received. moto also uses a whole CPU while all messages of a queue wait
+    behind one that is being received, and it loses a message that arrives during a deletion. Otherwise, this class works like moto's.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -24,7 +23,7 @@ class IndexedQueue(models.Queue):
         self._sent: dict[str, models.Message] = {}
         """The last message with each deduplication id."""
 
-    # The counts are attributes of a queue. No test reads them.
+    # These counts are attributes of a queue that no test reads.
 
     @property
     def approximate_number_of_messages(self) -> int:
@@ -40,7 +39,7 @@ class IndexedQueue(models.Queue):
 
     @property
     def messages(self) -> list[models.Message]:
-        """The messages that a receiver can get now: none of a group from which another receiver has one."""
+        """The messages that a receiver can get now, except those of a group from which another receiver has one."""
         now, pending = unix_time_millis(), set(self.pending_messages)
         groups = {one.group_id for one in pending if one.visible_at >= now} if self.fifo_queue else set()
         return [
@@ -81,5 +80,5 @@ class IndexedQueue(models.Queue):
 
 
 def install() -> None:
-    """Have moto make such queues."""
+    """Make moto create queues of this class."""
     models.Queue = IndexedQueue

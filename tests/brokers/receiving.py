@@ -1,4 +1,4 @@
-"""A service that receives from a broker, and is killed between its commit and the acknowledgement, as often as a file says."""
+"""A service that receives from a broker and is killed between its commit and the acknowledgement. A file sets the number of kills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.brokers.faulty import read_place
 
 
 class Deadly:
-    """A source whose connection kills the process before it acknowledges, while the file `deaths` is not empty."""
+    """A source whose connection kills the process before each acknowledgement, while the file `deaths` is not empty."""
 
     def __init__(self, source: Source, deaths: Path) -> None:
         self.source, self.deaths = source, deaths
@@ -42,7 +42,7 @@ class DeadlyConnection:
 
 
 def service(folder: Path, source: Source) -> tuple[Outbox, list[Any]]:
-    """The outbox of the service, and the payloads that this process has handled."""
+    """Return the service's outbox, and a list of the payloads that this process has handled."""
     outbox = Outbox(configure_sqlite(create_engine(f"sqlite:///{folder / 'service.db'}")))
     handled: list[Any] = []
 
@@ -56,5 +56,5 @@ def service(folder: Path, source: Source) -> tuple[Outbox, list[Any]]:
 if __name__ == "__main__":
     home = Path(sys.argv[1])
     made, _ = service(home, Deadly(read_place(home / "source"), home / "deaths"))
-    queues = ["another"] if (home / "deaths").read_text() else None  # a task of a dead worker would wait for its lease
+    queues = ["another"] if (home / "deaths").read_text() else None  # a dead worker's task waits for its lease
     made.worker(concurrency=1, notifications=False, queues=queues).run()

@@ -1,4 +1,4 @@
-"""The shop of a campaign, which publishes its events. The variable CAMPAIGN names its folder."""
+"""A campaign's shop, which publishes events. The variable CAMPAIGN names its folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHARDS = 4
 
 
 def shop(transport: Transport) -> Outbox:
-    """Return the outbox of the shop. A refused event does not hold its key, so that the effects of all others can be counted."""
+    """Return the shop's outbox. A refused event does not hold its key, so that the effects of all other events can be counted."""
     outbox = Outbox(source="shop")
     outbox.relay("order.*", to=transport, name="orders", shards=SHARDS, on_refused="skip")
     return outbox

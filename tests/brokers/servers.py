@@ -1,7 +1,7 @@
-"""Real brokers for the tests, on loopback, each with a network before it that the tests can break.
+"""Real brokers for the tests on the loopback interface, each behind a network that the tests can break.
 
-RabbitMQ, Redis and NATS are those of the machine (on Debian: apt install rabbitmq-server redis-server nats-server). The broker
-that speaks Kafka's protocol and the server that speaks SQS's are Python packages of the extra `test`.
+RabbitMQ, Redis and NATS must be installed (on Debian: apt install rabbitmq-server redis-server nats-server). The broker for Kafka's
+protocol and the server for the SQS protocol are Python packages in the extra `test`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tests.proxy import Proxy
 from tests.waiting import until
 
 VARIABLE = "OUTBOXQ_TEST_BROKERS"
-"""Set to `required` by `nox -s brokers` and the workflow: tests fail where a broker is missing, instead of being left out."""
-LEFT_OUT = "the tests of some brokers are left out, for these programs are missing: {}; on Debian: apt install {}"
+"""A variable that `nox -s brokers` and the workflow set to `required`. Tests of a missing broker then fail and are not left out."""
+LEFT_OUT = "the tests of some brokers are left out because these programs are missing: {}; on Debian: apt install {}"
 SECRET = "pa55-w0rd"
 """The password of every broker that has one."""
 
 _START = 240.0
-"""Seconds that a broker may take to start. RabbitMQ takes 7 s of processor time."""
+"""The maximum number of seconds for a broker to start. RabbitMQ takes 7 s of CPU time."""
 
-# Ends with the pipe from the test process, however that died: a broker of the tests has nothing to save.
+# The broker is killed when the pipe from the test process closes, even if that process was killed. It has no data to save.
 _WATCHED = '"$@" & read -r _; kill -KILL 0'
 
 
@@ -57,15 +57,15 @@ class Cable(Proxy):
         return found
 
     def lose_answers(self) -> None:
-        """Pass on what clients send, and lose what the broker answers."""
+        """Pass on clients' requests, and lose the broker's answers."""
         self._is_deaf = True
 
     def delay_answers(self, seconds: float) -> None:
-        """Have each answer come later."""
+        """Delay each answer by `seconds`."""
         self._delay = seconds
 
     def mend(self) -> None:
-        """Be a good network again, with new connections."""
+        """Remove all faults, and reset the connections."""
         self.drop()
         self._is_deaf, self._delay = False, 0.0
         self.accept()
@@ -81,10 +81,10 @@ class Cable(Proxy):
 
 
 class Server(ABC):
-    """A broker in a process of its own, or in a thread."""
+    """A broker in a separate process or a thread."""
 
     program = ""
-    """The program of the machine that it needs."""
+    """The installed program that the broker needs."""
     package = ""
     """The Debian package of that program."""
 
@@ -92,7 +92,7 @@ class Server(ABC):
         self.port = postgres.free_port()
         self._ends = contextlib.ExitStack()
         self._processes: list[subprocess.Popen[bytes]] = []
-        """Each is the leader of a process group."""
+        """The broker's processes. Each is the leader of a process group."""
 
     @classmethod
     def find(cls) -> str | None:
@@ -114,7 +114,7 @@ class Server(ABC):
         self._ends.close()
 
     def crash(self) -> None:
-        """Kill the broker, and start it again with what it has on disk."""
+        """Kill the broker, and start it again with its data on disk."""
         self._signal(signal.SIGKILL)
         for one in self._processes:
             one.wait()
@@ -166,7 +166,7 @@ def listens(port: int) -> bool:
 
 
 def missing() -> list[str]:
-    """Return the Debian packages of the brokers whose tests are left out: none if they are required."""
+    """Return the Debian packages of the brokers whose tests are left out. If the brokers are required, return none."""
     if os.environ.get(VARIABLE) == "required":
         return []
     return [one.package for one in (RabbitMQServer, RedisServer, NatsServer) if one.find() is None]
@@ -178,7 +178,7 @@ class RabbitMQServer(Server):
 
     @classmethod
     def find(cls) -> str | None:
-        """Prefer the script itself: that of Debian in PATH wants to be called by root or rabbitmq."""
+        """Prefer the original script, because Debian's script in PATH runs only as root or rabbitmq."""
         scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"))
         return str(scripts[-1]) if scripts else super().find()
 
@@ -211,7 +211,7 @@ class RabbitMQServer(Server):
         epmd, server = shutil.which("epmd"), self.find()
         assert epmd is not None
         assert server is not None
-        self._run([epmd], environment, is_ready=lambda: listens(names))  # otherwise Erlang leaves one behind
+        self._run([epmd], environment, is_ready=lambda: listens(names))  # otherwise, Erlang leaves one running
 
         def is_ready() -> bool:
             try:
@@ -224,7 +224,7 @@ class RabbitMQServer(Server):
 
     @property
     def direct(self) -> str:
-        """The URL without the cable."""
+        """The broker's URL, without the cable."""
         return f"amqp://outboxq:{SECRET}@127.0.0.1:{self.port}/"
 
 
@@ -247,12 +247,12 @@ class RedisServer(Server):
 
     @property
     def direct(self) -> str:
-        """The URL without the cable."""
+        """The broker's URL, without the cable."""
         return f"redis://:{SECRET}@127.0.0.1:{self.port}/0"
 
 
 class KafkaServer(Server):
-    """Tansu, in memory. It tells its clients the address of the cable."""
+    """Tansu with in-memory storage. It gives its clients the cable's address."""
 
     frozen = timedelta(seconds=3)
 
@@ -274,7 +274,7 @@ class KafkaServer(Server):
         self._run([found, "broker", "--listener-url", own, "--advertised-listener-url", told])
 
     def crash(self) -> None:
-        """Freeze it and cut its connections, because it would forget everything at its end."""
+        """Freeze the broker and cut its connections. It is not killed, because it would lose all its data."""
         self._signal(signal.SIGSTOP)
         time.sleep(self.frozen.total_seconds())
         self.cable.drop()
@@ -293,26 +293,26 @@ class NatsServer(Server):
 
     @property
     def direct(self) -> str:
-        """The URL without the cable."""
+        """The broker's URL, without the cable."""
         return f"nats://outboxq:{SECRET}@127.0.0.1:{self.port}"
 
 
 class AwsServer(Server):
-    """Moto's server, in a thread, with queues that do not slow down as they grow."""
+    """Moto's server in a thread, with queues that do not slow down as they grow."""
 
     program, package = "moto", ""
     longest_poll = timedelta(seconds=1.5)
-    """The time in which the requests that have begun come to their end. A request of a receiver waits up to 1 s."""
+    """The time within which running requests end. A receiver's request waits up to 1 s."""
 
     @classmethod
     def find(cls) -> str | None:
         return cls.program if importlib.util.find_spec("moto") else None
 
     def crash(self) -> None:
-        """Stop the server and start it again. The process keeps what the queues contain.
+        """Stop the server and start it again. The process keeps the queues' messages.
 
-        What was received and not deleted can be received again at once. Moto would deliver it after 30 s, and out of order
-        if it is several messages of a group: it passes over the first one because the others are still being received.
+        Messages that were received but not deleted can be received again immediately. Otherwise, moto would deliver them after 30 s,
+        and several messages of one group out of order: it passes over the first one because the others are still being received.
         """
         self._stop()
         self.cable.drop()
@@ -324,7 +324,7 @@ class AwsServer(Server):
         self._start()
 
     def bodies(self, name: str) -> list[str]:
-        """Return what the queue contains. To receive 20 000 messages from a FIFO queue takes minutes."""
+        """Return the bodies of the queue's messages. Receiving 20,000 messages from a FIFO queue would take minutes."""
         return [one.body for one in self._queues()[name]._messages]
 
     def _queues(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Each committed event reaches the second service once and in the order of its key, whatever dies on the way."""
+"""Each committed event has its effect in the second service once and in the order of its key, even if processes die."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = Plan(events=20_000, keys=200, kills=50, crashes=5)
 
 @pytest.fixture
 def theirs(request, database, tmp_path):
-    """The database of the billing service."""
+    """The billing service's database."""
     if database.name == "postgresql":
         cluster = request.getfixturevalue("cluster")
         url = cluster.create_database(template=request.getfixturevalue("migrated_postgresql"))

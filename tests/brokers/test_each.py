@@ -1,4 +1,4 @@
-"""What only one of the brokers does."""
+"""Behavior that only one of the brokers has."""
 
 from __future__ import annotations
 
@@ -72,6 +72,24 @@ def test_an_event_that_is_larger_than_its_stream_of_nats_allows_is_refused_alone
     found = publish(bench.transport(), [bench.event("1"), bench.event(json.dumps("x" * 2000)), bench.event("3")])
     assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
     assert "exceeds maximum" in found[1].reason
+
+
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Nats-Expected-Stream": "other"},
+        {"Nats-Expected-Last-Sequence": "7"},
+        {"Nats-Expected-Last-Msg-Id": "x"},
+        {"Nats-Rollup": "all"},
+        {"Nats-Rollup": "x"},
+    ],
+    ids=lambda headers: " ".join(*headers.items()),
+)
+def test_an_event_with_a_header_that_nats_rejects_is_refused_alone(bench, headers):
+    events = [bench.event("1"), bench.event("2", headers=headers), bench.event("3")]
+    found = publish(bench.transport(), events)
+    assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)

@@ -1,4 +1,4 @@
-"""The tests' own queue of moto's does what Amazon's FIFO queues do."""
+"""The tests' replacement for moto's queue works like Amazon's FIFO queues."""
 
 from __future__ import annotations
 

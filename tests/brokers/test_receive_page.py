@@ -1,4 +1,4 @@
-"""A reader follows docs/how-to/receive-messages.md, with a real RabbitMQ."""
+"""A reader follows docs/how-to/receive-messages.md with a real RabbitMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every source promises, on a real broker: see `outboxq.model.transports`."""
+"""The guarantees of every source, on a real broker: see `outboxq.model.transports`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.apart
 
 @pytest.fixture
 def connections(bench):
-    """Makes connections, and closes those that are left."""
+    """Open connections. Those that a test leaves open are closed."""
     made = []
 
     def connect():
@@ -38,7 +38,7 @@ def connections(bench):
 
 
 def receive(connection, count):
-    """The next messages, so many of them."""
+    """Return the next `count` messages."""
     found = []
     until(lambda: found.extend(connection.receive(count - len(found), time.monotonic() + 1)) or len(found) >= count)
     return found
@@ -87,7 +87,7 @@ def test_a_message_of_a_program_without_cloud_events_is_identified(bench, connec
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)
 def test_a_header_that_is_called_status_does_not_stop_a_receiver_of_nats(bench, connections):
-    """nats-py takes a message with it for an error of the server, and would never return it."""
+    """nats-py mistakes a message with this header for a server error, and would never return it."""
     publish(bench, [bench.event(headers={"Status": value}) for value in ("503", "paid")])
     found = receive(connections(), 2)
     assert [one.headers["Status"] for one in found] == ["503", "paid"]
@@ -109,7 +109,7 @@ def test_what_is_acknowledged_does_not_arrive_again(bench, connections):
 
 
 def test_messages_whose_acknowledgement_fails_arrive_again_and_become_no_second_task(bench, tmp_path):
-    """The same as below in one process: neither Tansu nor the mock of librdkafka expires a dead member of a group."""
+    """This test does in one process what the last one does with killed workers: Tansu does not expire a dead member of a group."""
     bench.deliver_again_soon()
     source = Failing(bench.source())
     outbox, _ = service(tmp_path, source)
@@ -156,7 +156,7 @@ class Failing:
 def test_without_a_message_it_waits_until_the_deadline(bench, connections):
     connection = connections()
     deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:  # a first call may return early, while the broker introduces the group
+    while time.monotonic() < deadline:  # the first call may return early while the group forms
         assert list(connection.receive(10, deadline)) == []
 
 

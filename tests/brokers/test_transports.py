@@ -1,4 +1,4 @@
-"""What every transport promises, on a real broker: see `outboxq.model.transports`."""
+"""The guarantees of every transport, on a real broker: see `outboxq.model.transports`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE, PROMPTLY
 pytestmark = pytest.mark.apart
 
 SOON = 1.0
-"""Seconds until a deadline that passes because the broker does not answer."""
+"""The number of seconds until a deadline that passes because the broker does not answer."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def publish(transport, events, deadline=None):
 
 
 def publish_until_settled(transport, events):
-    """Publish events, and unsure ones again, as a relay does. Returns the outcomes in the order of the events."""
+    """Publish events, and publish unsure ones again, as a relay does. Return the outcomes in the order of the events."""
     outcomes = publish(transport, events)
     while unsure := [number for number, one in enumerate(outcomes) if isinstance(one, Unsure)]:
         for number, outcome in zip(unsure, publish(transport, [events[number] for number in unsure]), strict=True):
@@ -181,7 +181,7 @@ def test_a_transport_can_be_closed_at_any_time_and_used_again(bench, caplog):
 
 
 def test_a_batch_does_not_wait_for_each_answer(bench, transport):
-    """With answers that come late, one by one would take 100 s."""
+    """Each answer is delayed, so that waiting for one answer after another would take 100 s."""
     assert publish(transport, [bench.event()]) == [Confirmed()]
     bench.cable.delay_answers(100 / bench.count)
     events = [bench.event(str(number)) for number in range(bench.count)]

@@ -1,4 +1,4 @@
-"""A reader follows docs/how-to/two-services.md, with a real RabbitMQ."""
+"""A reader follows docs/how-to/two-services.md with a real RabbitMQ."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_accepted_order_is_invoiced_and_a_refused_one_is_not(bench, tmp_path)
 
 
 def posted(url: str, cents: int) -> int | None:
-    """Return the status of the answer, or None if nobody listens yet."""
+    """Return the status of the answer, or None if the server is not listening yet."""
     try:
         with urllib.request.urlopen(url, f"cents={cents}".encode(), timeout=10) as answer:
             return int(answer.status)

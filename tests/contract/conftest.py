@@ -1,4 +1,4 @@
-"""The contract on two versions of PostgreSQL: half of its cases run on the newest that the tests know, always the same ones."""
+"""Run the contract tests on two versions of PostgreSQL: a fixed half of the cases uses the newest version that the tests know."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.reuse import Reused
 
 
 def is_on_newest(case: str) -> bool:
-    """Return whether the case of this id runs on the newest server. Any bit but the one that `taken_elsewhere` goes by."""
+    """Return whether the case with this id runs on the newest server. `taken_elsewhere` uses a different bit of the hash."""
     return zlib.crc32(case.encode()) >> 8 & 1 == 1
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Server:
-    """The server of this case. A report of a failure names it."""
+    """Return the server for this case. Failure reports name it."""
     chosen: Server = request.getfixturevalue("newest_server" if is_on_newest(request.node.nodeid) else "first_server")
     request.node.add_report_section("setup", "PostgreSQL", f"{chosen.cluster.source}, {chosen.cluster.version}")
     return chosen

@@ -1,4 +1,4 @@
-"""Tasks in every state, and what breaks one of them on purpose."""
+"""Tasks in every state, and ways to corrupt one of them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def insert_event(kind, token="NULL", data="{{}}", number=None):
 
 
 def only_this_task(statement):
-    """The end of a statement that would else change the others too; one with a semicolon is complete."""
+    """Return a condition that limits an UPDATE or DELETE to the task. One that ends with a semicolon needs none."""
     if not statement.startswith(("UPDATE", "DELETE")) or statement.endswith(";"):
         return ""
     key = "id" if "task_executions" in statement.split()[:3] else "task_execution_id"
@@ -114,7 +114,7 @@ def corrupt(database, state, statements):
 
 
 def meanings(database):
-    """Every invariant, with what it means where it is broken."""
+    """Return every invariant with the meaning of its violation."""
     found = {}
     for name, check in CHECKS.items():
         found |= {name: check.meaning, **check.also}

@@ -1,4 +1,4 @@
-"""What several contract tests need: things that happen at once, and the whole of the tables to compare."""
+"""Helpers for contract tests, such as concurrent calls and comparisons of whole tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.conftest import Database
 from tests.waiting import PATIENCE, until
 
 LATER = f"{int(REVISION) + 1:04}"
-"""The revision that a later release brings."""
+"""The revision of a later release."""
 TABLES = {
     "task_executions": "id",
     "task_outbox": "id",
@@ -41,7 +41,7 @@ TABLES = {
 
 
 def everything(database: Database) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of ours: equal before and after means that nothing was written."""
+    """Return all rows of outboxq's tables. If they are equal before and after, nothing was written."""
     return {table: database.rows(f"SELECT * FROM {table} ORDER BY {key}") for table, key in TABLES.items()}
 
 
@@ -50,7 +50,7 @@ def types(database: Database, task_id: UUID) -> list[str]:
 
 
 def claimed(database: Database, **fields: object) -> Claim:
-    """A task of ours that is Running."""
+    """Enqueue a task, claim it and return the claim."""
     handle = database.add(**fields)
     (claim,) = database.claim(1)
     assert claim.id == handle.id
@@ -58,20 +58,20 @@ def claimed(database: Database, **fields: object) -> Claim:
 
 
 def batch_with(*then: NewTask, **fields: Any) -> NewBatch:
-    """A batch that these tasks follow, with the ids of their places."""
+    """Return a batch with these `then` tasks, each with the id of its place."""
     batch_id = new_batch_id()
     follow = [replace(task, id=BatchLink(batch_id=batch_id, number=n).task_id) for n, task in enumerate(then, start=1)]
     return NewBatch(id=batch_id, then=follow, **fields)
 
 
 def recovered(database: Database, claim: Claim) -> None:
-    """Let the lease run out and take it back."""
+    """Let the lease expire and recover the task."""
     database.clock.advance(claim.lease_seconds + 1)
     assert [task.id for task in database.frozen.recover()] == [claim.id]
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Run each in a thread of its own, all from the same moment; what each returned or raised."""
+    """Run each call in a separate thread, all from the same moment. Return the results or exceptions."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
@@ -87,7 +87,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 @contextmanager
 def transaction(database: Database) -> Iterator[Connection]:
-    """A transaction of an application's own; the test ends it or lets it be rolled back."""
+    """Open an application's transaction. It is rolled back unless the test commits it."""
     with database.host.connect() as connection:
         connection.begin()
         yield connection
@@ -95,7 +95,7 @@ def transaction(database: Database) -> Iterator[Connection]:
 
 @contextmanager
 def stuck(database: Database, call: Callable[[], Any]) -> Iterator[Future[Any]]:
-    """Start `call` in a thread and go on once it waits for a lock (on SQLite: once it has asked for the writer's)."""
+    """Start `call` in a thread and continue once it waits for a lock (on SQLite, once it has requested the write lock)."""
     asked = threading.Event()
 
     def see(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -116,7 +116,7 @@ def stuck(database: Database, call: Callable[[], Any]) -> Iterator[Future[Any]]:
 
 
 def refuse_event(database: Database, event_type: str) -> None:
-    """From now on the database itself refuses events of this type."""
+    """Make the database refuse events of this type."""
     if database.name == "sqlite":
         database.run(
             f"CREATE TRIGGER refuse BEFORE INSERT ON execution_events WHEN NEW.event_type = '{event_type}' "
@@ -129,7 +129,7 @@ def refuse_event(database: Database, event_type: str) -> None:
 
 
 def lost_connection(database: Database) -> OperationalError:
-    """An error after which the same transaction is worth running again."""
+    """Return an error after which the transaction should be retried."""
     if database.name == "sqlite":
         cause: Exception = sqlite3.OperationalError("database is locked")
         cause.sqlite_errorcode = sqlite3.SQLITE_BUSY  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ def lost_connection(database: Database) -> OperationalError:
 
 
 def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = lambda: None) -> Store:
-    """A store whose first transaction is committed, but whose answer is lost."""
+    """Return a store whose first write is committed, but whose response from the database is lost."""
     store = Store(database.engine, clock=database.clock)
     real, lost = store.transaction, []
 
@@ -157,7 +157,7 @@ def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = 
 
 
 def woken(store: Store, monkeypatch: Any) -> list[str]:
-    """The queues whose sleepers this store wakes from now on."""
+    """Return a list that records the queues whose sleeping workers this store wakes from now on."""
     told: list[str] = []
     real = store.wake
 
@@ -176,7 +176,7 @@ def stale_by(database: Database, seconds: float) -> Any:
 
 @contextmanager
 def workers(outbox, **defaults):
-    """Yield what starts a worker of the outbox, with these options unless told otherwise; all of them are stopped at the end."""
+    """Yield a function that starts a worker of the outbox with these default options. All the workers are stopped at the end."""
     started = []
 
     def start(outbox=outbox, **options):
@@ -193,7 +193,7 @@ def workers(outbox, **defaults):
 
 
 def wait_until_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a wait that is over go on until a look has found what it waits for, or has failed, however slow the machine is."""
+    """Prolong each wait until it has found its result or failed, so that the speed of the machine does not matter."""
     wait_once = ResultWaiter.wait
 
     def wait(waiter: ResultWaiter, wait: Wait, seconds: float | None) -> None:
@@ -206,7 +206,7 @@ def wait_until_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def called(url: str) -> str:
-    """How a sentence calls the database of a URL."""
+    """Return how messages name the database at a URL."""
     address = make_url(url)
     if address.get_backend_name() == "sqlite":
         return f"the SQLite file {address.database}"
@@ -214,7 +214,7 @@ def called(url: str) -> str:
 
 
 def dead(database: Database, **fields: object) -> Claim:
-    """A dead letter that was tried twice and lost its worker once."""
+    """Return the last claim of a dead letter that was recovered once and retried once."""
     claim = claimed(database, **fields)
     recovered(database, claim)
     (claim,) = database.claim()

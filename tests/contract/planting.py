@@ -1,4 +1,4 @@
-"""Rows that the tables refuse, written all the same: as by whoever took a CHECK away."""
+"""Write rows that the CHECK constraints would refuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOMAINS = {
 
 
 def plant(database, *statements):
-    """Run these past every CHECK."""
+    """Run these statements without the CHECK constraints."""
     if database.name == "sqlite":
         with database.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
@@ -35,7 +35,7 @@ def plant(database, *statements):
 
 
 def run_or_plant(database, statement):
-    """Run a statement, past the CHECKs only where they refuse it."""
+    """Run a statement. If a CHECK constraint refuses it, run it without the constraints."""
     try:
         database.run(statement)
     except IntegrityError:

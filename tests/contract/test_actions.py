@@ -1,4 +1,4 @@
-"""What people change is recorded in the transaction of the change: who, with which front end, what, why, and how many."""
+"""Each change by a person is recorded in the same transaction: operator, interface, action, reason and number of changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES = {
     "order": {"fair": False},
     "edit": {"rule": "every 7200", "args": '{"days":7}'},
 }
-"""The values of the verbs that need some."""
+"""The values of the verbs that require values."""
 
 
 def failed(database, **fields):
@@ -44,7 +44,7 @@ def failed(database, **fields):
 
 
 def target_for(database, verb: Verb):
-    """Something to which the verb may be applied."""
+    """Return a target to which the verb can be applied."""
     store = database.frozen
     match verb.noun:
         case Noun.TASK:
@@ -72,11 +72,11 @@ def target_for(database, verb: Verb):
     raise AssertionError(verb)
 
 
-_OPEN = []  # a connection that nobody refers to would be rolled back
+_OPEN = []  # a connection without a reference would be rolled back
 
 
 def session_for(database) -> str:
-    """A session that holds a snapshot until the test ends it."""
+    """Open a session that holds a snapshot until the test ends it."""
     session = create_engine(database.url, isolation_level="REPEATABLE READ").connect()
     session.execute(text("SELECT 1 FROM task_executions"))
     _OPEN.append(session)
@@ -116,7 +116,7 @@ def task_for(database, verb: Verb):
 
 
 def lost(database):
-    """A running task of a worker that has not been seen lately."""
+    """Return the id of a running task whose worker has been silent for ten minutes."""
     task_id = database.add(lease=timedelta(hours=1)).id
     database.claim()
     database.clock.advance(timedelta(minutes=10))
@@ -167,7 +167,7 @@ ALREADY = {
     "task-priority": "task {} already had priority 5",
     "task-run-now": "task {} was already due",
 }
-"""What each verb says that a colleague has carried out before."""
+"""The message of each verb that a colleague has already carried out."""
 
 
 @pytest.mark.parametrize("name", ALREADY)
@@ -187,14 +187,14 @@ def test_a_verb_that_changes_nothing_says_so_and_leaves_no_record(database, name
 
 
 def test_of_two_people_who_pause_at_once_one_has_paused(database, monkeypatch):
-    """The second reads the settings before the first commits, and is told the truth after all."""
+    """The second person reads the settings before the first commits, but still gets the correct answer."""
     store, pause = database.store, next(one for one in VERBS if (one.noun, one.name) == (Noun.QUEUE, "pause"))
     real = store.queues._ensure_known
 
     def first_one_else(target, queue, **options):
         monkeypatch.undo()
         real(target, queue, **options)
-        if database.engine.dialect.name == "postgresql":  # SQLite lets nobody else write meanwhile
+        if database.engine.dialect.name == "postgresql":  # SQLite allows only one writer
             pause.do(database.store, queue, operator=ANN)
 
     if database.engine.dialect.name == "sqlite":

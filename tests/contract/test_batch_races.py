@@ -1,4 +1,4 @@
-"""Members of batches that end at the same moment, in sessions of their own."""
+"""Tasks of batches end at the same moment in separate sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def completed(claim: Claim) -> Outcome:
     return Outcome(claim=claim, event_type=EventType.COMPLETED)
 
 
-def test_ends_at_the_same_moment_enqueue_what_follows_once(database: Database) -> None:
+def test_simultaneous_ends_enqueue_the_follow_up_once(database: Database) -> None:
     stores = [database.own_store() for _ in range(4)]
     for _ in range(_ROUNDS):
         then = new_task("tests.later")
@@ -40,7 +40,7 @@ def test_ends_at_the_same_moment_enqueue_what_follows_once(database: Database) -
 
 
 def test_the_other_end_waits_for_an_open_one(database: Database) -> None:
-    """The count is that of committed ends: one that is rolled back leaves the batch open, however the others ended."""
+    """Only committed ends count. A rollback leaves the batch open, however the other tasks ended."""
     batch = made(database, 2)
     first, second = database.claim(2)
     with transaction(database) as connection:
@@ -59,7 +59,7 @@ def test_the_other_end_waits_for_an_open_one(database: Database) -> None:
 
 
 def test_ends_of_two_batches_in_any_order_never_wait_for_each_other(database: Database) -> None:
-    """Each transaction ends a task of either batch, one after the other in its own order. A deadlock would be an error here."""
+    """Each transaction ends a task of each batch, in its own order. A deadlock would raise an error here."""
     hosts = [database.host_engine() for _ in range(2)]
     for _ in range(_ROUNDS):
         batches = [made(database, 2, then=()) for _ in range(2)]
@@ -80,7 +80,7 @@ def test_ends_of_two_batches_in_any_order_never_wait_for_each_other(database: Da
 
 
 def test_a_redrive_and_the_last_end_at_the_same_moment(database: Database) -> None:
-    """Whichever commits first: either the redriven task is awaited, or the batch has completed and stays so."""
+    """Whichever commits first, the batch either waits for the redriven task or has completed and stays completed."""
     own = database.own_store()
     for _ in range(_ROUNDS):
         then = new_task("tests.later")
@@ -97,8 +97,8 @@ def test_a_redrive_and_the_last_end_at_the_same_moment(database: Database) -> No
         database.run("DELETE FROM execution_events")
 
 
-def test_a_task_is_added_while_the_last_one_ends(database: Database) -> None:
-    """The batch either takes the task and waits for it, or has completed and refuses it."""
+def test_a_task_can_be_added_while_the_last_one_ends(database: Database) -> None:
+    """The batch either accepts the task and waits for it, or has completed and refuses it."""
     own = database.own_store()
     for _ in range(_ROUNDS):
         batch = made(database, 1, then=())
@@ -134,14 +134,14 @@ def test_many_batches_end_in_many_sessions(database: Database) -> None:
 
 
 def index_entries_read(connection):
-    """Return the counts of this session, which may not have reported its earlier transactions yet."""
+    """Return this session's count. It may include earlier transactions that have not been reported yet."""
     return connection.exec_driver_sql(
         "SELECT pg_stat_get_xact_tuples_returned('ix_task_batch_changes_xact_id'::regclass)"
     ).scalar_one()
 
 
 def test_a_transaction_with_many_changes_reads_each_of_them_once(postgresql: Database) -> None:
-    """The trigger that counts runs once for each change, and the first time deletes all: later ones are not to read those again."""
+    """The counting trigger runs once for each change. Its first run deletes all changes, and later runs must not read them again."""
     number = 100
     with transaction(postgresql) as connection:
         before = index_entries_read(connection)
@@ -157,7 +157,7 @@ def test_a_transaction_with_many_changes_reads_each_of_them_once(postgresql: Dat
 
 
 def test_a_repair_counts_what_ends_while_it_waits(postgresql: Database) -> None:
-    """It waits for the row of the batch, and then counts the end that was committed meanwhile."""
+    """The repair waits for the batch's row, and then counts the end that was committed in the meantime."""
     batch = made(postgresql, 3, then=())
     first, second, third = postgresql.claim(3)
     postgresql.frozen.complete(first)

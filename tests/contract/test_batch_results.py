@@ -1,4 +1,4 @@
-"""Waiting for what follows a batch, for the last task of a chain, and for a batch that nothing follows."""
+"""Waiting for a batch's `then` task, for the last task of a chain, and for a batch without a `then` task."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.waiting import PATIENCE, until
 
 
 class App:
-    """An application, whose tasks the test ends one by one or by a worker."""
+    """An application whose tasks the test ends one by one or runs in a worker."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -75,7 +75,7 @@ class App:
         self.fetch, self.double, self.report = fetch, double, report
 
     def run(self, most: int | None = None) -> None:
-        """Run what is due, so many tasks at most."""
+        """Run at most `most` due tasks."""
         limits = {} if most is None else {"max_tasks": most}
         self.outbox.worker(notifications=False, concurrency=1, prefetch=0, **limits).run(burst=True)
 
@@ -89,7 +89,7 @@ class App:
 
 @pytest.fixture
 def app(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """An application whose thread that waits for results ends 50 ms after the last wait."""
+    """Yield an application. The thread that waits for its results ends 50 ms after the last wait."""
     monkeypatch.setattr(waiting.ResultWaiter.__init__, "__kwdefaults__", {"idle": 0.05})
     app = App(database)
     yield app
@@ -97,11 +97,11 @@ def app(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 
 def waits_for(waiter: waiting.ResultWaiter, number: int = 1) -> None:
-    """Wait until the thread has found the batches that so many callers wait for."""
+    """Wait until the thread has found the batches for which this number of callers wait."""
     until(lambda: len(waiter._waits) == number and all(wait.batch for wait in list(waiter._waits)))
 
 
-# The ids
+# Ids
 
 
 def test_the_id_of_what_follows_says_which_batch_it_follows() -> None:
@@ -112,15 +112,15 @@ def test_the_id_of_what_follows_says_which_batch_it_follows() -> None:
     ]
     assert ids == sorted(ids)
     assert not any(is_batch(one) for one in ids)
-    assert all(one.int < 1 << 127 for one in ids), "of a task, and not of a batch"
+    assert all(one.int < 1 << 127 for one in ids), "they are ids of tasks, not of batches"
     assert link_of(batch_id) == BatchLink(batch_id=batch_id, number=0)
     assert is_batch(batch_id)
     assert link_of(uuid7()) is None
-    assert link_of(BatchLink(batch_id=batch_id, number=0).task_id) is None, "no task has the place of the batch itself"
+    assert link_of(BatchLink(batch_id=batch_id, number=0).task_id) is None, "place 0 is the batch itself, not a task"
     assert len({new_batch_id() for _ in range(1000)}) == 1000
 
 
-# The value
+# Results
 
 
 def test_a_chain_and_a_batch_give_the_value_of_the_last_task_by_its_annotation(app: App) -> None:
@@ -324,7 +324,7 @@ def claimed(app: App, number: int) -> list[Claim]:
 def test_a_cancel_of_a_batch_that_waits_for_a_dead_letter_ends_the_wait_for_what_follows(
     app: App, timeout: float
 ) -> None:
-    """It discards the dead letter, which would keep the batch open."""
+    """The cancel discards the dead letter, which would otherwise keep the batch open."""
     store = app.outbox.store
     with app.outbox.batch(using=app.outbox, then=app.report.call(), on_failed="wait") as batch:
         app.fetch.using(batch).enqueue_many([(-1,), (2,)])
@@ -391,7 +391,7 @@ def test_a_dead_letter_that_completes_while_it_is_looked_at_keeps_nothing_from_f
 
     monkeypatch.setattr(batch_standings, "first_task", redriven)
     [standing] = store.batch_standings([BatchLink(batch_id=chain.id, number=1)]).values()
-    assert standing.blocker is None or standing.blocker.status == "Failed", "SQLite reads all as of one moment"
+    assert standing.blocker is None or standing.blocker.status == "Failed", "on SQLite, all reads see the same moment"
 
 
 def test_the_last_task_itself_ends_as_any_task(app: App) -> None:
@@ -405,7 +405,7 @@ def test_the_last_task_itself_ends_as_any_task(app: App) -> None:
         cancelled.result(timeout=0)
 
 
-# A wait without an end
+# Timeouts and missing tasks
 
 
 def test_the_time_is_over_and_the_error_names_the_task_that_is_waited_for(
@@ -498,7 +498,7 @@ def test_a_place_behind_a_batch_that_no_task_has_is_not_found(app: App, number: 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
-    """Of a transaction of its own it is known that it was committed; of a caller's, both causes are named."""
+    """outboxq knows that its own transaction was committed. For a caller's, the error also names a rollback as a possible cause."""
     own = [app.chain(app.fetch.call(4), app.double.call()), app.fetch.using(app.outbox).enqueue(1)]
     with app.outbox.batch(using=app.outbox) as batch:
         app.fetch.using(batch).enqueue(1)
@@ -556,7 +556,7 @@ def test_a_last_task_that_was_pruned_before_its_batch_is_not_found(app: App) -> 
             chain.result(timeout)
 
 
-# Where not to wait
+# Refused waits
 
 
 def test_nothing_is_waited_for_in_the_transaction_that_makes_it(app: App) -> None:
@@ -612,7 +612,7 @@ def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
     assert waited.startswith(f"WaitRefused: ask cannot wait for the result of task {chain.task_ids[-1]}")
 
 
-# What it costs
+# Costs
 
 
 @pytest.mark.in_turn
@@ -662,7 +662,7 @@ def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(app: App, monkeypatch:
         assert waited.result(PATIENCE) == timedelta(seconds=2)
 
 
-# Sentences
+# Error messages
 
 
 @pytest.mark.in_turn

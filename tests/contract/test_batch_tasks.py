@@ -1,4 +1,4 @@
-"""Batches and chains as an application uses them, run by a worker."""
+"""Batches and chains, declared by an application and run by a worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outbox(database: Database) -> Outbox:
 
 @pytest.fixture
 def run(outbox: Outbox) -> Callable[[], None]:
-    """Run all that is due, and what follows it."""
+    """Return a function that runs all due tasks and the tasks that follow them."""
     return lambda: outbox.worker(notifications=False, concurrency=2).run(burst=True)
 
 
@@ -115,7 +115,7 @@ def test_a_chain_passes_on_what_each_task_returned(outbox: Outbox, run: Callable
 def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
     outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of the worker is behind that of the producer, so the id of the added task is the lower one."""
+    """The worker's clock is behind the producer's, so the added task has the lower id."""
     seen, errors = [], []
 
     @outbox.task(name="added")
@@ -249,7 +249,7 @@ def test_a_pruned_batch_is_gone_with_its_tasks(outbox: Outbox, run: Callable[[],
         pass
     run()
     assert outbox.store.prune(timedelta(0)) == 0
-    assert [one.id for one in outbox.store.batches.list()] == ids[::-1], "the empty one is gone"
+    assert [one.id for one in outbox.store.batches.list()] == ids[::-1], "the empty batch is gone"
     assert outbox.store.dead_letters.discard_all() == 2
     assert outbox.store.prune(timedelta(0)) == 2
     assert outbox.store.batches.list() == []

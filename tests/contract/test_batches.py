@@ -1,4 +1,4 @@
-"""Batches and chains as the store has them: counted at every end, followed exactly once."""
+"""Batches and chains in the store: every end is counted, and the `then` tasks are enqueued exactly once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_task(name: str = "tests.work", **fields: object) -> NewTask:
 
 
 def following(batch_id: UUID, name: str = "tests.then", number: int = 1) -> NewTask:
-    """A task with the id of its place behind a batch."""
+    """Return a `then` task with the id of its place in a batch."""
     return new_task(name, id=BatchLink(batch_id=batch_id, number=number).task_id)
 
 
@@ -51,7 +51,7 @@ def made(
     kind: BatchKind = BatchKind.BATCH,
     **fields: object,
 ) -> Batch:
-    """A batch of so many tasks, which is closed and followed by one task."""
+    """Create and close a batch with this number of members. By default, one task follows it."""
     follow = (new_task("tests.then"),) if then is None else then
     batch = batch_with(*follow, on_failed=on_failed, kind=kind)
     database.frozen.batches.create(batch)
@@ -62,13 +62,13 @@ def made(
 
 
 def state(database: Database, batch: Batch) -> tuple[int, int, int, int, bool]:
-    """Its size, its counts, and whether it has completed."""
+    """Return the batch's size, its counts, and whether it has completed."""
     now = database.store.batches.get(batch.id)
     return now.size, now.completed, now.failed, now.cancelled, now.completed_at is not None
 
 
 def follows(database: Database, batch: Batch) -> bool:
-    """Return whether the task that follows is there, Ready, once."""
+    """Return whether the `then` task exists, exactly once and Ready."""
     found = database.rows("SELECT id FROM task_executions WHERE task_name = 'tests.then'")
     assert len(found) <= 1
     if found:
@@ -95,7 +95,7 @@ def test_the_last_end_enqueues_what_follows(database: Database) -> None:
     (claim,) = database.claim()
     assert (claim.task_name, claim.pipeline_execution_id) == ("tests.then", batch.id)
     database.frozen.complete(claim)
-    assert state(database, batch) == (3, 3, 0, 0, True)  # it is none of those that are counted
+    assert state(database, batch) == (3, 3, 0, 0, True)  # the `then` task is not counted
 
 
 def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
@@ -174,7 +174,7 @@ def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Dat
 
 
 def test_tasks_are_kept_until_their_batch_ended_longer_ago(database: Database) -> None:
-    """Their results are read by what follows the batch."""
+    """The batch's `then` task reads their results."""
     batch, month = made(database, 2), timedelta(days=30)
     complete(database)
     database.clock.advance(timedelta(days=40))
@@ -284,14 +284,14 @@ def test_a_dead_letter_whose_chain_lost_the_task_before_it_is_not_redriven(
 
 
 def forget(database: Database, task_id: UUID) -> None:
-    """Delete a task, as a person may."""
+    """Delete a task's rows, as a person might."""
     stored = task_id.hex if database.name == "sqlite" else task_id
     database.run(f"DELETE FROM execution_events WHERE task_execution_id = '{stored}'")
     database.run(f"DELETE FROM task_executions WHERE id = '{stored}'")
 
 
 def chained(database: Database, *names: str, on_failed: OnFailed = OnFailed.WAIT) -> Batch:
-    """A chain of a first task, and of those that follow it by these names."""
+    """Create a chain of a first task and tasks with these names."""
     chain_id = new_batch_id()
     links = tuple(following(chain_id, name, number) for number, name in enumerate(names, start=1))
     chain = NewBatch(id=chain_id, kind=BatchKind.CHAIN, then=links, on_failed=on_failed)
@@ -402,7 +402,7 @@ def test_a_key_that_is_taken_adds_nothing(database: Database) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_follows_a_batch_has_the_ids_of_its_places(database: Database, number: int) -> None:
-    """Retention finds a follower by this id, and keeps the results that it still has to read."""
+    """Retention finds a `then` task by this id, and keeps the results that the task still has to read."""
     batch = batch_with(new_task("tests.then"), new_task("tests.then"), kind=BatchKind.CHAIN)
     follow = [*batch.then]
     follow[number - 1] = new_task("tests.then")
@@ -488,7 +488,7 @@ def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
 
 
 def test_a_failure_asks_those_that_run_to_stop_once(database: Database) -> None:
-    """None waits, so the tasks that run are all that is read."""
+    """No task is waiting, so only the running tasks are read."""
     batch = made(database, 4, on_failed=OnFailed.CANCEL)
     first, *others = database.claim(4)
     database.frozen.complete(others.pop())
@@ -504,7 +504,7 @@ def test_a_failure_asks_those_that_run_to_stop_once(database: Database) -> None:
 def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have read what is left. The second finds that the first has cancelled it, and tries no more of it."""
+    """Both workers have read the remaining tasks. The second tries one part, finds it cancelled, and stops."""
     monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
     batch = made(database, 11, on_failed=OnFailed.CANCEL)
     failing(database)
@@ -550,7 +550,9 @@ def test_a_cancel_discards_the_dead_letters_that_the_batch_waits_for(database: D
     batch = made(database, 3, on_failed=OnFailed.WAIT, kind=kind)
     early, late = failing(database), database.claim()[0]
     assert database.frozen.batches.get(batch.id).pending == 3
-    assert database.frozen.batches.cancel(batch.id, reason="wrong file") == 3, "one is discarded and one asked to stop"
+    assert database.frozen.batches.cancel(batch.id, reason="wrong file") == 3, (
+        "one task is cancelled, one discarded and one asked to stop"
+    )
     assert types(database, early)[-1] == EventType.DISCARDED
     database.frozen.fail(late, "it broke too")
     assert database.frozen.batches.continue_cancelling() == 1
@@ -584,7 +586,7 @@ def test_batches_with_nothing_left_to_cancel_keep_no_other_from_it(database: Dat
         assert database.frozen.batches.cancel(batch.id, limit=1) == 1
     assert [database.frozen.batches.continue_cancelling(limit=1) for _ in range(3)] == [1, 1, 0]
     assert [state(database, batch) for batch in others] == [(2, 0, 0, 2, True)] * 2
-    assert database.frozen.get(claim.id).status is TaskStatus.RUNNING  # it goes on although it was asked to stop
+    assert database.frozen.get(claim.id).status is TaskStatus.RUNNING  # it keeps running although it was asked to stop
 
 
 def test_cancelling_in_a_transaction_of_the_caller_is_undone_with_it(database: Database) -> None:
@@ -639,7 +641,7 @@ def test_verify_finds_wrong_counts_and_repairs_them(database: Database, left: in
 
 @contextmanager
 def switched_off(database: Database) -> Iterator[None]:
-    """Without the trigger, as if somebody had dropped it."""
+    """Disable the trigger that counts."""
     if database.name == "postgresql":
         database.run("ALTER TABLE task_executions DISABLE TRIGGER task_executions_batch")
         assert [one.name for one in database.store.verify()] == ["part_missing"]

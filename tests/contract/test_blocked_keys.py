@@ -1,4 +1,4 @@
-"""A wall of keys that cannot be claimed hides no task of another key, and costs nobody anything while nothing happens."""
+"""A wall of blocked keys hides no task of another key, and costs nothing while nothing happens."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.contract.test_fairness import fill
 from tests.sleeper import Sleeper
 
 MANY = 5_000
-"""More than a claim that goes from key to key looks at."""
+"""More keys than one claim examines."""
 KEY = "'k' || (10000 + n)"
 PAST, FUTURE = "2020-01-01T00:00:00.000000+00:00", "2999-01-01T00:00:00.000000+00:00"
 MINUTE = 60.0
 
 
 def build(database, how: str, many: int = MANY, due: int = MANY) -> None:
-    """Keys with a task that has been due for years, each blocked in this way; only the first `due` of those tasks are there."""
-    database.corrupted = True  # its entries are moved and its keys held without a task that would explain it
+    """Create keys, each blocked in this way, whose tasks have been due for years. Only the first `due` of these tasks are kept."""
+    database.corrupted = True  # entries are moved, and keys are held without a task that explains it
     fill(database, KEY, many, 1)
     database.run(f"UPDATE task_outbox SET available_at = '{PAST}'")
     if how == "its head waits for a retry":
@@ -43,7 +43,7 @@ FRESH = "k14500-fresh"
 
 @pytest.fixture
 def take(database):
-    """A claim of one, as a worker makes it that has claimed before: its rotation stands somewhere."""
+    """Return a function that claims one task, as a worker in the middle of its rotation."""
     store = Store(database.engine, clock=database.clock)
 
     def take():
@@ -63,7 +63,7 @@ def test_a_task_of_a_fresh_key_is_in_the_first_claim(database, take, how):
 
 @pytest.mark.parametrize("how", HOW)
 def test_an_idle_worker_looks_for_a_fresh_key_before_it_looks_at_the_wall_again(database, take, how):
-    """With the wall before it, such a task waited 100 ms for its start on PostgreSQL."""
+    """If the worker looked at the wall first, such a task would wait 100 ms for its start on PostgreSQL."""
     build(database, how)
     take()
     task, told = database.add(partition_key=FRESH), []
@@ -77,7 +77,7 @@ def test_an_idle_worker_looks_for_a_fresh_key_before_it_looks_at_the_wall_again(
     finally:
         event.remove(database.engine, "before_cursor_execute", note)
     goes_from_key_to_key = [text for text in told if "SELECT keys.place" in " ".join(text.split())]
-    assert len(goes_from_key_to_key) == (database.name == "sqlite")  # there, whether to claim at all is asked first
+    assert len(goes_from_key_to_key) == (database.name == "sqlite")  # SQLite first checks whether to claim at all
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -85,7 +85,7 @@ def test_so_is_one_that_has_become_due(database, take, how):
     build(database, how)
     delayed = database.add(partition_key=FRESH, delay=timedelta(seconds=30))
     for _ in range(70):
-        database.add()  # in the log it is far from the end
+        database.add()  # moves the delayed task's event away from the end of the log
     assert len(database.claim(100)) == 70
     assert take() == []
     database.clock.advance(30)
@@ -94,7 +94,7 @@ def test_so_is_one_that_has_become_due(database, take, how):
 
 @pytest.mark.parametrize("how", HOW)
 def test_so_is_the_next_task_of_a_key_that_was_freed(database, take, how):
-    """Although it has been due for longer than many others."""
+    """It is found although it has been due for longer than many others."""
     build(database, how)
     first, second = (database.add(partition_key=FRESH).id for _ in range(2))
     (claim,) = database.claim()
@@ -109,7 +109,7 @@ def test_so_is_the_next_task_of_a_key_that_was_freed(database, take, how):
 
 @pytest.mark.parametrize("how", HOW)
 def test_where_little_is_due_a_wall_is_seen_to_be_one(database, how):
-    """A worker that believes in what it cannot claim asks again and again."""
+    """A worker that considered blocked tasks claimable would ask again and again."""
     build(database, how, due=20)
     assert not database.frozen.look_ahead().due
     database.add(partition_key=FRESH)
@@ -119,7 +119,7 @@ def test_where_little_is_due_a_wall_is_seen_to_be_one(database, how):
 @pytest.mark.parametrize("how", HOW)
 def test_a_look_for_what_is_new_sees_that_and_no_wall(database, how):
     build(database, how)
-    assert database.frozen.look_ahead().due, "that there is nothing behind the wall nobody has seen"
+    assert database.frozen.look_ahead().due, "no one has looked behind the wall yet"
     assert not database.frozen.look_ahead(recent=True).due
     assert not database.frozen.look_ahead(["default"], recent=True).due
     database.add(partition_key=FRESH)
@@ -128,18 +128,18 @@ def test_a_look_for_what_is_new_sees_that_and_no_wall(database, how):
     assert not database.frozen.look_ahead(["other"], recent=True).due
 
 
-# Nobody notifies on SQLite: a worker that sees the file change has to look itself
+# SQLite has no notifications, so a worker that sees the file change has to look for tasks
 
 
 @pytest.fixture
 def resting(sqlite, monkeypatch):
-    """One that has looked behind a wall in vain, and would rest for a minute."""
+    """A distributor that found nothing behind a wall and would rest for a minute."""
     monkeypatch.setattr("outboxq.worker.distributor.sqlite._REST_FACTOR", 1e9, raising=False)
     monkeypatch.setattr("outboxq.worker.distributor.sqlite._LONGEST_REST", MINUTE, raising=False)
     build(sqlite, "its head waits for a retry")
     distributor = create_work_distributor(sqlite.store, poll=MINUTE)
     distributor.start()
-    distributor.wait_for_work()  # as after a claim that found something: what is due may be claimed
+    distributor.wait_for_work()  # as after a successful claim: due tasks may be claimable
     yield Sleeper(distributor)
     distributor.close()
 
@@ -175,7 +175,7 @@ def test_so_does_one_that_becomes_due(sqlite, resting, new):
 
 
 def test_and_so_does_a_claim_that_found_something(resting):
-    """What it left may be claimable."""
+    """It may have left claimable tasks."""
     with resting.asleep():
         pass
     resting.distributor.at_work()

@@ -1,4 +1,4 @@
-"""A row that foreign SQL broke keeps no worker from the tasks of others, and every command answers."""
+"""A row that foreign SQL broke keeps no worker from other tasks, and every command still works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.contract.planting import run_or_plant
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """What foreign SQL does, and which of the tasks run all the same."""
+    """A statement of foreign SQL, and the tasks that still run."""
 
     statement: str
     ran: frozenset[str] = frozenset({"member", "report", "other"})

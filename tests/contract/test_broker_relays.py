@@ -1,6 +1,6 @@
-"""Relays to message brokers: what arrives there, in which order, how often, and what a failure does to the others.
+"""Relays to message brokers: which events arrive, in which order and how often, and how a failure affects other events.
 
-The names of the first tests are the complaints about other relays that this one must not deserve.
+The first tests are named after complaints about other relays that must not apply to this one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def waiting(database: Database) -> list[str]:
 
 
 def sender(database: Database, outbox: Outbox, name: str = "orders") -> Steps:
-    """A sender that has its first shard."""
+    """Return a sender that has taken its first shard."""
     steps = Steps(database, outbox, name)
     steps.step()
     return steps
@@ -107,7 +107,7 @@ def test_one_unsendable_message_stops_only_its_key(database: Database, outbox: O
 def test_an_event_with_which_every_call_raises_stops_no_other(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
-    """The broker is there, as it confirms every other event, so the event itself is the cause and becomes a dead letter."""
+    """The broker confirms every other event, so the event itself is the cause and becomes a dead letter."""
     outbox.relay("order.*", to=broker, name="orders")
     emit(outbox, database, *((number, f"key {number}") for number in range(40)))
     broker.poison = "17"
@@ -158,7 +158,7 @@ def test_a_dead_broker_is_not_called_in_a_tight_loop(database: Database, outbox:
     for _ in range(600):
         database.clock.advance(timedelta(seconds=1))
         steps.step()
-    assert 2 * 10 <= len(broker.calls) <= 2 * 30, "a minute between two tries in the end, each with two single events"
+    assert 2 * 10 <= len(broker.calls) <= 2 * 30, "in the end, a try each minute, with two single events"
     assert max(map(len, broker.calls[1:])) == 1
     [relay] = database.frozen.relays.list()
     assert relay.failing_since is not None
@@ -188,7 +188,7 @@ def test_headers_are_not_dropped(database: Database, outbox: Outbox, broker: Bro
 
 
 def test_a_late_commit_is_neither_lost_nor_overtaken(database: Database, outbox: Outbox, broker: Broker) -> None:
-    """On SQLite there is only one writer, so nothing can commit late."""
+    """SQLite has only one writer, so nothing can commit late."""
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
     steps = sender(database, outbox)
@@ -250,7 +250,7 @@ def test_tasks_and_several_relays_get_the_same_event(database: Database, outbox:
     @outbox.task(subscribe="order.*", name="tests.mail")
     def mail(payload: int) -> None: ...
 
-    for _ in range(2):  # the first emit of a process finds out that there are relays
+    for _ in range(2):  # the first emit of a process discovers the relays
         with emitting(outbox, database) as session:
             emitted = outbox.emit("order.paid", 1, using=session)
         assert set(emitted.handles) == {"tests.mail"}
@@ -385,7 +385,7 @@ def test_a_shard_has_one_sender_and_another_takes_over_after_a_kill(
     first.step()
     second.step()
     assert (first.shards, second.shards) == ([0], [])
-    database.clock.advance(OVER)  # the first one is killed
+    database.clock.advance(OVER)  # the first sender has been killed
     second.step()
     assert second.shards == [0]
     emit(outbox, database, (1, None))
@@ -397,7 +397,7 @@ def test_a_shard_has_one_sender_and_another_takes_over_after_a_kill(
 def test_a_second_sender_takes_over_while_the_first_one_publishes(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
-    """The first one can repeat, but not settle."""
+    """The first sender can publish an event again, but not settle it."""
     outbox.relay("order.*", to=broker, name="orders")
     emit(outbox, database, (1, "ada"), (2, "ada"))
     first, second = Steps(database, outbox), Steps(database, outbox)
@@ -411,7 +411,7 @@ def test_a_second_sender_takes_over_while_the_first_one_publishes(
     broker.before = freeze
     first.step()
     assert (first.shards, second.shards) == ([], [0])
-    assert waiting(database) == ["3"], "what the second one settled is gone; what came later is untouched"
+    assert waiting(database) == ["3"], "only the later event is left; the second sender has settled the others"
     second.step()
     assert broker.first_of("ada") == ["1", "2", "3"]
 
@@ -505,15 +505,13 @@ def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
     assert len(broker.payloads) == len(set(broker.payloads)) == 120
     for number in range(20):
         assert broker.first_of(f"key {number}") == [str(number), str(number + 20), str(number + 40)]
-    assert slot_of("ada", database.worker) == 104, (
-        "it must be the same in every release, or a key would be in two shards"
-    )
+    assert slot_of("ada", database.worker) == 104, "if a release changed the slot, a key would be in two shards"
 
 
 def test_a_shard_with_an_event_that_stays_unsure_leaves_the_others_their_turn(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
-    """Its failure pauses the relay, and all shards look again when the pause is over."""
+    """The failure pauses the relay. All shards try again after the pause."""
     outbox.relay("order.*", to=broker, name="orders", shards=2)
     emit(outbox, database, *((number, f"key {number}") for number in range(20)))
     steps = Steps(database, outbox).take_all()
@@ -541,12 +539,12 @@ def test_the_shards_of_a_sender_publish_at_the_same_time(database: Database, out
 def test_shards_that_share_a_transport_use_it_one_after_the_other(
     database: Database, outbox: Outbox, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failure, the shards behind the failed one do not try the broker once more."""
+    """After a failure, the shards behind the failed one do not try the broker again."""
     outbox.relay("order.*", to=broker, name="orders", shards=4)
     emit(outbox, database, *((number, f"key {number}") for number in range(40)))
     steps = Steps(database, outbox).take_all()
     broker.is_away = True
-    monkeypatch.delattr("outboxq.worker.relays.sender._at_once")  # what gives each shard a thread
+    monkeypatch.delattr("outboxq.worker.relays.sender._at_once")  # would give each shard a thread
     steps.step()
     assert len(broker.calls) == 1
     broker.is_away = False
@@ -617,7 +615,7 @@ def test_two_relays_with_one_transport_use_it_in_turn(outbox: Outbox, broker: Br
 def test_the_stored_choice_decides_what_a_refused_event_does_to_its_key(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
-    """Another release has declared it, and its choice was read together with the messages."""
+    """Another release declared this choice, which is read together with the messages."""
     outbox.relay("order.*", to=broker, name="orders", on_refused="skip")
     emit(outbox, database, (1, "ada"), (2, "ada"))
     database.store.relays.declare([NewRelay(name="orders", topics=["order.*"], on_refused=OnRefused.HOLD)])
@@ -637,7 +635,7 @@ def test_a_change_of_the_shards_waits_for_the_old_leases(database: Database, out
     first.step()
     second.step()
     assert (first.shards, second.shards, broker.payloads) == ([], [], [])
-    database.clock.advance(OVER)  # the second one declares a single shard too, and learns that there are three
+    database.clock.advance(OVER)  # the second sender declares one shard too, and learns that there are three
     for _ in range(3):
         second.step()
         database.clock.advance(timedelta(seconds=3))
@@ -698,7 +696,7 @@ def test_a_relay_that_is_removed_and_declared_again_gets_an_event_with_a_key_tha
             database.store.relays.remove("orders")
     with Session(database.host) as session, session.begin():
         is_new = outbox.inbox.accept("relay.orders", "order 7", source="shop", using=session)
-    assert not is_new, "a message that a consumer accepted has a source, and is kept"
+    assert not is_new, "a message that a consumer accepted has a source and is kept"
 
 
 # Running
@@ -736,9 +734,9 @@ def test_a_sender_does_not_sleep_while_an_earlier_transaction_may_still_emit(
     monkeypatch.setattr(type(steps._waiting), "listening", 1)
     with transaction(postgresql) as early:
         outbox.emit("order.paid", 1, using=early)
-        assert steps.run_once() == 0.0, "it announces that it sleeps"
+        assert steps.run_once() == 0.0, "it announces its sleep"
         pauses = [steps.run_once() for _ in range(20)]
-        assert max(filter(None, pauses)) <= 0.05, "it looks again and again"
+        assert max(filter(None, pauses)) <= 0.05, "it keeps looking"
         early.commit()
     assert steps.run_once() == 0.0
     assert broker.payloads == ["1"]
@@ -746,7 +744,7 @@ def test_a_sender_does_not_sleep_while_an_earlier_transaction_may_still_emit(
 
 
 def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broker: Broker) -> None:
-    """It announces its sleep, and does not look again before an event is committed (PostgreSQL), or the file changes."""
+    """It announces its sleep, and looks again only when an event is committed (PostgreSQL) or the file changes (SQLite)."""
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
     failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Cancelling all tasks that match: each is counted once, and what came later is left alone."""
+"""Cancelling all matching tasks: each is counted once, and tasks that came later are left alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READY, RUNNING, CANCELLED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.CAN
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Have every bound passed by few tasks."""
+    """Lower every bound, so that a few tasks exceed it."""
     monkeypatch.setattr(cancelling, "BATCH", 2)
     monkeypatch.setattr(cancelling, "SCAN", 3)
     monkeypatch.setattr(task_pages, "SCAN", 3)

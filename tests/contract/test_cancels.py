@@ -1,4 +1,4 @@
-"""Cancels at random moments of a task's life: the answer, the row and the history always tell one story."""
+"""Cancels at random moments of a task's life: the answer, the row and the history always agree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNFINISHED = "SELECT count(*) FROM task_executions WHERE status IN ('Ready', 'Ru
 
 
 def race(database, number, *, seed):
-    """Two workers against two operators, who enqueue a few tasks and cancel each a little later; what they were told."""
+    """Run two workers against two operators, who enqueue tasks and soon cancel them. Return the answers to the cancels."""
     store, over, pause, told = database.store, threading.Event(), threading.Event(), {}
 
     def work(dice):
@@ -77,10 +77,10 @@ def check(database, told):
         (mark,) = by_operator
         if answer is TaskStatus.CANCELLED:
             assert (task.status, mark) == (TaskStatus.CANCELLED, events[-1])
-        else:  # it was asked to stop, so it came to its end and never back
+        else:  # it was asked to stop, so its end comes next
             assert mark.event_type is EventType.CANCEL_REQUESTED
             assert events[events.index(mark) + 1 :] == events[-1:]
-    assert all(answers.values()), answers  # each kind of moment was met
+    assert all(answers.values()), answers  # each kind of answer occurred
     assert database.rows("SELECT count(*) FROM partition_claims") == [(0,)]
 
 
@@ -96,7 +96,7 @@ def test_a_thousand_cancels_at_random_offsets_and_the_history_agree(database, se
 
 
 def test_who_was_cancelled_by_force_writes_nothing_more(database):
-    """The worker's own end, at the very moment of the cancel: one of the two is the end."""
+    """The worker ends the task at the moment of the cancel. Exactly one of the two succeeds."""
     for _ in range(15):
         claim = helpers.claimed(database, partition_key="k")
         results = helpers.at_once(

@@ -1,4 +1,4 @@
-"""Claiming: what is taken, in what order, once, and with its whole record."""
+"""Claims: which tasks are taken, in what order, once only, and with all their fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ids(rows):
 
 
 def expected_order(database: Database, queues=None):
-    """Ids of the due entries as the promise says: priority, due time, age of the entry."""
+    """Return the ids of the due entries in the promised order: by priority, due time and age of the entry."""
     rows = database.rows("SELECT task_execution_id, queue, priority, available_at, id FROM task_outbox")
     now = database.clock.now if database.name == "postgresql" else database.clock.now.isoformat(timespec="microseconds")
     due = [row for row in rows if (queues is None or row[1] in queues) and row[3] <= now]
@@ -108,7 +108,7 @@ def test_an_error_while_the_event_is_inserted_undoes_the_claim(database, queues)
 
 
 def test_an_error_undoes_the_claim_even_where_the_caller_commits_what_is_left(database):
-    """Within a caller's transaction a method is all or nothing too (on PostgreSQL that transaction is then aborted)."""
+    """A method is all or nothing in a caller's transaction too. (PostgreSQL then aborts that transaction.)"""
     database.add()
     before = helpers.everything(database)
     helpers.refuse_event(database, "task_claimed")
@@ -150,7 +150,7 @@ def test_a_delay_counts_from_the_clock_of_the_database(database):
 
 @pytest.mark.parametrize("fraction", [0, 1, 499_999, 500_000, 999_499, 999_500, 999_999])
 def test_sums_of_times_are_exact_to_the_microsecond(database, fraction):
-    """SQLite's strftime('%s') rounds to milliseconds: half a millisecond before a full second it is a second ahead."""
+    """SQLite's strftime('%s') rounds to milliseconds. Half a millisecond before a full second, it is a second ahead."""
     database.clock.now = database.clock.now.replace(microsecond=fraction)
     handle = database.add(lease=timedelta(seconds=60))
     (claim,) = database.claim()
@@ -165,7 +165,7 @@ def test_due_times_go_by_the_injected_clock_alone(database):
 
 
 def test_equal_due_times_go_by_the_age_of_the_entry(database):
-    # The clock stands still, and the ids run backwards: only the entries' own order is left.
+    # The clock stands still and the ids run backwards, so only the order of the entries is left.
     handles = [database.add(id=one) for one in reversed([uuid7() for _ in range(20)])]
     assert ids(database.claim(20)) == ids(handles)
 
@@ -250,7 +250,7 @@ def test_the_workers_lease_replaces_the_tasks_own(database):
 
 
 def test_a_claim_knows_the_length_of_its_lease_where_the_worker_chose_it(database):
-    """A worker beats every quarter of it: with the task's own 60 s it would beat long after a lease of 5 s ran out."""
+    """A heartbeat is due every quarter of the lease. With the task's 60 s, a lease of 5 s would expire long before."""
     database.add(lease=timedelta(seconds=60))
     (claim,) = database.claim(lease=timedelta(seconds=5))
     assert claim.lease_expires_at - claim.started_at == timedelta(seconds=claim.lease_seconds)
@@ -269,7 +269,7 @@ def test_a_limit_that_is_no_positive_whole_number_is_refused(database, limit):
     "options",
     [
         {"queues": []},
-        {"queues": "mail"},  # four queues of one letter, none of them meant
+        {"queues": "mail"},  # would be read as the queues m, a, i and l
         {"lease": timedelta(0)},
         {"lease": timedelta(seconds=-1)},
         {"worker_id": "worker-1"},

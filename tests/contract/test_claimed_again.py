@@ -1,4 +1,4 @@
-"""A handler that was told that its lease is lost, and whose worker then has the same claim again after a crash of the server."""
+"""A handler learns that its lease is lost, and then its worker gets the same claim again after a crash of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVENTS = [EventType.CREATED, EventType.CLAIMED, EventType.RELEASED, EventType.CL
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
 def test_its_outcome_does_not_count_and_the_task_runs_again(database, transactional):
-    """It may have stopped half-way, and returned."""
+    """The handler may have stopped halfway and returned."""
     outbox, told = Outbox(database.engine), []
 
     @outbox.task(name="work", transactional=transactional)

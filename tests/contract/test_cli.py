@@ -1,4 +1,4 @@
-"""The command line: what it does, how it ends, and what it never prints."""
+"""The command line: its effects, its exit codes, and values that it never prints."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def greet(name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
-    """An empty working directory, and nothing of ours in the environment."""
+    """Change to an empty directory and remove outboxq's environment variables."""
     monkeypatch.chdir(tmp_path)
     for name in ("OUTBOXQ_DATABASE_URL", "OUTBOXQ_SCHEMA", "OUTBOXQ_APP"):
         monkeypatch.delenv(name, raising=False)
@@ -55,7 +55,7 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def importable(directory, monkeypatch):
-    """A module `app` that the command finds in this process too."""
+    """Make a module `app` importable in this process too."""
     (directory / "app.py").write_text(APPLICATION)
     monkeypatch.syspath_prepend(str(directory))
     yield
@@ -64,14 +64,14 @@ def importable(directory, monkeypatch):
 
 @dataclass
 class Empty:
-    """A database without our tables."""
+    """A database without outboxq's tables."""
 
     name: str
     url: str
 
     @property
     def called(self) -> str:
-        """As a sentence calls it."""
+        """Return how messages name it."""
         return called(self.url)
 
 
@@ -88,7 +88,7 @@ def empty(request, tmp_path):
 
 
 def outboxq(*arguments: object, url: str | None = None, exit_code: int = 0) -> Result:
-    """The command in this process, where it behaves as in one of its own: an error of ours never has a traceback."""
+    """Run the command in this process. As in a separate process, its errors have no traceback."""
     environment = {} if url is None else {"OUTBOXQ_DATABASE_URL": url}
     result = CliRunner().invoke(main, [str(one) for one in arguments], env=environment, catch_exceptions=False)
     assert result.exit_code == exit_code, result.output
@@ -96,7 +96,7 @@ def outboxq(*arguments: object, url: str | None = None, exit_code: int = 0) -> R
 
 
 def sentence(result: Result) -> str:
-    """What stands on stderr: one line of ours, and nothing on stdout."""
+    """Return the only line on stderr. Nothing may be on stdout."""
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith("outboxq: ")
@@ -105,7 +105,7 @@ def sentence(result: Result) -> str:
 
 @contextmanager
 def process(*arguments: str, url: str | None = None, application: str = APPLICATION):
-    """The command as a process of its own, beside a module `app`; none outlives the test."""
+    """Run the command in a separate process, next to a module `app`. The process does not outlive the test."""
     Path("app.py").write_text(application)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     if url is not None:
@@ -126,7 +126,7 @@ def log() -> str:
 
 
 def failed(database, **fields: object):
-    """A dead letter of now, by the database's clock."""
+    """Create a dead letter that failed now, by the database's clock."""
     handle = database.add(database.store, **fields)
     (claim,) = database.claim(store=database.store)
     assert claim.id == handle.id
@@ -267,7 +267,7 @@ def test_an_option_that_makes_no_sense_is_refused(option):
     outboxq("worker", "app", *option, exit_code=2)
 
 
-# -- a database that will not do --------------------------------------------------------------------------------------
+# -- unusable databases -----------------------------------------------------------------------------------------------
 
 ASKING = [
     ("status",),
@@ -396,7 +396,7 @@ def test_the_script_for_a_database_with_a_password_does_not_show_it():
     assert CANARY not in outboxq("upgrade", "--sql", f"postgresql://user:{CANARY}@host/database").output
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def cells(result: Result) -> list[list[str]]:
@@ -438,7 +438,7 @@ def test_nothing_from_the_database_speaks_to_the_terminal(database, terminal):
             printed = outboxq(*command, url=database.url).stdout
         assert not set("\x1b\x07\r\u202e\x9b") & set(printed)
         assert "[red]:smile:\\x1b[31mred\\x1b]0;title\\x07\\ttab\\nline" in printed
-    database.run("UPDATE task_executions SET args = '{}'")  # JSON has no such letter
+    database.run("UPDATE task_executions SET args = '{}'")  # JSON cannot contain this control character
 
 
 def test_the_version_is_that_of_the_distribution():
@@ -512,7 +512,7 @@ def test_a_dry_run_counts_what_is_then_deleted(database, options, deleted):
     command = ("prune", "--older-than", "0d", *options)
     told = outboxq(*command, "--dry-run", url=database.url).stdout
     assert f": {deleted} would be deleted\n" in told
-    assert told.count("  tests.work  ") == deleted  # the first few
+    assert told.count("  tests.work  ") == deleted  # the first few tasks are listed
     assert everything(database) == before
     assert "--yes" in outboxq(*command, url=database.url, exit_code=2).stderr
     assert everything(database) == before

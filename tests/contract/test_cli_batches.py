@@ -1,4 +1,4 @@
-"""`outboxq batch`: what it prints, and what it refuses."""
+"""`outboxq batch`: its output and its refusals."""
 
 from __future__ import annotations
 

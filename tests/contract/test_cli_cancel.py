@@ -31,7 +31,7 @@ def statuses(database) -> list[str]:
 
 
 def some(database) -> list[str]:
-    """One task that runs and four that wait, oldest first."""
+    """Create one running task and four waiting ones. Return their ids, oldest first."""
     store = database.store
     found = [database.add(store, queue="mail").id]
     database.claim(store=store)
@@ -129,7 +129,7 @@ def listed(result: Result) -> list[str]:
 
 
 def following(result: Result) -> list[str]:
-    """The words of the printed command after the program's name, without the address of the database."""
+    """Return the words of the printed command, without the program's name and the database's address."""
     command = shlex.split(result.stderr.strip().rpartition("older tasks: ")[2])
     return command[command.index("task") :]
 
@@ -184,13 +184,13 @@ def test_tasks_of_a_worker_are_listed(database):
 
 
 def reasons(database, *ids) -> list[str]:
-    """Why the tasks wait. No worker is there, so that is what a due task waits for."""
+    """Return why the tasks wait. There is no worker, so a due task waits for one."""
     found = [str(database.store.explain(one).reason) for one in ids]
     return ["due" if one == "no_worker" else one for one in found]
 
 
 def waiting(database) -> list[str]:
-    """A task that is due, two delayed ones and one that waits for its retry, oldest first."""
+    """Create a due task, two delayed ones and one that waits for its retry. Return their ids, oldest first."""
     store = database.store
     found = [database.add(store, queue="mail").id]
     found.append(database.add(store, queue="mail", delay=HOUR).id)

@@ -1,4 +1,4 @@
-"""Completion of names in a shell: those that the command's database knows, and nothing where it cannot be read."""
+"""Shell completion offers the names in the command's database, or nothing if it cannot be read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(database, monkeypatch):
 
 def test_names_are_completed_where_a_command_takes_them(filled):
     assert completed("queue", "pause", "bi") == ["billing", "bills"]
-    assert completed("queue", "show", "") == ["billing", "bills", "mail"], "a name of two lines would be two"
+    assert completed("queue", "show", "") == ["billing", "bills", "mail"], "a name with two lines would be two names"
     assert completed("task", "list", "-q", "ma") == ["mail"]
     assert completed("failed", "list", "--task", "shop.b") == ["shop.billing", "shop.bills"]
     assert completed("enqueue", "shop.m") == ["shop.mail"]

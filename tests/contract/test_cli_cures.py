@@ -1,7 +1,7 @@
-"""A reader who knows nothing finds why a task does not run, and cures it, from what the commands print alone.
+"""A reader without prior knowledge finds out why a task does not run, and cures it with the printed commands alone.
 
-Each case breaks something. The reader asks `outboxq task explain`, types the first command that it prints, exactly as it stands, and
-asks again, until the task has run.
+Each case breaks something. The reader runs `outboxq task explain`, types the first printed command unchanged, and repeats this
+until the task has run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def work() -> None: ...
 
 @pytest.fixture
 def outbox(database, tmp_path, monkeypatch) -> Iterator[Outbox]:
-    """The application in the working directory, as the reader has it."""
+    """Put the application into the working directory, and yield its outbox."""
     (tmp_path / "cures_app.py").write_text(APPLICATION.format(url=database.url))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -57,7 +57,7 @@ def outbox(database, tmp_path, monkeypatch) -> Iterator[Outbox]:
 
 @contextmanager
 def process(words: list[str]) -> Iterator[None]:
-    """The command in a process of its own, until the block ends."""
+    """Run the command in a separate process until the block ends."""
     with forked.Popen(
         [sys.executable, "-m", "outboxq", *words], env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as running:
@@ -68,18 +68,18 @@ def process(words: list[str]) -> Iterator[None]:
 
 
 def typed(line: str) -> str:
-    """Type a line at the shell's prompt; returns what it prints."""
+    """Type a line at the shell's prompt. Returns the output."""
     program, *words = shlex.split(line)
     assert program == "outboxq"
     result = CliRunner().invoke(main, words, prog_name="outboxq", input="y\n", catch_exceptions=False)
-    assert result.exit_code in {0, 1}, result.output  # 1: verify has found something
+    assert result.exit_code in {0, 1}, result.output  # 1: verify has found a violation
     return str(result.output)
 
 
 def read_and_cure(database: Database, task_id: UUID, *, most: int = 5) -> tuple[str, list[str]]:
-    """Follow what is printed until nothing more is to be cured; returns the first sentence, and the lines that were typed.
+    """Follow the printed commands until nothing is left to cure. Returns the first sentence and the typed lines.
 
-    A worker that is to be started runs until the task has ended.
+    If a command starts a worker, the worker runs until the task has ended.
     """
     line, said, lines = f"outboxq task explain {task_id} -A {APP}", "", []
     for _ in range(most):
@@ -100,7 +100,7 @@ def read_and_cure(database: Database, task_id: UUID, *, most: int = 5) -> tuple[
 
 
 def alive(database: Database, **said: Any) -> None:
-    """A live worker that knows the task. It is registered only, so that nothing runs before the reader has cured it."""
+    """Register a live worker that knows the task. It is only a row, so nothing runs before the reader acts."""
     values = {"label": "host:7", "concurrency": 4, "task_names": ["tests.work"], **said}
     database.store.workers.register(uuid4(), **values)
 

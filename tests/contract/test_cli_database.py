@@ -1,4 +1,4 @@
-"""Which database a command works on: it is told, and a command that is told of none makes none."""
+"""Each command uses the database that it is given, and creates none if none is given."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NOT_ON_SQLITE = {"partition", "grants"}
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
-    """An empty working directory, and nothing of ours in the environment."""
+    """Change to an empty directory and remove outboxq's environment variables."""
     place = tmp_path / "here"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -61,7 +61,7 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """Write the module `shop`, whose outbox is in this database; None: it says none."""
+    """Return a function that writes the module `shop`. Its outbox has the given URL, or no database if the URL is None."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(url: str | None) -> None:
@@ -73,7 +73,7 @@ def shop(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A file with our tables."""
+    """Create a file with outboxq's tables."""
     path = tmp_path_factory.mktemp("model") / "model.db"
     migrations.upgrade(f"sqlite:///{path}")
     return path
@@ -81,7 +81,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def file(model, tmp_path):
-    """A copy of it, and its URL."""
+    """Return the URL of a copy of that file."""
     path = tmp_path / "shop.db"
     shutil.copy(model, path)
     return f"sqlite:///{path}"
@@ -97,7 +97,7 @@ def sentence(result, code: int) -> str:
     return line.removeprefix("outboxq: ")
 
 
-# -- none ---------------------------------------------------------------------------------------------------------------
+# -- no database --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
@@ -117,7 +117,7 @@ def test_an_application_without_a_database_is_told_of(directory, shop):
     assert list(directory.iterdir()) == []
 
 
-# -- said ---------------------------------------------------------------------------------------------------------------
+# -- one database -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", TAKING_APP, ids=" ".join)
@@ -125,7 +125,7 @@ def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(c
     shop(file)
     known = outboxq("queue", "limit", "mail", "--concurrency", "5", "--create", "--url", file)
     assert known.exit_code == 0, known.output
-    outboxq(*command, "--url", file)  # a command that changes something says so the first time only
+    outboxq(*command, "--url", file)  # a command that changes something reports it the first time only
     by_url = outboxq(*command, "--url", file)
     assert by_url.exit_code == (2 if command[0] in NOT_ON_SQLITE else 3 if NOBODY in command else 0), by_url.output
     ways = [outboxq(*command, "shop:outbox"), outboxq(*command, "--app", "shop"), outboxq(*command, OUTBOXQ_APP="shop")]
@@ -165,7 +165,7 @@ def test_status_takes_its_application_behind_watch(words, shop, file, monkeypatc
     assert told == [float((*words, 2.0)[1])]
 
 
-# -- said twice -----------------------------------------------------------------------------------------------------------
+# -- two databases --------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_typed_beats_the_environment_silently(shop, file, tmp_path):
@@ -219,7 +219,7 @@ def test_an_address_in_place_of_the_application_is_told_and_not_printed():
     assert CANARY not in said
 
 
-# -- what is missing there ------------------------------------------------------------------------------------------------
+# -- missing files and tables ---------------------------------------------------------------------------------------------
 
 LOOKING = [one for one in [*TAKING_APP, *TAKING_IDS] if one[0] != "grants"]
 
@@ -260,8 +260,16 @@ def test_a_file_is_not_made_however_its_address_is_written(directory, url):
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("current",), ("current", "--check"), ("history",), ("sql",)], ids=" ".join)
+def test_a_file_is_not_made_by_a_look_at_the_revision_of_its_tables(directory, command):
+    said = outboxq("db", *command, "--url", "sqlite:///nosuch.db")
+    assert said.exit_code == (4 if "--check" in command else 0)
+    assert said.stdout
+    assert list(directory.iterdir()) == []
+
+
 def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
-    """What newcomers type one after the other."""
+    """The test runs a newcomer's first commands."""
     shop(f"sqlite:///{tmp_path / 'new.db'}")
     said = sentence(outboxq("worker", "shop:outbox", "--burst"), 4)
     command = said.rpartition("run: ")[2].split()
@@ -300,7 +308,7 @@ def test_the_command_is_as_it_must_be_typed_and_shows_no_password(given, typed):
 
 def test_a_password_is_masked_where_tables_are_missing(cluster):
     url = make_url(cluster.create_database())
-    secret = url.set(password=CANARY)  # which the server does not ask for
+    secret = url.set(password=CANARY)  # the server does not ask for a password
     said = sentence(outboxq("status", "--url", secret.render_as_string(hide_password=False), "--schema", "jobs"), 4)
     assert said.startswith(
         f"the PostgreSQL schema 'jobs' of the database {secret.render_as_string()} has no outboxq tables; "
@@ -310,7 +318,7 @@ def test_a_password_is_masked_where_tables_are_missing(cluster):
     cluster.drop_database(url.render_as_string(hide_password=False))
 
 
-# -- an application of one's own ------------------------------------------------------------------------------------------
+# -- applications without the command line --------------------------------------------------------------------------------
 
 
 def test_a_worker_in_an_application_makes_no_file_and_names_it(directory):
@@ -337,7 +345,7 @@ def test_the_error_of_an_application_can_be_pickled():
     assert older.mended_by("that") is older
 
 
-# -- a framework that knows it --------------------------------------------------------------------------------------------
+# -- the commands of a framework ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [["status"], ["queue", "pause"], ["failed", "redrive"]], ids=" ".join)

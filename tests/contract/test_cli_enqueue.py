@@ -1,4 +1,4 @@
-"""`outboxq enqueue`, `emit` and `subscription`: what people write by hand is checked before anything is written."""
+"""`outboxq enqueue`, `emit` and `subscription` check their input before they write anything."""
 
 from __future__ import annotations
 

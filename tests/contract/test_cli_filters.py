@@ -1,4 +1,4 @@
-"""A bulk change that matches nothing says so. It refuses a filter with an unknown name, and so does a list."""
+"""A bulk change that matches nothing says so. Bulk changes and lists refuse filters with unknown names."""
 
 from __future__ import annotations
 

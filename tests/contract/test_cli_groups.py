@@ -1,4 +1,4 @@
-"""`failed summary` and `--group`, the reasons of a due time, Ctrl-C in other long commands, and options before the name of a command."""
+"""`failed summary` and `--group`, reasons for due times, Ctrl-C in other long commands, and options before a command's name."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def test_show_says_why_a_task_is_due_later(database):
 
 @pytest.fixture(autouse=True)
 def _hears_ctrl_c() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt, also where the tests run in the background, which ignores it."""
+    """Make SIGINT raise KeyboardInterrupt, even if the tests run in the background, where it would be ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Ctrl-C come each time that progress is told."""
+    """Simulate Ctrl-C after each report of progress."""
     take_note = changes.Progress.__call__
 
     def interrupted(self: changes.Progress, number: int, total: int | None = None) -> None:
@@ -152,7 +152,7 @@ def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeyp
 
 
 def test_a_dry_run_shows_those_that_are_taken_first(database):
-    """The oldest ones, and no more than --limit takes."""
+    """A dry run shows the oldest tasks, and at most as many as --limit allows."""
     ids = [failed(database, f"order {number} was declined", queue="mail") for number in range(7)]
     group = database.store.dead_letters.groups().groups[0].id
     for words, count in (

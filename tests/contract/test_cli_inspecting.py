@@ -1,4 +1,4 @@
-"""`workers list`, `queue list` and `show`, `check`, `db` and `completion`: what an operator looks at."""
+"""Commands for operators: `workers list`, `queue list` and `show`, `check`, `db` and `completion`."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_text_of_the_tables_controls_no_terminal(database):
 
 
 def test_a_mistyped_queue_is_pointed_out(sqlite):
-    """A mistyped queue would have no problems for ever."""
+    """Otherwise, a mistyped queue would never have a problem."""
     database = sqlite
     database.add(database.store, queue="mail")
     hint = "there is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?"

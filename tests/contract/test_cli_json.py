@@ -1,6 +1,6 @@
-"""`--json` of every command: one document on stdout whose keys are stable.
+"""`--json` of every command: one document on stdout, with stable keys.
 
-To write the golden keys again: OUTBOXQ_WRITE_GOLDEN=1 python -m pytest -n 0 tests/contract/test_cli_json.py
+To update the golden file: OUTBOXQ_WRITE_GOLDEN=1 python -m pytest -n 0 tests/contract/test_cli_json.py
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WITHOUT = {
     "web": "serves pages, and JSON at /api",
     "worker": "has --log-format json",
 }
-"""Commands without `--json`, and why."""
+"""Commands without `--json`, with the reasons."""
 
 APPLICATION = """
 from outboxq import Outbox
@@ -53,7 +53,7 @@ def greet(name: str) -> str:
 """
 
 FREE = {"event_data", "args", "result", "payload", "handles"}
-"""Fields whose keys are not ours to promise."""
+"""Fields whose keys outboxq does not define."""
 
 
 def leaves(command: click.Command, *words: str) -> Iterator[tuple[str, click.Command]]:
@@ -136,7 +136,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "prune": ("--older-than", "1d", "--dry-run"),
     "verify": (),
 }
-"""Arguments with which each command prints something. `{name}` is the id of a task of `tasks_of`."""
+"""Arguments that make each command print something. `{name}` is the id of a task from `tasks_of`."""
 
 
 def outboxq(database, *words: str, exit_code: int = 0) -> Result:
@@ -160,7 +160,7 @@ LONG_AGO = "2020-01-01T00:00:00.000000+00:00"
 
 
 def lost_task(database) -> str:
-    """A running task of a worker that has not been seen for years."""
+    """Create a running task whose worker has not been seen for years."""
     task_id = database.add(database.store, queue="lost").id
     assert len(database.claim(store=database.store)) == 1
     database.run(f"UPDATE task_executions SET started_at = '{LONG_AGO}' WHERE status = 'Running'")
@@ -169,7 +169,7 @@ def lost_task(database) -> str:
 
 
 def tasks_of(database) -> dict[str, str]:
-    """Tasks, settings and schedules, so that each list has an entry."""
+    """Create tasks, settings and schedules, so that each list has an entry. Return the ids of the tasks."""
     lost = lost_task(database)
     found = {"failed": failed(database, queue="mail", partition_key="k"), "other": failed(database, queue="mail")}
     found["lost"] = lost
@@ -200,7 +200,7 @@ def tasks_of(database) -> dict[str, str]:
 
 
 def keys(value: object, path: str = "") -> set[str]:
-    """The paths of all keys: `attempts[].number`."""
+    """Return the paths of all keys, such as `attempts[].number`."""
     match value:
         case dict():
             below = {one: keys(more, f"{path}.{one}" if path else one) for one, more in value.items()}
@@ -219,7 +219,7 @@ def test_every_command_that_prints_has_json():
 
 @pytest.fixture
 def application(database, tmp_path, monkeypatch):
-    """A module `json_app` with a task that is subscribed to a topic."""
+    """Create a module `json_app` with a task that subscribes to a topic."""
     (tmp_path / "json_app.py").write_text(APPLICATION.format(url=database.url))
     monkeypatch.syspath_prepend(tmp_path)
     outbox = importlib.import_module("json_app").outbox
@@ -233,7 +233,7 @@ def application(database, tmp_path, monkeypatch):
 def test_the_keys_are_stable(database, monkeypatch):
     tasks = tasks_of(database)
     answer = WorkerStacks(text="no task is running", at=database.clock())
-    monkeypatch.setattr(WorkerOrders, "stacks", lambda *_: answer)  # no worker is running that could answer
+    monkeypatch.setattr(WorkerOrders, "stacks", lambda *_: answer)  # no worker is running to answer
     monkeypatch.setattr(Store, "end_session", lambda *_, **__: None)  # there is no such session
     database.store.workers.register(
         uuid4(), label="web-1:7", concurrency=1, task_names=["tests.work"], queues=["reports"], topics=["order.*"]
@@ -245,7 +245,7 @@ def test_the_keys_are_stable(database, monkeypatch):
             database,
             *name.split(),
             *(word.format(**tasks) for word in words),
-            exit_code=2 if needs_postgresql else int(name == "check"),  # it finds the queue that is paused
+            exit_code=2 if needs_postgresql else int(name == "check"),  # it finds the paused queue
         )
         if needs_postgresql:
             assert result.stdout == ""
@@ -257,7 +257,7 @@ def test_the_keys_are_stable(database, monkeypatch):
     if os.environ.get("OUTBOXQ_WRITE_GOLDEN") and database.name == "postgresql":
         GOLDEN.write_text(json.dumps(printed, indent=1) + "\n")
     golden = json.loads(GOLDEN.read_text())
-    if database.name == "sqlite":  # it has no partitions, and says no sizes of single tables
+    if database.name == "sqlite":  # it has neither partitions nor sizes of single tables
         for name in ("partition", "db sizes"):
             printed.pop(name, None)
             del golden[name]

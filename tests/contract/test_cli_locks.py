@@ -1,4 +1,4 @@
-"""Commands beside a session that keeps tables, a row or an SQLite file locked: they say who it is, and end with code 75."""
+"""Commands that meet a locked table, row or SQLite file name the session that holds the lock, and exit with code 75."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOCKING = "LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE"
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    """Nothing is run again, so that a command waits for one lock timeout only."""
+    """Disable retries, so that a command waits for one lock timeout only."""
     monkeypatch.setattr(database, "_OUTAGE", timedelta())
 
 
@@ -33,7 +33,7 @@ def psql(postgresql):
 
 
 def refused(database, *words):
-    """Run the command, which meets a lock; returns what it says on stderr."""
+    """Run the command, which meets a lock. Returns its stderr."""
     result = CliRunner().invoke(main, [*words, "--url", database.url], catch_exceptions=False)
     assert (result.exit_code, result.stdout) == (75, ""), result.output
     return result.stderr
@@ -65,7 +65,7 @@ def test_a_command_names_the_session_that_has_locked_a_table(postgresql, psql, w
 
 
 def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgresql, psql):
-    """A reader stops nobody, but who waits for it with a stronger lock does."""
+    """The reader itself blocks no command, but a session that waits for the reader does."""
     psql.exec_driver_sql("SELECT count(*) FROM task_outbox")
     other = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "deploy"})).connect()
     raw = other.connection.driver_connection
@@ -75,7 +75,7 @@ def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgre
     said = refused(postgresql, "status")
     first, second = said.index(f"process {pid_of(psql)} (psql"), said.index(f"process {raw.info.backend_pid} (deploy")
     assert first < second
-    assert "has requested a lock on task_outbox, and others are waiting behind it" in said
+    assert "has requested a lock on task_outbox, and other sessions are waiting behind it" in said
     raw.close()
     other.invalidate()
     other.close()
@@ -110,7 +110,7 @@ def test_no_form_of_a_value_is_shown(text, shown):
 
 
 def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql, psql):
-    """It has no process, and outlives the session that prepared it."""
+    """A prepared transaction has no process, and outlives its session."""
     psql.exec_driver_sql(LOCKING)
     psql.exec_driver_sql("PREPARE TRANSACTION 'payment 7'")
     try:
@@ -130,13 +130,13 @@ def test_a_command_says_for_how_long_another_connection_has_kept_the_file_locked
         return engine
 
     with sqlite.host.connect() as holder:
-        holder.exec_driver_sql("SELECT 1")  # it begins as a writer
+        holder.exec_driver_sql("SELECT 1")  # this takes the write lock
         with monkeypatch.context() as patched:
             patched.setattr(engines, "create_engine", impatient)
             patched.setattr("outboxq.database.dialects.sqlite_engine.set_up", lambda *_: None)
             said = refused(sqlite, "queue", "pause", "mail")
     file = sqlite.engine.url.database
-    assert f"another connection, in this process or another one, has kept the SQLite file {file} locked for " in said
+    assert f"another connection, in this or another process, has kept the SQLite file {file} locked for " in said
     assert int(said.split(" locked for ")[1].split(" s")[0]) >= 1
 
 

@@ -33,7 +33,7 @@ def outboxq(database, *arguments: object, exit_code: int = 0) -> Result:
 
 
 def events(result: Result) -> list[tuple[str, str]]:
-    """The type and the task of each line."""
+    """Return the event type and the task of each line."""
     return [tuple(line.split("\t")[1:3]) for line in result.stdout.splitlines()[1:]]
 
 
@@ -92,7 +92,7 @@ def test_json_has_the_fields_of_the_events_and_no_traceback_unless_it_is_asked_f
 
 @contextmanager
 def following(database, *words: str):
-    """The command as a process of its own, which does not outlive the test."""
+    """Run the command in a separate process that does not outlive the test."""
     command = [sys.executable, "-m", "outboxq", "log", "--follow", *words]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONUNBUFFERED": "1"}
     with forked.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -106,7 +106,7 @@ def following(database, *words: str):
 @pytest.mark.in_turn
 def test_the_log_is_followed_until_a_signal_which_is_a_clean_end(database, number):
     with following(database, "--json", "--cursor", "start", "--show-cursor") as running:
-        for _ in range(2):  # the second one is enqueued while the process follows
+        for _ in range(2):  # the second task is enqueued while the command is following
             task_id = failed(database)
             seen = [json.loads(running.stdout.readline()) for _ in range(3)]
             assert {one["task_execution_id"] for one in seen} == {task_id}
@@ -147,21 +147,21 @@ def test_a_task_is_followed_from_its_newest_events_on(database, last):
 
 
 def test_a_signal_within_a_statement_waits_for_its_end():
-    """On PostgreSQL an exception there leaves the connection in the midst of the statement, and the look is made again."""
+    """On PostgreSQL, an exception during a statement would leave the connection unusable, and the query would be repeated."""
     went_on = []
     with until_stopped() as stop:
         signal.raise_signal(signal.SIGINT)
-        went_on.append(stop.wait(3600))  # it returns at once
+        went_on.append(stop.wait(3600))  # returns immediately
     with until_stopped():
         signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # a second signal ends the block wherever it is
+        signal.raise_signal(signal.SIGTERM)  # a second signal ends the block at any point
         went_on.append("after a second signal")
     assert went_on == [True]
 
 
 def test_a_position_by_time_or_number_is_before_what_it_names(database):
     store = database.store
-    assert store.log.tail(store.log.tail_since(store.now()))[0] == []  # an empty log
+    assert store.log.tail(store.log.tail_since(store.now()))[0] == []  # the log is empty
     ids = [database.add(store, delay=HOUR).id for _ in range(3)]
 
     def read(cursor):
@@ -169,7 +169,7 @@ def test_a_position_by_time_or_number_is_before_what_it_names(database):
 
     assert read(store.log.tail_last(2)) == ids[1:]
     assert read(store.log.tail_last(2**40)) == ids
-    assert read(store.log.tail_since(store.now())) == ids  # less than the leeway ago
+    assert read(store.log.tail_since(store.now())) == ids  # within the leeway
     assert read(store.log.tail_since(store.now() + HOUR)) == []
     for wrong in (lambda: store.log.tail_last(-1), lambda: store.log.tail_since(store.now().replace(tzinfo=None))):
         with pytest.raises(InvalidArgument):
@@ -191,7 +191,7 @@ def test_the_newest_events_are_as_many_as_asked_for_in_a_log_with_gaps(database)
 
 @pytest.mark.parametrize("missing", ["first", "last", "middle", "most"])
 def test_the_first_event_of_a_time_is_found_in_a_log_with_gaps(database, missing):
-    """The log is searched by halves; what retention took away must not mislead it."""
+    """The log is searched by bisection, which must not be misled by the gaps that retention leaves."""
     tasks = []
     for _ in range(40):
         claim = helpers.claimed(database)
@@ -207,7 +207,7 @@ def test_the_first_event_of_a_time_is_found_in_a_log_with_gaps(database, missing
     for minutes in range(0, 44, 3):
         when = database.clock.now - timedelta(minutes=minutes)
         found = {event.task_execution_id for event in log.tail(log.tail_since(when))[0]}
-        early = when - timedelta(minutes=2)  # the numbers of events follow their times but for this
+        early = when - timedelta(minutes=2)  # the leeway, in which numbers and times of events may disagree
         assert found == {task_id for task_id, ended in tasks if ended >= early and str(task_id) not in gone}
 
 

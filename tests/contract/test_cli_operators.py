@@ -1,4 +1,4 @@
-"""The operators' commands: task, failed, queue."""
+"""The operators' commands: `task`, `failed` and `queue`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ids(result: Result, column: int) -> list[str]:
 
 
 def failed(database, exception="builtins.ValueError", **fields):
-    """A dead letter of now, by the database's own clock."""
+    """Create a dead letter that failed now, by the database's clock."""
     handle = database.add(database.store, **fields)
     (claim,) = database.claim(store=database.store, queues=[fields.get("queue", "default")])
     assert claim.id == handle.id
@@ -47,7 +47,7 @@ def failed(database, exception="builtins.ValueError", **fields):
 
 
 def one_of_each(database):
-    """A task in each status, oldest first, by the name of its status; all but the last are of the queue `mail`."""
+    """Create a task in each status, oldest first. Return their ids by status. All but the last are in the queue `mail`."""
     store, found = database.store, {}
     found["Completed"] = database.add(store, queue="mail", task_name="tests.send").id
     store.complete(database.claim(store=store)[0])
@@ -185,7 +185,8 @@ def test_a_cure_leads_to_the_database_whose_url_was_typed(database):
 
 def test_a_cure_shows_no_password(postgresql):
     task_id = failed(postgresql)
-    url = make_url(postgresql.url).set(password="hush").render_as_string(hide_password=False)  # trusted anyway
+    # The server accepts any password.
+    url = make_url(postgresql.url).set(password="hush").render_as_string(hide_password=False)
     told = CliRunner().invoke(main, ["task", "explain", task_id, "--url", url], catch_exceptions=False)
     assert "hush" not in told.output
     assert f"failed redrive {task_id} --url … (the same address)\n" in told.stdout
@@ -372,7 +373,7 @@ def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch)
 
 def test_the_slowest_tasks_are_listed_first(database):
     first, second = (database.add(database.store).id for _ in range(2))
-    for _ in range(2):  # the second waited for longer, up to its claim
+    for _ in range(2):  # the second task waited longer for its claim
         database.claim(store=database.store)
     database.add(database.store)
     listed = outboxq(database, "task", "list", "--sort", "duration")

@@ -1,4 +1,4 @@
-"""The question, `--yes` and `--dry-run` of every command that changes many things: on a terminal, and in a pipe."""
+"""The question, `--yes` and `--dry-run` of every command that makes many changes, on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ HOSTILE = "\x1b[31mred\u202e'; --yes"
 
 @dataclass(frozen=True)
 class Case:
-    """A command that changes many things."""
+    """A command that makes many changes."""
 
     words: Sequence[str]
     question: str
-    """The line above the question, as a regular expression."""
+    """A regular expression for the line above the question."""
     prints: str
-    """The last words that it prints."""
+    """The last words of its output."""
     needs: str = "sqlite"
-    """The database that it runs on here. What the store does is tested on both elsewhere."""
+    """The database on which it runs here. Other tests cover the store on both databases."""
     database: Any = None
 
 
@@ -95,7 +95,7 @@ def failed(database, **fields: Any) -> str:
 
 
 def fill(database) -> dict[str, str]:
-    """Three dead letters, two waiting tasks, a completed one, and a schedule."""
+    """Create three dead letters, two waiting tasks, a completed task and a schedule. Return the dead letters' ids."""
     names = {f"failed{number}": failed(database, queue="mail") for number in range(3)}
     database.add(database.store, queue="done")
     database.store.complete(database.claim(store=database.store)[0])
@@ -130,7 +130,7 @@ def on_terminal(database, *words: str, answers: Sequence[Answer] = (), columns: 
 
 
 def in_pipe(database, *words: str, code: int = 0) -> Result:
-    """The command in this process, where stdin is no terminal but has an answer."""
+    """Run the command in this process. Its stdin is not a terminal, but contains an answer."""
     given = {"OUTBOXQ_DATABASE_URL": database.url}
     result = CliRunner().invoke(main, words, env=given, input="y\n" * 9, catch_exceptions=False)
     assert result.exit_code == code, result.output
@@ -138,7 +138,7 @@ def in_pipe(database, *words: str, code: int = 0) -> Result:
 
 
 def attended(database, *words: str, answer: str, code: int = 0) -> Result:
-    """The same as if a person at a terminal gave this answer."""
+    """Run the command as a person at a terminal would, with this answer."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(changes, "is_attended", lambda: True)
         given = {"OUTBOXQ_DATABASE_URL": database.url}
@@ -148,7 +148,7 @@ def attended(database, *words: str, answer: str, code: int = 0) -> Result:
 
 
 def state(database) -> object:
-    """All that a command could change."""
+    """Return everything that a command could change."""
     partitions = migrations.partition(database.url, dry_run=True) if database.name == "postgresql" else []
     return everything(database), database.store.schedules.list(), partitions
 

@@ -1,4 +1,4 @@
-"""Relays to brokers at the command line and in `check`: what is told about them, and what people do to them."""
+"""Relays to brokers on the command line and in `check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`outboxq schedule`: what it prints, what it stores, and how it ends."""
+"""`outboxq schedule`: its output, the stored schedules and the exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report(days: int) -> None: ...
 
 @pytest.fixture
 def application(tmp_path, monkeypatch):
-    """A module `shop_app` that the command finds in this process."""
+    """Make a module `shop_app` importable in this process."""
     (tmp_path / "shop_app.py").write_text(APPLICATION)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "shop_app"
@@ -190,7 +190,7 @@ def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
     database.corrupted = True
     _, nightly, odd = cells(outboxq(database, "list"))
     assert nightly[3] != ""
-    assert (odd[2].partition(":")[0], odd[3]) == ("cannot be read here", "")
+    assert (odd[2].partition(":")[0], odd[3]) == ("cannot be read by this process", "")
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_plant_does_what_a_worker_would(database):
 
 
 def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(database):
-    """It has run the next tick early."""
+    """Under that clock, the next tick has run early."""
     now = datetime.now(UTC).replace(microsecond=0)
     database.clock.now = now
     database.frozen.schedules.put(NewSchedule(name="hourly", task_name="tests.work", rule="every 3600"))

@@ -1,4 +1,4 @@
-"""`outboxq status`: a table for people, columns for programs, once or until Ctrl-C."""
+"""`outboxq status`: a table for people or columns for programs, printed once or until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def counted(database, *, queue="mail", task_name="send", **numbers):
 
 
 def fill(database):
-    """A queue where everything happened, and one with a task of either kind."""
+    """Create a queue in which everything has happened, and one with a due task and a delayed task."""
     counted(database, queue="ledger", task_name="tests.work", completed=1, failed=1)
     for event_type in (EventType.COMPLETED, EventType.FAILED):
         database.add(database.store, queue="ledger")
@@ -132,7 +132,7 @@ def test_a_terminal_gets_a_table_in_words(database):
     assert seen[3] == ["queue", "completed", "failed", "retried", "cancelled", "per", "s", "failing"]
     assert (seen[4][:5], seen[4][6:]) == (["ledger", "1", "1", "0", "0"], ["50.0", "%"])
     assert seen[6] == ["queue", *(word for what in ("wait", "run") for p in (50, 95, 99) for word in (what, f"p{p}"))]
-    assert (seen[7][0], len(seen[7])) == ("ledger", 13)  # six numbers with their units; nothing of mail has ended
+    assert (seen[7][0], len(seen[7])) == ("ledger", 13)  # six numbers with their units; no task of mail has ended
     notes = " ".join(word for line in seen[8:] for word in line)
     assert notes.startswith("the rates are up to 10 s old, and cover only the time since")
 
@@ -204,7 +204,7 @@ def test_watching_draws_the_table_anew_on_a_terminal(database):
     assert code == 0, printed
     assert printed.count("mail") >= 3
     assert printed.count(" UTC") >= 3
-    assert "\x1b[?25h" in printed, "the cursor is not given back"
+    assert "\x1b[?25h" in printed, "the cursor was not restored"
 
 
 @pytest.mark.in_turn

@@ -1,4 +1,4 @@
-"""Every command that reads, on a real terminal: what it writes there differs from what it writes into a pipe."""
+"""Every command that reads, on a real terminal, where its output differs from the output in a pipe."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(datab
     assert "Traceback" not in said
     ends = re.findall(r"## ends with (\d+)", said)
     assert len(ends) == 3 * len(commands(task, HOSTILE))
-    assert ends[len(ends) // 3 - 1 :: len(ends) // 3] == ["1"] * 3, "the last one is `check`, and a task has failed"
+    assert ends[len(ends) // 3 - 1 :: len(ends) // 3] == ["1"] * 3, "the last command is `check`, and a task has failed"
     assert ends.count("0") == len(ends) - 3, said
     assert "\x1b[31m" not in said
     assert "\u202e" not in said
@@ -82,9 +82,9 @@ def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(datab
     group = store.dead_letters.groups().groups[0].id
     assert len(parts) == 3
     for part in parts:
-        assert part.count(task) >= 8, "an id is whole, to be copied"
+        assert part.count(task) >= 8, "ids are not cut, so that they can be copied"
         assert part.count(group) >= 1
         status = re.sub(r"\x1b\[\d*m", "", part.split(" status\n", 1)[1].split("## ends")[0])
         heads = [line for line in status.splitlines() if line.startswith("queue ")]
         words = {word for head in heads for word in re.split(r" {2,}", head.strip())[1:]}
-        assert {"due", "failed", "completed", "failing"} <= words <= {*HEADINGS}, "a heading is not cut"
+        assert {"due", "failed", "completed", "failing"} <= words <= {*HEADINGS}, "headings are not cut"

@@ -1,4 +1,4 @@
-"""`outboxq status --watch` on a terminal: trouble first, curves, workers, and never wider than the terminal."""
+"""`outboxq status --watch` on a terminal: problems first, then curves and workers, never wider than the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_curve_goes_from_nothing_to_its_largest_value():
     assert sparkline([None, 0, None]) == " ▁ "
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "▁▁"
-    assert sparkline([1, 10**9]) == "▂█", "what is there is seen"
+    assert sparkline([1, 10**9]) == "▂█", "a small value is visible"
 
 
 def test_a_curve_ends_with_its_largest_value():

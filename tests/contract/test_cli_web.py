@@ -1,4 +1,4 @@
-"""`outboxq web`: it serves, it ends, and it is open to nobody by mistake."""
+"""`outboxq web` serves until it is stopped, and is never open to others by mistake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKEN = "correct horse battery staple"
 
 
 def refused(*arguments, **variables):
-    """Run the command, which must not serve; returns what it says."""
+    """Run the command, which must not serve. Returns its stderr."""
     result = CliRunner().invoke(main, ["web", *arguments], env=variables, catch_exceptions=False)
     assert result.exit_code == 2, result.output
     return result.stderr
@@ -32,7 +32,7 @@ def refused(*arguments, **variables):
 
 @contextmanager
 def serving(*arguments, **variables):
-    """Run the command in a process of its own; yields it and the port that it prints."""
+    """Run the command in a separate process. Yields the process and the printed port."""
     process = forked.Popen(
         [sys.executable, "-m", "outboxq", "web", "--port", "0", *arguments],
         env={**os.environ, **variables},
@@ -91,13 +91,13 @@ def test_it_serves_until_it_is_stopped(database):
         assert (answer.status, answer.headers["Server"]) == (200, None)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        # On a busy machine waitress says that a request has waited for a thread.
+        # On a busy machine, waitress reports that a request has waited for a thread.
         assert [line for line in process.stderr if " waitress.queue " not in line] == []
 
 
 @pytest.mark.slow
 def test_healthz_does_not_queue_behind_pages_that_wait_for_a_lock(postgresql):
-    """Each page takes some seconds, and there is one thread for them: /healthz would be the last to be answered."""
+    """Each page takes some seconds on the only thread. In this queue, /healthz would be answered last."""
     pages, answered = 4, []
     with serving("--url", postgresql.url, "--threads", "1") as (_, port), postgresql.host.connect() as holder:
         holder.exec_driver_sql("LOCK TABLE task_outbox, task_executions IN ACCESS EXCLUSIVE MODE")

@@ -1,4 +1,4 @@
-"""`outboxq worker`: what its options mean, how it ends, and the processes it keeps running."""
+"""`outboxq worker`: its options, its exit codes, and the processes that it keeps running."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ outbox = Recording("sqlite:///nosuch.db")
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
-    """An empty working directory, and nothing of ours in the environment."""
+    """Change to an empty directory and remove outboxq's environment variables."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("OUTBOXQ")]:
         monkeypatch.delenv(name)
@@ -85,7 +85,7 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def recording(directory, monkeypatch):
-    """The application `recording`, whose worker only writes down what it was given."""
+    """The application `recording`, whose worker only records its arguments."""
     (directory / "recording.py").write_text(RECORDING)
     monkeypatch.syspath_prepend(str(directory))
     import recording
@@ -104,7 +104,7 @@ SUPERVISED = partial(forked.Popen, starts_others=True)
 
 
 class Started:
-    """The command as a process of its own, beside a module `app`."""
+    """The command in a separate process, next to a module `app`."""
 
     def __init__(self, *arguments: str, url: str, application: str = APPLICATION, popen: Any = SUPERVISED) -> None:
         Path("app.py").write_text(application)
@@ -125,11 +125,11 @@ class Started:
         return self.process.wait(seconds)
 
     def is_over(self) -> bool:
-        """Nobody has its standard output open any more, neither it nor a child of it."""
+        """Wait until neither the process nor a child has its stdout open. Return whether they printed nothing."""
         return self.process.stdout.read() == b""
 
     def children(self) -> list[int]:
-        """Those it has said it started."""
+        """Return the pids of the processes that it reported as started."""
         return [int(pid) for pid in re.findall(r"worker process \d+ \(pid (\d+)\)(?: on \S+)? started", log())]
 
     def at_work(self, count: int) -> bool:
@@ -139,7 +139,7 @@ class Started:
 
 @contextmanager
 def started(*arguments: str, **options: Any):
-    """None of the processes outlives the test."""
+    """Start the command. None of its processes outlives the test."""
     one = Started(*arguments, **options)
     try:
         yield one
@@ -264,7 +264,7 @@ def test_what_stays_wrong_however_often_it_is_tried_has_an_exit_code_of_its_own(
 
 @pytest.fixture
 def supervised(monkeypatch):
-    """What a supervisor was made with, and the log's handler; it runs nothing and returns 5."""
+    """Return the log's handler and the arguments of the supervisor, which runs nothing and returns 5."""
     made = []
 
     class Supervisor:
@@ -298,7 +298,7 @@ def test_the_processes_are_given_the_same_options_and_a_lifeline(supervised, opt
     command = [sys.executable, "-m", "outboxq", "worker", "--lifeline", "9", "app", *options.split(), "-q", "mail"]
     usual = {"processes": 2, "burst": False, "recycles": False, "reloads": False, "command": command}
     usual["environments"] = [Environment()]
-    assert supervised == [None, usual | made]  # no live line: several processes would write it
+    assert supervised == [None, usual | made]  # no live line, because several processes would write it
 
 
 def test_the_help_says_what_each_exit_code_means():
@@ -350,7 +350,7 @@ def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(record
     try:
         outboxq("recording", "--burst")
         signal.raise_signal(signal.SIGTERM)
-        assert heard == [], "this process might be about to end"
+        assert heard == [], "this process might be about to exit"
         monkeypatch.setattr("outboxq.cli.serving.stop_requests._EXIT_TIMEOUT", -1.0)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
@@ -385,7 +385,7 @@ def test_what_a_handler_logs_has_the_fields_of_its_task_too(sqlite):
     assert outcomes == [None, "completed"]
 
 
-# Asks again at every line that is run after the work, in whatever module, until Python itself ends.
+# Sends the signals again at every line that runs after the work, in any module, until Python exits.
 ASKED_AGAIN = (
     APPLICATION
     + """
@@ -435,7 +435,7 @@ threading.Thread(target=last).start()
 
 
 def test_whoever_asks_again_when_it_is_over_changes_nothing(sqlite):
-    """To the last moment of the process, as Python itself ends it."""
+    """The signals continue until the last moment of the process, while Python exits."""
     options = {"application": ASKED_AGAIN, "popen": subprocess.Popen}
     with started("app", "--burst", "-q", "mail", url=sqlite.url, **options) as worker:
         assert worker.wait() == 0, log()
@@ -556,7 +556,7 @@ def test_one_fleet_serves_several_databases(sqlite, postgresql):
             until(lambda o=one, h=handle: o.store.get(h.id).status is TaskStatus.COMPLETED)
         pids = worker.children()
         ran = [int(one.store.get(handle.id).result) for one, handle in zip(both, handles, strict=True)]
-        assert ran[0] in {pids[1], pids[4]}  # the first was killed; the last took its place, and its database
+        assert ran[0] in {pids[1], pids[4]}  # the last process replaced the killed first one, with the same database
         assert ran[1] in pids[2:4]
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0, log()
@@ -610,7 +610,7 @@ def test_a_changed_file_starts_the_worker_anew(sqlite):
     with started("app", "--reload", url=sqlite.url) as worker:
         until(lambda: worker.at_work(1))
 
-        def changed():  # nobody says from when on the files are watched
+        def changed():  # the command does not report when it starts to watch the files
             Path("app.py").write_text(APPLICATION.replace("os.getpid()", "1234567") + f"# {os.urandom(4).hex()}\n")
             return "it will be started again" in log()
 

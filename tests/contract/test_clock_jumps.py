@@ -1,4 +1,4 @@
-"""Schedules under a clock that was wrong for a while: their ticks go on by the present clock, and none runs twice."""
+"""Schedules after a clock was wrong for a while: their ticks follow the corrected clock, and none runs twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def new(name="often", **fields):
 
 
 class Life:
-    """A worker's life by the test's clock: it plants and runs what is due, and notes each tick that it runs."""
+    """A worker on the test's clock. It plants and runs due ticks, and records each tick that it runs."""
 
     def __init__(self, database):
         self.database, self.clock = database, database.clock
@@ -41,14 +41,14 @@ class Life:
                 self.database.frozen.complete(claim)
 
     def live(self, span, step=MINUTE):
-        """Work at each step until the span is over."""
+        """Work at each step until the time span is over."""
         end = self.clock() + span
         while self.clock() < end:
             self.clock.advance(step)
             self.work()
 
     def jump(self, by, lasting=5 * MINUTE):
-        """Work for some minutes under a clock that is wrong, and set it right."""
+        """Work for some minutes under a wrong clock, then correct it."""
         self.clock.advance(by)
         self.work()
         self.live(lasting)
@@ -64,7 +64,7 @@ def life(database):
 
 
 def ticks_of(begin, end, every=TEN):
-    """The moments of a rule that counts from noon, after `begin` and up to `end`."""
+    """Return the ticks of a rule that counts from noon, after `begin` and up to `end`."""
     number = (begin - NOON) // every + 1
     return [NOON + each * every for each in range(number, (end - NOON) // every + 1)]
 
@@ -85,12 +85,12 @@ def test_after_a_clock_that_was_ahead_each_tick_runs_once_at_its_time(life, over
     assert life.database.frozen.verify() == []
     life.clock.advance(by)
     life.live(11 * MINUTE)
-    assert set(life.runs.values()) == {1}, "nor when the clock comes to where it had been"
+    assert set(life.runs.values()) == {1}, "nor when the clock reaches that time again"
 
 
 @pytest.mark.parametrize("overlap", Overlap)
 def test_a_tick_planted_for_the_far_future_runs_once_at_its_time(life, overlap):
-    """It was not due when the clock was set right. Its task is cancelled, and the tick is planted anew when it comes."""
+    """The tick was not due when the clock was corrected. Its task is cancelled, and the tick is planted again at its time."""
     life.schedules.put(new(rule="every 60", overlap=overlap))
     life.live(5 * MINUTE)
     life.clock.advance(DAY)
@@ -134,7 +134,7 @@ def test_what_a_prune_under_a_clock_ahead_deletes_does_not_run_again(life, age):
 
 @pytest.mark.parametrize("back", [HOUR, 3 * DAY], ids=["an_hour", "three_days"])
 def test_a_clock_that_is_set_back_plants_nothing_twice_even_after_a_prune(life, back):
-    """The ticks up to `planted_until` have run, though nothing but that says so any more."""
+    """The ticks up to `planted_until` have run, although only this value still shows it."""
     life.schedules.put(new(rule="every 3600"))
     life.live(4 * DAY, step=HOUR)
     life.database.frozen.prune(30 * MINUTE)
@@ -165,7 +165,7 @@ def test_a_schedule_that_was_stored_while_the_clock_was_ahead_begins_with_the_ri
 
 
 def ahead(life, *, is_there=False, **fields):
-    """A schedule that a clock 30 days ahead has planted, and no worker since."""
+    """Plant a schedule's ticks under a clock that is 30 days ahead, and none afterwards. Return the corrected time."""
     if not is_there:
         life.schedules.put(new(**fields))
     life.live(5 * MINUTE)
@@ -186,7 +186,7 @@ CHANGES = {
 @pytest.mark.in_turn
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_after_the_clock_was_set_right_plants_by_the_present_clock(life, change):
-    """No planter came first."""
+    """No worker has planted in the meantime."""
     is_declared = change == "declared by a release"
     if is_declared:
         life.schedules.declare([new()], declared_by="1.0")
@@ -235,7 +235,7 @@ def test_planted_until_written_by_hand_stops_nothing(life):
 
 
 def test_what_plans_far_ahead_is_not_taken_for_a_clock(life):
-    """`outboxq schedule plant --ahead 1d`, and workers that plant a minute ahead."""
+    """Ticks planted by `outboxq schedule plant --ahead 1d` are kept by workers, which plant a minute ahead."""
     life.schedules.put(new())
     assert life.schedules.plant(horizon=DAY) == 144
     life.live(HOUR)
@@ -269,7 +269,7 @@ def test_the_planter_says_that_the_clock_was_ahead(life, caplog):
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_only_ticks_that_will_come_are_named(life, catch_up):
-    """Before a worker has planted again and after: what has run early is not to come."""
+    """Ticks that have run early are named neither before nor after a worker has planted again."""
     corrected = ahead(life, catch_up=catch_up, catch_up_limit=4)
     schedules = life.schedules
     named = schedules.upcoming([schedules.get("often")], 5)["often"]
@@ -279,11 +279,11 @@ def test_only_ticks_that_will_come_are_named(life, catch_up):
     life.live(named[-1] - corrected)
     assert sorted(set(life.ran()) - before) == named
     if catch_up is CatchUp.ALL:
-        assert named[0] > corrected + TEN, "the next ticks have run while the clock was ahead"
+        assert named[0] > corrected + TEN, "the next ticks ran while the clock was ahead"
 
 
 def test_ticks_to_come_are_those_with_a_waiting_task_and_those_after_what_is_planted(life):
-    life.database.corrupted = True  # its rule or time zone stays unreadable
+    life.database.corrupted = True  # the time zone of a schedule stays unreadable
     schedules = life.schedules
     one = schedules.put(new(rule="every 20", ends_at=NOON + 2 * MINUTE))
     schedules.put(new("paused"))
@@ -299,7 +299,7 @@ def test_ticks_to_come_are_those_with_a_waiting_task_and_those_after_what_is_pla
 
 
 def test_two_processes_of_which_one_has_a_clock_ahead(sqlite):
-    """SQLite has each process's own clock. The right one plants all the same, and no tick runs twice."""
+    """On SQLite, each process uses its own clock. The process with the right clock still plants, and no tick runs twice."""
     right, wrong = Life(sqlite), Life(sqlite)
     offset = HOUR
     right.schedules.put(new(rule="every 60"))

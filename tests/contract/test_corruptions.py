@@ -1,4 +1,4 @@
-"""What loses or freezes a task is seen: each way in which somebody's hand can break a row, the log or the schema is named."""
+"""`verify` reports each corruption of a row, the log or the schema that loses or freezes a task."""
 
 from __future__ import annotations
 
@@ -77,15 +77,15 @@ def redriven(database):
 
 
 def stepped(database):
-    """A running task that has completed one step."""
+    """Create a running task that has completed one step."""
     claim = helpers.claimed(database)
     database.frozen.steps.complete(claim, NewStep(name="one", number=1, result="1"))
     return claim.id
 
 
 def planted(database):
-    """A tick that is due in a minute."""
-    schedules = database.store.schedules  # by the clock of `verify`
+    """Create a tick that is due in a minute."""
+    schedules = database.store.schedules  # uses the clock of `verify`
     schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
     return schedules.ticks("nightly")[0].task_id
 
@@ -98,7 +98,7 @@ def in_a_batch(database):
 
 
 def dead_in_a_batch(database):
-    """A dead letter that its batch waits for."""
+    """Create a dead letter that its batch waits for."""
     database.frozen.batches.create(NewBatch(id=BATCH, on_failed=OnFailed.WAIT))
     claim = helpers.claimed(database, pipeline_execution_id=BATCH)
     database.frozen.batches.close(BATCH)
@@ -107,7 +107,7 @@ def dead_in_a_batch(database):
 
 
 def in_a_chain(database):
-    """The first of three tasks."""
+    """Create a chain of three tasks. Return the id of the first."""
     links = [
         NewTask(id=BatchLink(batch_id=BATCH, number=number).task_id, task_name="tests.work", args="{}")
         for number in (1, 2)
@@ -121,12 +121,12 @@ def in_a_chain(database):
 @dataclass(frozen=True)
 class Case:
     names: str
-    """The invariants that are broken, joined by +."""
+    """The broken invariants, joined by +."""
     state: object
     statements: dict[str, list[str]] | list[str]
-    """What breaks them; for each database, if they need different words."""
+    """The statements that break them, by database if they differ."""
     examples: tuple[str, ...] = ()
-    """What is named where that is not just the task."""
+    """The reported examples, if they are not just the task."""
     count: int = 1
     repaired: bool = True
 
@@ -175,7 +175,7 @@ INDEXES = ("uq_execution_events_claim", "uq_execution_events_end", "ix_task_outb
 
 
 def relayed(database):
-    """A relay to a broker with an event that waits."""
+    """Create a relay to a broker, with a waiting event."""
     database.store.relays.declare([NewRelay(name="orders", topics=["order.*"])])
     database.store.subscriptions.replace([Subscription(topic="order.*", task_name="relay.orders", parameter=None)])
     database.store.emit(NewEvent(id=family(), topic="order.paid"))
@@ -438,7 +438,7 @@ def test_every_invariant_has_a_corruption(database):
     assert named == set(meanings(database))
 
 
-# -- what a repair leaves ---------------------------------------------------------------------------------------------
+# -- after a repair ---------------------------------------------------------------------------------------------------
 
 
 def test_exchanged_places_are_given_back(database):
@@ -491,7 +491,7 @@ def test_a_worker_that_was_taken_its_task_can_end_it_after_the_repair(database):
 
 
 def test_a_running_task_that_nobody_claimed_and_that_has_no_worker_stops_no_repair(database):
-    """Its worker would have to be guessed."""
+    """A repair would have to guess its worker."""
     task_id = corrupt(
         database,
         running,
@@ -533,7 +533,7 @@ def test_a_key_that_somebody_took_goes_back(database):
 
 
 def test_a_key_that_another_request_took_is_lost_to_the_task_that_asked_for_it(database):
-    """The holder asked for a key as well, but for its own."""
+    """The other task asked for a key as well, but for a different one."""
     database.corrupted = True
     first, other = with_idempotency_key(database), database.add(idempotency_key="its own").id
     database.run(f"UPDATE idempotency_keys SET task_execution_id = '{other.hex}' WHERE key = 'k'")
@@ -544,7 +544,7 @@ def test_a_key_that_another_request_took_is_lost_to_the_task_that_asked_for_it(d
     assert database.add(idempotency_key="k").id == first
 
 
-# -- no alarm ---------------------------------------------------------------------------------------------------------
+# -- no false alarms --------------------------------------------------------------------------------------------------
 
 
 FREE_AGAIN = [{"unique_for": timedelta(minutes=1)}, {"unique_until_finished": True}]
@@ -653,7 +653,7 @@ def forge(walk):
 
 
 def differing(database, task_id):
-    """The invariants that the replay of the task's events and its rows say are broken."""
+    """Return the invariants that are broken according to the task's rows and the replay of its events."""
     row, replayed = database.store.get(task_id), replay(database.store.history(task_id))
     due = database.rows(f"SELECT available_at FROM task_outbox WHERE task_execution_id = '{task_id.hex}'")
     moment = due[0][0] if due else None
@@ -692,7 +692,7 @@ def test_an_error_that_only_the_row_was_given_stands_in_the_event_too(database):
     assert database.frozen.history(claim.id)[-1].event_data["error"] == "ouch"
 
 
-# -- said -------------------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_command_says_the_name_the_meaning_and_whom_it_concerns(database, capsys):

@@ -1,4 +1,4 @@
-"""What a question counted is what its change changes: nothing that was enqueued, redriven, claimed or released meanwhile."""
+"""A change affects only the tasks that its question counted, and none that were enqueued, redriven or released meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def failed(database, **fields) -> object:
 
 
 def made_at(later: timedelta) -> UUID:
-    """An id of a maker whose clock is ahead by so much."""
+    """Return an id from a producer whose clock is ahead by this much."""
     return UUID(int=uuid7().int + (int(later.total_seconds() * 1000) << 80))
 
 
@@ -39,7 +39,7 @@ def statuses(database, *ids) -> list[TaskStatus]:
 
 def test_a_task_whose_transaction_commits_after_the_count_stays(database):
     counted = [database.add().id for _ in range(3)]
-    behind = made_at(-timedelta(days=9))  # its maker's clock is behind
+    behind = made_at(-timedelta(days=9))  # its producer's clock is behind
     with helpers.transaction(database) as late:
         late_one = database.frozen.enqueue(NewTask(id=behind, task_name="tests.work", args="{}"), using=late).id
         count = database.frozen.count_tasks()
@@ -51,7 +51,7 @@ def test_a_task_whose_transaction_commits_after_the_count_stays(database):
 
 @pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "unlisted"])
 def test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest(postgresql, is_listed: bool):
-    """PostgreSQL lists a transaction as open if a newer one has ended; one whose id is above all those is open, too."""
+    """PostgreSQL lists an open transaction only if a newer one has ended. A transaction with a higher id is open too."""
     database = postgresql
     with helpers.transaction(database) as older, helpers.transaction(database) as newer:
         older.execute(text("SELECT pg_current_xact_id()"))
@@ -138,7 +138,7 @@ def test_what_failed_or_failed_again_after_the_count_stays(database, verb):
 
 
 def test_the_events_of_a_restored_dump_are_in_every_snapshot(postgresql):
-    """Their transaction ids are those of another server."""
+    """Their transaction ids come from another server."""
     database = postgresql
     tasks = [database.add().id for _ in range(3)]
     database.run("UPDATE execution_events SET xact_id = '4000000000000'::xid8")
@@ -155,12 +155,12 @@ def test_a_snapshot_can_be_stored():
             Snapshot.parse(wrong)
 
 
-# -- beside a producer
+# -- while a producer runs
 
 
 @contextmanager
 def enqueueing(database, **fields) -> Iterator[list[object]]:
-    """Have another thread enqueue one task after the other; yields their ids."""
+    """Let another thread enqueue one task after another. Yields their ids."""
     made: list[object] = []
     stop = threading.Event()
 
@@ -226,7 +226,7 @@ def test_redrive_says_how_many_were_left_out(database):
 
 
 def test_prune_deletes_what_was_old_when_it_asked(database):
-    """What becomes older than the span while the question is read was not counted."""
+    """A task that becomes old enough while the person reads the question was not counted."""
     database.add(database.store)
     database.store.complete(database.claim(store=database.store)[0])
 

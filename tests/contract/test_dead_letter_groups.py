@@ -1,4 +1,4 @@
-"""Dead letters by what they have in common, and changing those of one group alone."""
+"""Groups of similar dead letters, and changes to a single group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def failed(database, error, *, task="mail.send", queue="mail", exception="builti
 
 @pytest.fixture
 def several(database):
-    """Seven dead letters of four groups, by their groups."""
+    """Create seven dead letters in four groups. Return their ids by group."""
     found = {"order": [failed(database, f"ValueError: order {number} is 'gone-{number}'") for number in (1, 23, 456)]}
     found["order"].append(failed(database, "ValueError: order 9 is 'x'\nsecond line 3", queue="sync"))
     found["task"] = [failed(database, "ValueError: order 1 is 'x'", task="mail.other")]
@@ -90,7 +90,7 @@ def test_a_count_ends_at_its_bound(database, several):
     assert letters.count(most=7) == Count(number=7)
     assert letters.count(most=2, task="mail.other") == Count(number=1)
     group = letters.groups().groups[0].id
-    assert letters.count(most=5, group=group) == Count(number=2, at_least=True), "of the newest five"
+    assert letters.count(most=5, group=group) == Count(number=2, at_least=True), "only the newest five are counted"
 
 
 def test_groups_look_at_the_newest(database, several):

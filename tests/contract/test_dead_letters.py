@@ -1,4 +1,4 @@
-"""Dead letters: found by whatever is known of them, redriven or discarded each once, and their keys free again."""
+"""Dead letters are found by any of their fields, redriven or discarded only once, and then free their keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR = timedelta(hours=1)
 
 
 def died(database, *, exception="builtins.ValueError", **fields):
-    """A task that failed for good, and the clock moved on a second."""
+    """Create a dead letter, then advance the clock by a second."""
     claim = helpers.claimed(database, **fields)
     data = {"error": "ValueError: no", "exception": exception, "traceback": "Traceback …"}
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
@@ -26,7 +26,7 @@ def died(database, *, exception="builtins.ValueError", **fields):
 
 
 def many(database, number, **fields):
-    """Dead letters, of one moment."""
+    """Create dead letters that failed at the same moment."""
     rows = [NewTask(id=uuid7(), task_name="tests.work", args="{}", **fields) for _ in range(number)]
     database.frozen.enqueue_many(rows)
     claims = database.claim(number)
@@ -39,7 +39,7 @@ def held(database):
     return database.rows("SELECT partition_key, held FROM partition_claims ORDER BY partition_key")
 
 
-# --- looking
+# --- reading
 
 
 def test_a_dead_letter_tells_what_an_operator_needs(database):
@@ -99,7 +99,7 @@ FILTERS = [
 
 
 def told_apart(database):
-    """One letter for each filter, a second apart; and the moment of the first."""
+    """Create a dead letter for each filter, a second apart. Return the time of the first, and their names by id."""
     began = database.clock.now
     ids = {
         "a": died(database, queue="mail"),
@@ -113,7 +113,7 @@ def told_apart(database):
 
 
 def test_a_filter_means_the_same_wherever_it_is_given(database):
-    """Listed, redriven, discarded: always the same letters."""
+    """Listing, redriving and discarding select the same dead letters."""
     began, names = told_apart(database)
     for filters, expected in FILTERS:
         moments = {key: began + timedelta(seconds=filters[key]) for key in ("since", "until") if filters.get(key)}
@@ -324,7 +324,7 @@ def test_a_head_that_failed_holds_its_key_until_it_is_dealt_with(database, monke
     expected = {"redrive": first, "redrive_all": first, "discard": second.id, "discard_all": second.id}
     assert [claim.id for claim in claims] == (
         [expected[how]] if how in expected else []
-    )  # a retry in a year is the head
+    )  # the head is a retry that is due in a year
 
 
 def test_a_head_that_releases_its_key_holds_nothing(database):

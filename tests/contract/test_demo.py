@@ -1,4 +1,4 @@
-"""`outboxq demo` shows what it says; and it would show it if something were lost."""
+"""`outboxq demo` shows that nothing is lost, and would report any loss."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECKS = 9
 
 @pytest.fixture
 def _forked_workers(monkeypatch):
-    """The workers that the demo starts in this process are forked; the demo as a program starts its own."""
+    """Fork the workers that the demo starts from this process. As a separate program, the demo starts its own."""
     replaced = SimpleNamespace(**{**vars(subprocess), "Popen": forked.Popen})
     monkeypatch.setattr(demo, "subprocess", replaced)
 
@@ -73,10 +73,10 @@ def test_it_works_on_nothing_but_itself_and_a_terminal_gets_a_live_table(tmp_pat
     )
     assert code == 0, output
     assert list(tmp_path.iterdir()) == []
-    assert output.count("the shop's outbox") > 2  # drawn again and again
+    assert output.count("the shop's outbox") > 2  # drawn repeatedly
     assert "worker killed" in output
     assert "\x1b[?25l" in output
-    assert "\x1b[?25h" in output, "the cursor is not given back"
+    assert "\x1b[?25h" in output, "the cursor was not restored"
     assert_all_well(output)
 
 
@@ -167,7 +167,7 @@ def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_pat
             assert any(line in said for said in bad), output
 
 
-@pytest.mark.full  # the check itself can fail: that is seen above
+@pytest.mark.full  # the test above shows that the check can fail
 @pytest.mark.usefixtures("_forked_workers")
 def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
     place_order = shop.place_order

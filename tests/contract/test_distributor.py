@@ -1,4 +1,4 @@
-"""Waiting for work: woken when some is committed or due, on both databases, and never a wake-up lost."""
+"""Waiting for work: a distributor wakes when work is committed or due, on both databases, and loses no wake-up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MINUTE = 60.0
 
 @pytest.fixture
 def start(database):
-    """Make and start distributors, on which all is quiet; they are closed after the test."""
+    """Return a function that creates and starts distributors. They are closed after the test."""
     made = []
 
     def start_one(store=None, **options):
@@ -70,7 +70,7 @@ def new(**fields):
 
 
 def add(database, **fields):
-    """Commit one task; its id, and the moment of the commit."""
+    """Commit one task. Return its id and the time of the commit."""
     handle = database.store.enqueue(new(**fields))
     return handle.id, time.monotonic()
 
@@ -82,11 +82,11 @@ def seconds(distributor, timeout=None):
 
 
 def quiet(distributor):
-    """Until it does not return at once any more. (The first wait may be long for another reason: statements are compiled.)"""
+    """Wait until waits no longer return immediately. (The first wait may be long because statements are compiled.)"""
     until(lambda: seconds(distributor, 0.03) >= 0.03 and seconds(distributor, 0.03) >= 0.03)
 
 
-# What a distributor is
+# The interface
 
 
 def test_a_distributor_has_everything_that_the_interface_names(database, start):
@@ -119,10 +119,10 @@ def test_it_sleeps_for_thirty_seconds_where_it_is_notified_and_polls_twice_a_sec
     sleeper = Sleeper(distributor)
     if database.name == "postgresql" and notifications:
         with sleeper.asleep():
-            assert 15 < sleeper.slept <= 30  # what is left of it: the moments before that count
+            assert 15 < sleeper.slept <= 30  # the rest of the sleep, which has already begun
     else:
         quiet(distributor)
-        distributor.wait_for_work()  # what is left of the sleep that it began above
+        distributor.wait_for_work()  # the rest of the sleep that began above
         assert 0.49 <= seconds(distributor) < 0.5 + PROMPTLY
 
 
@@ -132,7 +132,7 @@ def test_it_sleeps_for_thirty_seconds_where_it_is_notified_and_polls_twice_a_sec
 def test_the_fallback_can_be_configured(start, poll, notifications):
     distributor = start(poll=poll, notifications=notifications)
     quiet(distributor)
-    distributor.wait_for_work()  # what is left of the sleep that it began above
+    distributor.wait_for_work()  # the rest of the sleep that began above
     assert 0.19 <= seconds(distributor) < 0.2 + PROMPTLY
 
 
@@ -156,7 +156,7 @@ def test_the_callers_timeout_holds_where_it_is_shorter(start, notifications):
     assert seconds(distributor, 0) < PROMPTLY
 
 
-# What is committed, and what is rolled back: 49, 53
+# Commits and rollbacks
 
 
 def test_a_commit_wakes_whoever_waits_and_soon(database, sleeper):
@@ -166,7 +166,7 @@ def test_a_commit_wakes_whoever_waits_and_soon(database, sleeper):
             _, committed = add(database)
             lags.append(woken.result(30) - committed)
             if not sleeper.notified:
-                assert sleeper.last <= 0.1, "it looks at the file no more often"
+                assert sleeper.last <= 0.1, "it checks the file too rarely"
         database.claim(store=database.store)
     assert max(lags) < PROMPTLY, lags
 
@@ -224,7 +224,7 @@ def test_a_commit_by_another_process_wakes(database, sleeper):
 
 
 def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, monkeypatch):
-    """Also where the file itself is looked at so seldom that nothing else could have told."""
+    """The file is checked too rarely here to explain the wake-up."""
     monkeypatch.setattr("outboxq.worker.distributor.sqlite._WATCH", ((float("inf"), MINUTE),))
     host, other = sqlite.host_engine(), sqlite.host_engine()
     distributor = create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host)
@@ -234,11 +234,11 @@ def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, m
         with sleeper.asleep() as woken:
             with other.begin() as connection:
                 sqlite.store.enqueue(new(), using=connection)
-            assert distributor._hinted_at == float("-inf"), "another engine's commits are not its business"
+            assert distributor._hinted_at == float("-inf"), "another engine's commits do not concern it"
             with host.connect() as connection:
                 sqlite.store.enqueue(new(), using=connection)
                 connection.rollback()
-            assert distributor._hinted_at == float("-inf"), "nor are rollbacks"
+            assert distributor._hinted_at == float("-inf"), "nor do rollbacks"
             with host.begin() as connection:
                 sqlite.store.enqueue(new(), using=connection)
             committed = time.monotonic()
@@ -248,7 +248,7 @@ def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, m
 
 
 def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
-    """Of an application's other thread, in the midst of which this one is put."""
+    """Distributors start and close during a commit, which may be in another thread of the application."""
     host = sqlite.host_engine()
     first, second = (create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host) for _ in range(2))
     first.start()
@@ -264,8 +264,8 @@ def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
     assert sqlite.store.get(task.id)
 
 
-def test_what_is_committed_between_the_claim_and_the_wait_is_not_missed(database, distributor):
-    """35: the wait begins after the commit, so nothing can wake it."""
+def test_a_task_committed_between_the_claim_and_the_wait_is_not_missed(database, distributor):
+    """The wait begins after the commit, so nothing can wake it."""
     for _ in range(5):
         quiet(distributor)
         assert database.claim(store=database.store) == []
@@ -275,7 +275,7 @@ def test_what_is_committed_between_the_claim_and_the_wait_is_not_missed(database
 
 
 def test_what_is_committed_after_the_wait_has_looked_is_not_missed(database, distributor, monkeypatch):
-    """Inside the wait: it has seen that nothing is due, and does not listen to the file or the server yet."""
+    """The wait has seen that nothing is due, but does not watch the file or listen to the server yet."""
     quiet(distributor)
     part = distributor.store if database.name == "sqlite" else distributor._sleeping
     name = "look_ahead" if database.name == "sqlite" else "look"
@@ -317,7 +317,6 @@ def test_before_the_start_it_waits_and_polls(database):
 
 
 def test_without_notifications_everything_is_found_by_polling(database, start):
-    """58"""
     distributor = start(notifications=False, poll=0.2)
     assert not distributor.health.listening
     assert distributor.health.connections == 0
@@ -362,7 +361,7 @@ def test_it_wakes_when_a_retry_becomes_due(database, distributor, way):
 
 @pytest.mark.parametrize("queues", [None, ["default", "other"]])
 def test_a_delayed_task_enqueued_while_it_sleeps_is_run_when_it_is_due(database, start, queues):
-    """Whether it waits for anything else, and whether that is due earlier or later."""
+    """The worker may be waiting for nothing else, or for a task that is due earlier or later."""
     distributor = start(queues=queues)
     sleeper = Sleeper(distributor)
     tasks = {}
@@ -388,7 +387,7 @@ def test_a_task_that_becomes_due_between_the_claim_and_the_wait_is_not_overlooke
 
 
 def test_a_task_that_becomes_due_while_it_looks_is_not_overlooked(database):
-    """The next due time is read first, whether anything is due afterwards: one of them has it."""
+    """The next due time is read before the check for due tasks, so one of the two notices the task."""
     due = database.clock.now + timedelta(seconds=10)
     database.add(available_at=due)
     for steps in ([5, 15], [5, 5, 15], [9, 10]):
@@ -407,20 +406,20 @@ def test_a_task_of_another_queue_that_is_due_later_does_not_shorten_the_sleep(da
     distributor = start(queues=["mine"], poll=0.5)
     add(database, queue="theirs", delay=timedelta(seconds=0.05))
     quiet(distributor)
-    distributor.wait_for_work()  # what is left of the sleep that it began above
+    distributor.wait_for_work()  # the rest of the sleep that began above
     assert seconds(distributor) > 0.3
 
 
-# Lost wake-ups, many workers (F10, 37)
+# Lost wake-ups and many workers
 
 
 def rounds(database, distributor, count, *, longest=0.015, disturb=lambda: None):
-    """Commit tasks one at a time, at random phases of a worker that falls asleep after each. Returns how late each was."""
+    """Commit tasks one at a time, at random moments while a worker falls asleep. Returns how late each task was."""
     chance = random.Random(os.environ.get("OUTBOXQ_SEED", "7"))
     lags = []
     with Claimer(database.store, distributor, tells=False) as claimer:
         for number in range(count):
-            time.sleep(chance.uniform(0, longest))  # a random moment of its falling asleep
+            time.sleep(chance.uniform(0, longest))  # a random moment while it falls asleep
             disturb()
             task, committed = add(database)
             lags.append(claimer.lag(task, committed))
@@ -432,7 +431,7 @@ def rounds(database, distributor, count, *, longest=0.015, disturb=lambda: None)
 
 
 def stress(database, distributor, *, producers, each):
-    """Producers that stay open for random times after the insert; one in ten changes its mind."""
+    """Run producers whose transactions stay open for random times after the insert. One in ten rolls back."""
     late = []
 
     def produce(seed):
@@ -483,7 +482,7 @@ def test_no_wake_up_is_lost_among_many_producers_that_stay_open(database, distri
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgresql, monkeypatch):
-    # It comes back at once, as if it had listened for long: else most rounds would find it polling.
+    # The listener reconnects immediately, as after a long connection. Otherwise, most rounds would find it polling.
     monkeypatch.setattr("outboxq.worker.distributor.listener._STEADY_AFTER", 0.0, raising=False)
     distributor = create_work_distributor(postgresql.store, poll=MINUTE)
     distributor.start()
@@ -510,7 +509,7 @@ def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgres
 
 
 def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, start):
-    """Each is woken by each task, and all but one in vain: they are to look a few times each, and not to be in its way."""
+    """Each task wakes every worker, and all but one find nothing. They may look a few times, but must not block that one."""
     claimers = [Claimer(database.store, start(queues=["default"]), queues=["default"]) for _ in range(8)]
     lags = []
     with ExitStack() as stack:
@@ -525,16 +524,16 @@ def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, star
             until(lambda task=task: database.store.get(task).completed_at)
         asked = sum(claimer.claims for claimer in claimers) - before
     assert max(lags) < PROMPTLY, lags
-    # On SQLite every commit is noticed, that of a claim and that of a completion too.
+    # On SQLite, workers notice every commit, including those of claims and completions.
     assert asked / 20 <= {"postgresql": 12, "sqlite": 24}[database.name]
 
 
-# The end
+# Closing
 
 
 @pytest.fixture(autouse=True)
 def _earlier():
-    """Listeners of another test's distributors may be about to end."""
+    """Remember the threads of earlier tests, whose listeners may be about to end."""
     EARLIER[:] = threading.enumerate()
 
 
@@ -571,7 +570,7 @@ def test_after_the_close_every_wait_returns_at_once(database, begun):
 
 @pytest.mark.parametrize("why", ["close", "wake"])
 def test_a_wait_that_is_over_before_it_begins_asks_the_database_nothing(database, distributor, why):
-    """It may be gone by then."""
+    """The database may be gone by then."""
     quiet(distributor)
     getattr(distributor, why)()
     asked = []
@@ -589,9 +588,9 @@ def test_eight_threads_may_close_at_once(distributor, sleeper):
 
 
 def test_a_signal_handler_may_close_at_any_moment_of_the_main_threads_wait(database):
-    """From before the first statement until it sleeps.
+    """The signal arrives at any time from before the first statement until the sleep.
 
-    The signal is sent again after a second. Python runs a handler between two of its instructions: a signal that arrives
+    It is sent again after a second. Python runs a handler between two of its instructions, so a signal that arrives
     between the last of them and the sleep does not end the sleep.
     """
     assert threading.current_thread() is threading.main_thread()
@@ -627,7 +626,7 @@ def test_a_signal_handler_may_close_at_any_moment_of_the_main_threads_wait(datab
 
 
 def test_a_signal_handler_may_close_while_the_file_is_looked_at(sqlite):
-    """The main thread, which the handler interrupts, has the lock of the connection."""
+    """The handler interrupts the main thread, which holds the connection's lock."""
     distributor = create_work_distributor(sqlite.store, poll=MINUTE)
     distributor.start()
     real = distributor._connection
@@ -652,7 +651,7 @@ def test_a_signal_handler_may_close_while_the_file_is_looked_at(sqlite):
 
 
 def test_closing_again_and_again_beside_commits_disturbs_none_of_them(database, caplog):
-    """A worker may live in the process of an application."""
+    """A worker may run in an application's process."""
     caplog.set_level(logging.WARNING)
     stop = threading.Event()
 

@@ -1,6 +1,6 @@
-"""What need not be flushed is not, in transactions of our own alone; everything else is as durable as its connection.
+"""Only outboxq's own transactions skip flushes that are not necessary. All others are as durable as their connection.
 
-On SQLite, the same tests show that the setting of connections that others use too is never touched.
+On SQLite, the same tests show that outboxq never changes the setting of a shared connection.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ READ = {"postgresql": "SELECT current_setting('synchronous_commit')", "sqlite": 
 DEFAULT = {"postgresql": "on", "sqlite": "2"}
 RELAXED = {"postgresql": "off", "sqlite": "2"}
 RELAXED_BY_A_WORKER = {"postgresql": "off", "sqlite": "1"}
-"""On connections that are its alone."""
+"""The setting on connections that only a worker uses."""
 
 
 class Durability:
-    """The setting as each statement of this process was executed under, and as connections are left with."""
+    """The setting under which each statement of this process ran, and the setting that connections have afterwards."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -39,13 +39,13 @@ class Durability:
         self.default, self.relaxed = DEFAULT[database.name], RELAXED[database.name]
 
     def of(self, call: Callable[[], object]) -> set[str]:
-        """The settings under which the statements of this call ran."""
+        """Return the settings under which the statements of this call ran."""
         self.seen.clear()
         call()
         return {level for _, level in self.seen}
 
     def left(self) -> str:
-        """What the one pooled connection of our engine has now, outside any transaction."""
+        """Return the current setting of the engine's only pooled connection, outside any transaction."""
         with self.database.engine.connect() as connection:
             return self.read(connection.connection.dbapi_connection)
 
@@ -55,12 +55,12 @@ class Durability:
 
     def connected(self, connection: Any, _record: object) -> None:
         self.connections += 1
-        if self.database.name == "postgresql":  # the test server's own default is off, for speed
+        if self.database.name == "postgresql":  # off by default on the test server, for speed
             connection.execute("SET synchronous_commit = on")
             connection.commit()
 
     def executed(self, _connection: object, cursor: Any, statement: str, *_: object) -> None:
-        self.seen.append((statement, self.read(cursor.connection)))  # after BEGIN and the words behind it
+        self.seen.append((statement, self.read(cursor.connection)))  # after BEGIN and the settings that follow it
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def durability(database: Database) -> Iterator[Durability]:
 
 @pytest.fixture
 def host(database: Database, durability: Durability) -> Iterator[Connection]:
-    """A transaction of an application's own, on a connection with the usual setting."""
+    """An application's transaction, on a connection with the default setting."""
     engine = database.host_engine()
     event.listen(engine, "connect", durability.connected)
     with engine.connect() as connection, connection.begin():
@@ -120,7 +120,7 @@ DURABLE: dict[str, Callable[[Database], Callable[..., object]]] = {
     "priority": lambda db: partial(db.frozen.set_priority, db.add().id, 9),
     "pause": lambda db: partial(db.frozen.queues.pause, "default"),
 }
-"""How each is made ready; what that returns is looked at."""
+"""Functions that prepare and return the call to be observed."""
 
 
 def _claims(db: Database, *handles: object, using: object = None) -> None:
@@ -139,17 +139,17 @@ def _redrive_all(db: Database, _letter: Claim, using: object = None) -> None:
 @pytest.mark.parametrize("name", RELAXING)
 def test_a_transaction_of_our_own_relaxes_what_a_crash_may_take_back(database, durability, name):
     call = RELAXING[name](database)
-    # On SQLite an idle worker looks before it begins to write; all that is the same there.
+    # On SQLite, an idle worker reads before it begins to write. The setting is the same for both.
     assert durability.of(call) == {durability.relaxed}
     assert any("INSERT INTO" in statement or "UPDATE" in statement for statement, _ in durability.seen)
-    assert (durability.left(), durability.connections) == (durability.default, 1), "the pooled connection is back at it"
+    assert (durability.left(), durability.connections) == (durability.default, 1), "the pooled connection is reset"
 
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", DURABLE)
 def test_everything_else_is_as_durable_as_its_connection(database, durability, name):
     durability.of(DURABLE[name](database))
-    # What killed workers had asked for is tidied up with a recovery, in a transaction of its own.
+    # A recovery also deletes the wake-up requests of killed workers, in a separate transaction.
     other = ("BEGIN", "DELETE FROM sleeping_workers")
     levels = {level for statement, level in durability.seen if not any(word in statement for word in other)}
     assert levels == {durability.default}
@@ -178,7 +178,7 @@ def test_a_relaxed_end_whose_answer_is_lost_is_looked_for_and_not_written_twice(
     claim, real, lost = claimed(database), database.frozen.transaction, []
 
     def losing(begin: Any) -> Any:
-        """The first is committed, and then the connection is gone."""
+        """Commit the first transaction, then lose the connection."""
         if lost:
             return real(begin)
         return _once_lost(database, real, begin, lost)
@@ -209,7 +209,7 @@ def _fail(*_: object) -> None:
 
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_a_workers_ends_are_as_durable_as_it_was_told(database, durability, monkeypatch, relaxed):
-    """Transactional tasks are always: their business rows are committed with their end."""
+    """The ends of transactional tasks are always durable, because the handler's rows are committed with them."""
     outbox, inside, told = Outbox(database.engine), [], []
     real = Store.finish
 
@@ -250,11 +250,11 @@ def test_a_unit_is_durable_from_its_first_statement_to_its_end(database, durabil
             database.frozen.enqueue(new(), using=one.connection)
             assert database.frozen.finish([completed(claim)], durable=False, using=one.connection) == frozenset()
 
-    assert durability.of(unit) == {durability.default}, "what the end of a unit asks for is not its own to say"
+    assert durability.of(unit) == {durability.default}, "an end cannot relax the durability of its unit of work"
 
 
 def test_who_is_relaxed_anyway_stays_so(database, durability):
-    """A server, role or connection whose owner chose less is not overruled."""
+    """A lower setting that an owner chose for a server, role or connection is kept."""
     less = {"sqlite": "PRAGMA synchronous = 1", "postgresql": "SET synchronous_commit = local"}
     with database.engine.connect() as connection:
         connection.exec_driver_sql(less[database.name])

@@ -1,4 +1,4 @@
-"""Engines of our own."""
+"""Engines that outboxq creates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outboxq.store import Store
 
 @pytest.mark.parametrize("begun", ["before", "after"])
 def test_a_connection_that_a_thread_still_has_is_closed_when_it_is_returned(database, begun):
-    own = database.own(make_engine(database.url))  # it is lent no connection that outlives it
+    own = database.own(make_engine(database.url))  # no connection outlives this engine
     engine = Store(own).reserved(threading.Event()).bound_engine
     if begun == "before":
         connection = engine.connect()
@@ -37,7 +37,7 @@ def test_a_second_close_adds_no_listener_while_a_thread_returns_a_connection(dat
 
 
 def test_an_engine_that_was_closed_connects_anew_for_what_comes_late(database):
-    """A claim that was under way when its worker stopped is released."""
+    """A claim that was in progress when its worker stopped has to be released."""
     engine = Store(database.engine).reserved(threading.Event()).bound_engine
     close(engine)
     for _ in range(3):

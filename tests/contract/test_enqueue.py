@@ -1,4 +1,4 @@
-"""What an enqueue writes, when it is due, and what an idempotency key promises."""
+"""Enqueueing: the rows that are written, the due time, and the promises of idempotency keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def keyed(*keys: str | None, **fields: object) -> list[NewTask]:
     return [task(idempotency_key=key, **fields) for key in keys]
 
 
-# --- What is written
+# --- Written rows
 
 
 def test_a_task_is_written_as_it_was_given(database: Database) -> None:
@@ -87,7 +87,7 @@ EXTRAS = [
 
 @pytest.mark.parametrize("fields", EXTRAS, ids=["nothing", "delay", "due", "options"])
 def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Database, fields: dict[str, Any]) -> None:
-    """A plain task has a statement of its own."""
+    """There is a special statement for a plain task."""
     alone, among, other, alike = (task(**fields) for _ in range(4))
     database.frozen.enqueue(alone)
     database.frozen.enqueue_many([among, replace(other, headers='{"other": "headers"}')])
@@ -114,7 +114,7 @@ def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Data
     ids=["priority", "args", "id", "unique_for", "queue"],
 )
 def test_each_task_of_a_batch_is_checked(database: Database, fields: dict[str, Any]) -> None:
-    """A field that equals that of the task before is checked too: True is 1."""
+    """A field that equals the previous task's field is checked too: True equals 1."""
     good = task(
         priority=1, idempotency_key="k", **({"unique_for": fields["unique_for"]} if "unique_for" in fields else {})
     )
@@ -142,7 +142,7 @@ def test_each_task_of_a_batch_of_alike_tasks_is_checked(database: Database, fiel
 
 
 def test_two_texts_that_are_whole_only_together_are_refused(database: Database) -> None:
-    """The arguments of alike tasks are checked as one text."""
+    """The arguments of similar tasks are checked as one text."""
     good = task()
     halves = [replace(good, id=uuid7(), args=half) for half in ('"\ud83d', '\ude00"')]
     with pytest.raises(InvalidArgument, match="args of task 'tests.work'"):
@@ -155,7 +155,7 @@ def test_two_texts_that_are_whole_only_together_are_refused(database: Database) 
     ids=["priority", "args", "headers", "id"],
 )
 def test_each_task_alone_is_checked(database: Database, fields: dict[str, Any]) -> None:
-    """A field that equals that of the last task of this name is checked too: True is 1."""
+    """A field that equals the field of the last task with this name is checked too: True equals 1."""
     good = task(priority=1)
     database.store.enqueue(good)
     with pytest.raises(InvalidArgument, match="tests.work"):
@@ -172,8 +172,8 @@ def test_each_task_alone_is_checked(database: Database, fields: dict[str, Any]) 
 def test_tasks_made_of_the_same_fields_are_checked_where_they_differ(
     database: Database, fields: dict[str, Any], before: int
 ) -> None:
-    """A task that was made of other fields, or changed after it was made, is checked completely."""
-    shared = {"task_name": "tests.made", "priority": 1}  # no other test has a task of this name
+    """A task that was made from other fields, or changed later, is checked completely."""
+    shared = {"task_name": "tests.made", "priority": 1}  # no other test has a task with this name
     good = NewTask.of(shared, uuid7(), "{}")
     database.store.enqueue(good)
     alike = [NewTask.of(shared, uuid7(), "{}") for _ in range(before)]
@@ -186,7 +186,7 @@ def test_tasks_made_of_the_same_fields_are_checked_where_they_differ(
 
 
 def test_options_of_the_last_task_of_a_name_are_used_only_for_the_same_options(database: Database) -> None:
-    """The columns of options are kept for the tasks that have the same options."""
+    """Option columns are cached for tasks with the same options."""
     others = [task(priority=2, delay=timedelta(hours=1)), task(available_at=NOON, queue="mail")]
     first = task(priority=1)
     again = [replace(first, id=uuid7(), args='{"n": 1}', headers='{"a": "b"}'), replace(first, id=uuid7())]
@@ -242,7 +242,7 @@ HEAL = {"sqlite": "DROP TRIGGER boom", "postgresql": "ALTER TABLE {0} DROP CONST
 
 @contextmanager
 def failing(database: Database, table: str, after: int = 0) -> Iterator[None]:
-    """Inserts into the table fail, on SQLite only once it has so many rows."""
+    """Make inserts into the table fail, on SQLite only once it has `after` rows."""
     database.run(FAIL[database.name].format(table, after))
     yield
     database.run(HEAL[database.name].format(table))
@@ -270,7 +270,7 @@ def test_an_insert_that_fails_leaves_nothing_of_the_others(database: Database, t
 @pytest.mark.parametrize("table", TABLES)
 def test_nothing_of_a_failed_enqueue_remains_in_a_transaction_that_then_commits(database: Database, table: str) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-    # PostgreSQL makes a caller who goes on after an error use a savepoint; on SQLite none is needed.
+    # On PostgreSQL, a caller who continues after an error needs a savepoint. On SQLite, none is needed.
     plain = database.own(create_engine(database.url))
     for engine in [database.host_engine(), *([plain] if database.name == "sqlite" else [])]:
         before = len(database.rows("SELECT * FROM orders"))
@@ -302,7 +302,7 @@ def test_a_batch_in_which_one_row_fails_leaves_no_row(database: Database) -> Non
     assert database.counts() == (1, 1, 1)
 
 
-# --- Refused before the database is asked
+# --- Refused before any query
 
 BAD: dict[str, dict[str, object]] = {
     "task_name empty": {"task_name": ""},
@@ -332,14 +332,14 @@ BAD: dict[str, dict[str, object]] = {
     "timeout negative": {"timeout": timedelta(seconds=-1)},
     "max_attempts True": {"max_attempts": True},
     "max_attempts 1.5": {"max_attempts": 1.5},
-    "lease endless": {"lease": timedelta.max},  # now plus this is no timestamp: every claim would fail on it
+    "lease endless": {"lease": timedelta.max},  # the end of the lease would overflow in every claim
     "timeout endless": {"timeout": timedelta.max},
     "args NUL": {"args": '"\0"'},
     "headers surrogate": {"headers": '"\ud800"'},
     "delay negative": {"delay": -MICROSECOND},
     "delay endless": {"delay": timedelta.max},
     "due time naive": {"available_at": datetime(2030, 1, 1)},  # noqa: DTZ001
-    "due time in no other time zone": {"available_at": datetime.max.replace(tzinfo=UTC)},  # unreadable east of UTC
+    "due time in no other time zone": {"available_at": datetime.max.replace(tzinfo=UTC)},  # out of range east of UTC
     "due time in no year": {"available_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))},
     "due time before all years": {"available_at": datetime.min.replace(tzinfo=UTC)},
     "due time no datetime": {"available_at": "2030-01-01T00:00:00+00:00"},
@@ -436,7 +436,7 @@ def in_order_of_position(database: Database) -> list[UUID]:
 
 def test_a_batch_keeps_its_order_in_positions_and_claims(database: Database) -> None:
     new = [task() for _ in range(60)]
-    random.Random(7).shuffle(new)  # not the order of the ids
+    random.Random(7).shuffle(new)  # not in the order of the ids
     handles = database.frozen.enqueue_many(new[:50])
     handles += [database.frozen.enqueue(one) for one in new[50:]]
     given = [one.id for one in new]
@@ -480,7 +480,7 @@ def test_five_thousand_tasks_are_one_batch(database: Database) -> None:
 def test_a_batch_is_as_many_statements_as_one_task(database: Database) -> None:
     engine = database.host_engine()
     with engine.begin() as it:
-        database.store.enqueue(task(), using=it)  # has looked the schema up
+        database.store.enqueue(task(), using=it)  # looks up the schema once
         seen: list[str] = []
         event.listen(engine, "before_cursor_execute", lambda _c, _k, sql, *_: seen.append(sql))
         database.store.enqueue(task(), using=it)
@@ -556,7 +556,7 @@ def test_a_key_rolled_back_is_free_again(database: Database) -> None:
 
 
 class Session:
-    """A transaction in a thread of its own, begun, and the means to see it wait."""
+    """A transaction in a separate thread, which shows when it waits."""
 
     def __init__(self, database: Database, threads: ThreadPoolExecutor) -> None:
         self.database, self.threads = database, threads
@@ -573,17 +573,17 @@ class Session:
     def enqueue(self, new: list[NewTask]) -> list[tuple[bool, UUID]]:
         self._open()
         handles = self.database.store.enqueue_many(new, using=self.connection)
-        assert self.connection.scalar(text("SELECT 1")) == 1  # not poisoned
+        assert self.connection.scalar(text("SELECT 1")) == 1  # not aborted
         return [(handle.created, handle.id) for handle in handles]
 
     def starts(self, new: list[NewTask]) -> Future[list[tuple[bool, UUID]]]:
-        """The same in another thread; returns once it waits for somebody."""
+        """Enqueue in another thread. Returns once it waits for another transaction."""
         if self.database.name == "postgresql":
             self._open()
         self.begins.clear()
         result = self.threads.submit(self.enqueue, new)
         if self.database.name == "sqlite":
-            assert self.begins.wait(60)  # the writer's lock is asked for, and another has it
+            assert self.begins.wait(60)  # it has requested the write lock, which another transaction holds
         else:
             waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {self.pid}"
             while self.database.rows(waits) != [("Lock",)]:
@@ -617,7 +617,7 @@ def sessions(database: Database, count: int) -> Iterator[list[Session]]:
 
 @pytest.fixture(autouse=True)
 def _threads_may_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One connection, opened in one thread and closed in another, is the point of these tests."""
+    """Allow a connection to be opened in one thread and closed in another, as these tests require."""
     import sqlite3
 
     connect: Callable[..., Any] = sqlite3.dbapi2.connect  # type: ignore[attr-defined]
@@ -653,9 +653,9 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
         holder.enqueue(keyed("m"))
         new = keyed("a", "m", "z")
         one = first.starts(new)  # has "a" and waits for "m"
-        other = second.starts(keyed("z", "m", "a"))  # had it taken "z" first, each would soon wait for the other
+        other = second.starts(keyed("z", "m", "a"))  # if it took "z" first, each would soon wait for the other
         holder.rollback()
-        if database.name == "sqlite":  # whichever gets the writer's lock
+        if database.name == "sqlite":  # either of them may get the write lock
             while not one.done() and not other.done():
                 pass
             quick, slow = (one, other) if one.done() else (other, one)
@@ -697,7 +697,7 @@ def test_of_fifty_threads_with_one_key_exactly_one_task_remains_if_any_commits(d
 
 
 def test_a_key_let_go_while_its_task_is_looked_up_is_taken(postgresql: Database) -> None:
-    """The holder may be pruned between the insert that found the key taken and the look at who has it."""
+    """The holder may be pruned between the insert that finds the key taken and the query for the holder."""
     postgresql.add(idempotency_key="k")
     engine = postgresql.own(create_engine(postgresql.url))
     pruned = []
@@ -719,7 +719,7 @@ def test_a_key_let_go_while_its_task_is_looked_up_is_taken(postgresql: Database)
 
 @contextmanager
 def listener(database: Database) -> Iterator[Callable[[], str]]:
-    """Sleeps, and reads the queue of the next notification."""
+    """Register as a sleeping worker. Yields a function that returns the queue of the next notification."""
     url = make_url(database.url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(url, autocommit=True) as it:
         it.execute("LISTEN task_ready")
@@ -754,4 +754,4 @@ def test_a_batch_is_one_notification_for_each_queue(postgresql: Database) -> Non
         postgresql.run("NOTIFY task_ready, '* marker'")
         assert sorted([heard(), heard()]) == ["a", "b"]
         assert sorted([heard(), heard()]) == ["a", "c"]
-        assert heard() == "marker"  # a task not created notifies nobody
+        assert heard() == "marker"  # a task that was not created causes no notification

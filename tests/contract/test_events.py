@@ -1,4 +1,4 @@
-"""The log: its order, its words, and that a task's row is what its events replay to."""
+"""The log of events: its order and contents, and each task's row as the result of replaying its events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_life_is_told_in_order(database):
 
 
 def test_the_newest_events_are_those_that_the_whole_history_ends_in(database):
-    """They lie in three indexes: claims, ends of claims, and what is done by hand."""
+    """The events are in three indexes: claims, ends of claims, and changes by operators."""
     store, claim = database.frozen, helpers.claimed(database)
     for priority in range(1, 9):
         store.fail(claim, "x")
@@ -103,7 +103,7 @@ def test_every_claim_names_its_worker_and_its_attempt(database):
 
 @dataclass
 class Task:
-    """What we believe of a task."""
+    """The model's state of a task."""
 
     id: UUID
     queue: str
@@ -123,7 +123,7 @@ class Task:
 
 
 class Walk:
-    """Random operations on the store and, by hand, on the model; both must say the same."""
+    """Random operations on the store and on a model of it. Both must agree."""
 
     def __init__(self, database, seed):
         self.database, self.store, self.clock = database, database.frozen, database.clock

@@ -1,4 +1,4 @@
-"""Why a task does not run: each reason, and which comes first."""
+"""Why a task does not run: each reason, and which reason takes precedence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CURES = {
 
 
 def explained(database, task, reason, *words, waits_for=None, cured=None):
-    """The task's explanation is of this reason, and says these words."""
+    """Check that the task's explanation has this reason and contains these words."""
     found = database.frozen.explain(task.id)
     assert (found.reason, found.waits_for) == (reason, waits_for), found.sentence
     for word in words:
@@ -61,7 +61,7 @@ def explained(database, task, reason, *words, waits_for=None, cured=None):
 
 
 def in_a_list(database, task, told):
-    """A list says the same in a word."""
+    """Check that a list gives the same reason."""
     row = database.frozen.get(task.id)
     outlook = database.frozen.outlooks([row]).get(task.id)
     if row.status in TERMINAL or (told.reason is Reason.INCONSISTENT and row.status is TaskStatus.READY):
@@ -71,7 +71,7 @@ def in_a_list(database, task, told):
 
 
 def on_a_page(database, task, found):
-    """A page about the task says the same, and what else it shows comes with few statements."""
+    """Check that the task's page gives the same explanation, and reads everything with few statements."""
     with statements(database) as seen:
         detail = database.frozen.task_detail(task.id)
     assert detail.explanation == found
@@ -82,7 +82,7 @@ def on_a_page(database, task, found):
 
 
 def exists(words):
-    """There is such a command, and it takes these words."""
+    """Check that the command exists and accepts these words."""
     command, given = main, list(words)
     if words[0] == "worker":
         given.append("APP")
@@ -102,7 +102,7 @@ def at_work(database, worker_id=None, **said):
     return worker_id
 
 
-# What has ended.
+# Ended tasks.
 
 
 def test_an_unknown_task(database):
@@ -129,12 +129,12 @@ def test_what_expired_is_told_before_and_after_that_is_recorded(database):
     handle = database.add(expires_in=HOUR)
     explained(database, handle, Reason.DUE)
     database.clock.advance(HOUR)
-    explained(database, handle, Reason.EXPIRED, "the next claim will record that")
+    explained(database, handle, Reason.EXPIRED, "the next claim will record the expiry")
     assert database.claim() == []
     explained(database, handle, Reason.CANCELLED, "expired: it had to start before 2030-01-01 13:00:00 UTC")
 
 
-# What runs.
+# Running tasks.
 
 
 def test_what_runs_names_its_worker_and_its_lease(database):
@@ -158,7 +158,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
     database.clock.advance(30)
     words = ("host:7", "not extended its lease for 2 min 1 s", "in 1 min 19 s")
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
-    database.frozen.workers.seen(database.worker)  # it is there, and something in it has died
+    database.frozen.workers.seen(database.worker)  # the worker is alive, but a part of it has died
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
     database.clock.advance(80)
     explained(
@@ -174,7 +174,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
 
 
 def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(database):
-    """The heartbeat of a lease of an hour is not due for 20 minutes, so only the worker's reports tell that it is dead."""
+    """With a lease of an hour, no heartbeat is due for 20 minutes, so only the missing reports show that the worker is dead."""
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=HOUR)
     database.clock.advance(89)
@@ -195,7 +195,7 @@ def cured_by(database, task):
 
 
 def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
-    """Once it was told after 90 s of silence only, when that lease was long over."""
+    """It is not reported only after 90 s of silence, when that lease has long expired."""
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=60))
     database.clock.advance(37)
@@ -203,7 +203,7 @@ def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
 
 
-# What waits.
+# Waiting tasks.
 
 
 def test_what_is_due_later_says_when_and_why(database):
@@ -274,7 +274,7 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
 @pytest.mark.parametrize("how", ["slot", "key", "key slot"])
 def test_what_waits_behind_a_lost_worker_names_it_and_recovers_its_task(database, how):
     at_work(database, database.worker)
-    at_work(database, label="host:8")  # it serves the queue, and waits too
+    at_work(database, label="host:8")  # serves the queue, and is waiting too
     reason, key = Reason.CONCURRENCY_LIMIT, {}
     if how == "slot":
         database.frozen.queues.limit("default", concurrency=1, create=True)
@@ -348,7 +348,7 @@ def test_a_worker_that_was_told_to_claim_nothing_serves_no_queue(database):
 
 
 def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_while(database):
-    """They count as live for 90 s, but report every five seconds."""
+    """Workers count as live for 90 s after a report, but report every five seconds."""
     at_work(database, queues=["default"])
     task = database.add()
     database.clock.advance(45)

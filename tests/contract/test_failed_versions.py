@@ -1,4 +1,4 @@
-"""A release at fault is named by its version wherever its failures are told, and the mark does not fall on the good one."""
+"""The version of a bad release is named wherever its failures are shown, and the good version is never blamed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLAME = "all 4 failures came from version 2.4.1; 2.4.0 had none"
 
 
 def registered(database, version, *, knows="tests.work", queues=None):
-    """A worker of this version that started a second after the one before."""
+    """Register a worker of this version."""
     worker_id = uuid4()
     store = database.store
     store.workers.register(worker_id, label=f"{version}:1", queues=queues, concurrency=8, task_names=[knows])

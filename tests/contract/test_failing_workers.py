@@ -1,4 +1,4 @@
-"""A live worker that an error keeps from its work says so in the database, and everything that explains repeats it."""
+"""A live worker that an error keeps from its work reports this in the database, and every explanation repeats it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_list_and_the_page_of_a_worker_name_the_failure(database, monkeypatc
 
 
 def refuse_claims(database):
-    """Refuse each claim in the database, as a full disk does, but no other write. Returns the statement that allows them again."""
+    """Make the database refuse claims, like a full disk, but no other writes. Returns the statement that allows claims again."""
     if database.name == "sqlite":
         database.run(
             "CREATE TRIGGER full BEFORE INSERT ON task_leases BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"

@@ -1,4 +1,4 @@
-"""Nobody waits behind somebody else's backlog: keys take turns, and so do tasks with a key and those without."""
+"""No task waits behind another key's backlog: keys take turns, and so do tasks with and without a key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INSTANT = {"sqlite": f"'{EARLIER}'", "postgresql": f"'{EARLIER}'::timestamptz"}
 
 
 def fill(database, key, many, family):
-    """So many tasks of a key, due an hour ago; written by hand, since nobody would wait for so many enqueues."""
+    """Insert `many` tasks of a key that became due an hour ago. Enqueueing them would take too long."""
     identity, at = ID[database.name].format(0x8000 + family), INSTANT[database.name]
     numbers = f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {many}) "
     named = f"{identity}, 'default', {key}"
@@ -40,13 +40,13 @@ def fill(database, key, many, family):
     for table, columns in into.items():
         select = f"{numbers} SELECT {columns} FROM numbers"
         database.run(f"INSERT INTO {table} {select}")
-    if database.name == "postgresql":  # positions were written, not drawn
+    if database.name == "postgresql":  # the positions were not taken from the sequence
         database.run(f"SELECT setval('task_position', greatest({many}, nextval('task_position')))")
 
 
 @pytest.fixture
 def workers(database):
-    """`workers(3)`: so many, each with a rotation of its own; each takes what it is told and completes it."""
+    """`workers(3)` returns three workers with separate rotations. Each claims tasks up to its limit and completes them."""
 
     def make(many):
         def one():
@@ -67,7 +67,7 @@ def workers(database):
 
 @pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.campaign)])
 def test_a_tenant_with_one_task_behind_one_with_thousands_is_in_the_first_batch(database, workers, many):
-    """Of at least two, wherever its key stands in the rotation of whoever claims."""
+    """This is true for batches of two or more, wherever the key is in the rotation of the claiming worker."""
     fill(database, "'mm'", many, 1)
     crowd = workers(3)
     for limit in (2, 8, 100):
@@ -79,7 +79,7 @@ def test_a_tenant_with_one_task_behind_one_with_thousands_is_in_the_first_batch(
 
 @pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.campaign)])
 def test_nor_does_it_wait_for_more_than_one_batch_without_keys(database, workers, many):
-    """Of each worker: it turns to tasks with a key when those without have filled one."""
+    """Each worker turns to tasks with a key when tasks without a key have filled one batch."""
     fill(database, "NULL", many, 1)
     for limit in (2, 8, 100):
         for key, work in zip("az", workers(2), strict=True):
@@ -88,7 +88,7 @@ def test_nor_does_it_wait_for_more_than_one_batch_without_keys(database, workers
 
 
 def test_ten_big_tenants_share_with_a_small_one(database, workers):
-    """With eleven keys and batches of two, everybody's turn comes with the sixth batch of a worker."""
+    """With eleven keys and batches of two, every key has had its turn by a worker's sixth batch."""
     for tenant in range(10):
         fill(database, f"'big-{tenant}'", 100, tenant)
     for work in workers(3):
@@ -121,7 +121,7 @@ def test_two_workers_that_take_one_at_a_time_starve_nobody(database, workers):
 
 @pytest.fixture
 def queues_served(database, workers):
-    """`queues_served(limit, claims)`: the queues of so many claims of one worker, whose keys begin with their queue's name."""
+    """`queues_served(limit, claims)` returns the queues of one worker's claims. Each key begins with its queue's name."""
     (work,) = workers(1)
 
     def serve(limit, claims):
@@ -145,7 +145,7 @@ def test_claims_of_one_alternate_between_a_queue_of_many_keys_and_one_of_few(dat
 
 
 def test_a_queue_of_one_key_has_every_second_claim_of_one(database, queues_served):
-    """Its round ends with each of its tasks, and begins again."""
+    """The queue's round ends with each task and begins again."""
     put(database, "a", 40)
     for _ in range(5):
         database.add(queue="z", partition_key="z-only")
@@ -167,9 +167,9 @@ def test_three_queues_get_the_same_share_whatever_their_names_and_sizes(database
 
 @pytest.mark.parametrize("limit", [1, 4])
 def test_keys_that_cannot_be_claimed_do_not_cost_their_queue_its_turn(database, workers, limit):
-    """A queue's claimable keys are counted, not those that stand before them; and none of them is passed over."""
+    """Only a queue's claimable keys are counted, not the blocked keys before them. No claimable key is passed over."""
     put(database, "a", 40)
-    put(database, "z", 40, delay=timedelta(hours=1))  # and four more before each that can be
+    put(database, "z", 40, delay=timedelta(hours=1))  # and four more before each claimable key
     for number in range(5):
         database.add(queue="z", partition_key=f"z-{number}05-late")
         for blocked in range(4):
@@ -200,7 +200,7 @@ def test_queues_with_turns_and_one_without_all_get_theirs_in_claims_of_one(datab
 
 @pytest.mark.parametrize("many", [1, 3])
 def test_the_rotation_survives_keys_that_come_and_go(database, workers, many):
-    """Keys appear before and behind the cursor, and go while it stands on them; who stays is served in every round."""
+    """Keys appear before and after the cursor, and disappear while it is on them. Each remaining key is served in every round."""
     chance, crowd = random.Random(many), workers(many)
     stays = [f"{letter}-stays" for letter in "bfkt"]
     passing: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""One emitted event, a task for each subscriber, and nothing of it without the caller's commit."""
+"""An emitted event creates a task for each subscriber, and nothing without the caller's commit."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def of(*pairs: list[Subscription]) -> list[Subscription]:
 
 @pytest.fixture
 def three(database: Database) -> Store:
-    """Three tasks that take order.paid."""
+    """Subscribe three tasks to order.paid."""
     database.frozen.subscriptions.replace(of(*(subscriber(name, "order.paid") for name in ("audit", "book", "mail"))))
     return database.frozen
 
 
 @pytest.fixture
 def outbox(database: Database) -> Outbox:
-    """As a process has it that never imported a subscriber."""
+    """The outbox of a process that never imported a subscriber."""
     return Outbox(database.engine)
 
 
@@ -116,7 +116,7 @@ def test_a_retry_of_one_consumer_leaves_the_others_alone(database: Database, out
     outbox.sync_subscriptions()
     emitted = outbox.emit("order.paid", {"id": 1}, using=outbox, partition_key="c1")
     outbox.worker(concurrency=1, notifications=False, poll=0.05).run(burst=True)
-    # One key: one at a time. A retry keeps its place, so what comes after it waits for it.
+    # Both tasks have the same key. A retry keeps its position, so a later task waits for it.
     assert sorted(seen) == [("flaky", 1), ("flaky", 1), ("steady", 1)]
     tasks = {name: outbox.store.get(handle.id) for name, handle in emitted.handles.items()}
     assert {name: (task.status, task.attempt) for name, task in tasks.items()} == {
@@ -144,7 +144,7 @@ def test_more_subscribers_than_a_digit_counts(database: Database) -> None:
 
 
 def subscribe_many(database: Database, count: int) -> None:
-    """As many tasks as no test could declare, from task1 on."""
+    """Subscribe more tasks than a test could declare, named task1 and so on."""
     numbers = (
         "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < "
         f"{count}) SELECT 'order.paid', 'task' || n, 'payload', 'default', 0, 60, 'release' FROM numbers"
@@ -275,7 +275,7 @@ def test_a_producer_needs_no_code_of_its_consumers(database: Database) -> None:
     def book(paid: Paid) -> None:
         got.append(paid)
 
-    assert producer.emit("order.paid", using=producer).handles == {}  # before anybody said that it subscribes
+    assert producer.emit("order.paid", using=producer).handles == {}  # no task has subscribed yet
     consumer.sync_subscriptions()
     paid = Paid(7, date(2030, 1, 1), Decimal("1.10"))
     emitted = producer.emit("order.paid", paid, using=producer)
@@ -344,9 +344,7 @@ def test_half_a_fan_out_is_none(database: Database, three: Store) -> None:
     helpers.refuse_event(database, "task_created")
     with pytest.raises(Exception, match="refuse"):
         three.emit(new(idempotency_key="k"))
-    if (
-        database.name == "sqlite"
-    ):  # one statement on PostgreSQL; here a savepoint keeps it whole in a caller's transaction
+    if database.name == "sqlite":  # PostgreSQL needs one statement. SQLite uses a savepoint in a caller's transaction.
         with helpers.transaction(database) as it:
             with pytest.raises(Exception, match="refuse"):
                 three.emit(new(idempotency_key="k"), using=it)
@@ -366,7 +364,7 @@ def test_a_key_makes_one_task_for_each_subscriber(database: Database, three: Sto
     }
     assert all(handle.created for handle in other.handles.values())
     assert database.counts() == (6, 6, 6)
-    assert unrouted(database) == []  # somebody subscribes; they have had it
+    assert unrouted(database) == []  # there are subscribers, and they have already received the event
 
 
 def test_a_key_reaches_those_who_subscribed_since(database: Database, three: Store) -> None:
@@ -508,7 +506,7 @@ def test_what_a_release_subscribes_to_replaces_what_it_did(database: Database) -
     store = database.store
     store.subscriptions.replace(of(subscriber("book", "a", "b"), subscriber("mail", "a"), subscriber("other", "a")))
     changed = of(subscriber("book", "b", "c", queue="ledger", timeout=timedelta(seconds=2.5)))
-    store.subscriptions.replace(changed, tasks=["mail"])  # mail is declared still, and subscribes to nothing now
+    store.subscriptions.replace(changed, tasks=["mail"])  # mail is still declared, but subscribes to nothing now
     assert store.subscriptions.list() == sorted(
         of(changed, subscriber("other", "a")), key=lambda one: (one.topic, one.task_name)
     )
@@ -533,7 +531,7 @@ def test_an_outbox_knows_and_syncs_its_own(database: Database, outbox: Outbox) -
 def test_nothing_is_written_where_nothing_changes(database: Database) -> None:
     mine = of(subscriber("book", "a", "b"))
     database.store.subscriptions.replace(mine)
-    with helpers.transaction(database) as it:  # who wrote, or locked a row, would wait for this
+    with helpers.transaction(database) as it:  # a write or a row lock would wait for this transaction
         it.execute(text("UPDATE task_subscriptions SET priority = priority"))
         database.store.subscriptions.replace(mine, tasks=["silent"])
         it.rollback()
@@ -572,7 +570,7 @@ def test_a_subscription_that_would_break_an_emit_is_refused(fields: dict[str, An
 
 
 def test_the_planner_knows_the_subscribers_from_the_first_emit_on(postgresql):
-    """It would expect a single one, and compare each of a thousand with each: six times as long."""
+    """Otherwise, the planner would expect one subscriber and compare each of a thousand with every other, six times as slow."""
     postgresql.store.subscriptions.replace(
         [Subscription(topic="order.paid", task_name=f"tests.{number}", parameter="payload") for number in range(200)]
     )

@@ -1,4 +1,4 @@
-"""How claims end: complete, fail, release and batches of outcomes, fenced by token and worker."""
+"""Ends of claims: complete, fail, release and batches of outcomes, fenced by lease token and worker."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_batch_ends_each_claim_in_its_own_way(database):
 
 @pytest.mark.parametrize("kind", sorted(ENDS_CLAIM - {EventType.RESET, EventType.ABANDONED}))
 def test_a_batch_of_alike_ends_leaves_what_each_by_itself_does(database, kind):
-    """What such rows have in common is sent once."""
+    """Values that such rows have in common are sent once."""
     for key in ("a", "b", "c", None, None, None):
         database.add(partition_key=key, max_attempts=5)
     outcomes = [
@@ -315,10 +315,10 @@ def test_outcomes_of_two_workers_or_two_for_one_task_are_refused(database):
 
 @pytest.mark.parametrize("event_type", [EventType.CREATED, EventType.CLAIMED, EventType.EXPIRED, EventType.REQUEUED])
 def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
-    """Else the log would hold an end that is none, which `verify` then reports."""
+    """Otherwise, the log would contain a false end, which `verify` would report."""
     claim = helpers.claimed(database)
     before = helpers.everything(database)
-    database.corrupted = True  # if it is not refused
+    database.corrupted = True  # in case it is not refused
     with pytest.raises(InvalidArgument):
         database.frozen.finish([Outcome(claim=claim, event_type=event_type)])
     assert helpers.everything(database) == before
@@ -326,8 +326,8 @@ def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("next_holder", ["another worker", "the same worker"])
-def test_who_lost_the_lease_changes_nothing_and_the_next_holder_is_not_disturbed(database, act, next_holder):
-    """A claims, the lease runs out, it is taken back, B claims, A acts, B acts."""
+def test_a_worker_that_lost_its_lease_changes_nothing_and_does_not_disturb_the_next_holder(database, act, next_holder):
+    """A claims the task, the lease expires, the task is recovered, B claims it, A acts, B acts."""
     old = helpers.claimed(database)
     helpers.recovered(database, old)
     worker = uuid4() if next_holder == "another worker" else database.worker
@@ -361,7 +361,7 @@ def test_a_recovery_of_the_old_lease_does_not_touch_the_next_holder(database):
 
 
 def test_the_same_token_of_another_worker_is_refused(database, act):
-    """As after a claim whose commit was lost in a crash of the server: the token alone proves nothing."""
+    """This happens if a server crash loses the commit of a claim. The token alone proves nothing."""
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     with pytest.raises(LeaseLost):
@@ -381,7 +381,7 @@ def test_another_token_of_the_same_worker_is_refused(database, act, token):
 
 @pytest.mark.parametrize("column", ["lease_token", "worker_id"])
 def test_the_task_itself_is_fenced_too_and_not_only_its_lease(database, finish, column):
-    """Two proofs must agree: a lease row that was put right by hand does not open the task to an old worker."""
+    """Two proofs must agree: after a manual repair of the lease row, an old worker still cannot change the task."""
     claim = helpers.claimed(database)
     value = "7" if column == "lease_token" else f"'{uuid4().hex}'"
     database.run(f"UPDATE task_executions SET {column} = {value}")
@@ -401,7 +401,7 @@ def test_a_claim_ends_once(database, finish):
     assert helpers.everything(database) == before
 
 
-def test_of_two_ends_at_once_one_wins(database):
+def test_one_of_two_simultaneous_ends_wins(database):
     for _ in range(5):
         claim = helpers.claimed(database)
         results = helpers.at_once(
@@ -417,7 +417,7 @@ def test_a_lease_that_ran_out_is_still_the_workers_until_somebody_takes_it_back(
 
 
 @pytest.mark.parametrize("operation", ["complete", "fail", "release", "retry", "snooze", "cancel"])
-def test_an_end_whose_event_is_refused_did_not_happen(database, operation):
+def test_an_end_does_not_happen_if_its_event_is_refused(database, operation):
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     kind = {"retry": "task_retry_scheduled", "snooze": "task_snoozed", "cancel": "task_cancelled"}
@@ -465,7 +465,7 @@ def test_an_end_whose_answer_was_lost_counts_even_if_another_worker_has_the_task
 
 
 def test_an_outcome_is_lost_where_a_different_end_was_committed_meanwhile(database, monkeypatch):
-    """The first try ended nothing, because the lease had been taken back; its answer is lost; the second must say so."""
+    """The first try ends nothing, because the task has been recovered, and its response is lost. The second must report the loss."""
     claim = helpers.claimed(database)
     helpers.recovered(database, claim)
     with pytest.raises(LeaseLost):

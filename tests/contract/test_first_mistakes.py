@@ -1,4 +1,4 @@
-"""The mistakes of a first hour, each with the whole sentence that answers it."""
+"""Mistakes of the first hour, each with its complete error message."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ TRANSACTION = "write using(session) with the session or connection that owns the
 
 
 class User:
-    """A class of the application that is no JSON."""
+    """A class of the application that has no JSON form."""
 
 
 @pytest.fixture
 def outbox(tmp_path: Path) -> Outbox:
-    """A URL of a file that is never made: mistakes are reported before a database is asked."""
+    """An outbox with the URL of a file that is never created: mistakes are reported before any query."""
     return Outbox(f"sqlite:///{tmp_path}/shop.db")
 
 
@@ -82,7 +82,7 @@ def refused(kind: type[Exception], sentence: str, call: Callable[[], object]) ->
         (
             "shop.db",
             ConfigurationError,
-            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database",
+            "this is not a database URL; outboxq accepts sqlite:///file.db or postgresql+psycopg://user@host/database",
         ),
         (
             "postgresql+psycopg2://me@host/shop",
@@ -133,7 +133,7 @@ def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], 
 )
 def test_an_engine_of_asyncio(database: str, driver: str, line: str) -> None:
     engine = create_engine(database)
-    engine.dialect.is_async, engine.dialect.driver = True, driver  # a real one needs greenlet and the driver
+    engine.dialect.is_async, engine.dialect.driver = True, driver  # a real asyncio engine needs greenlet and the driver
     outside = types.SimpleNamespace(dialect=engine.dialect)  # an AsyncEngine is not an Engine
     sentence = (
         f"this engine is asynchronous ({engine.dialect.name}+{driver}), so it works only on its event loop; give outboxq a separate "
@@ -162,7 +162,7 @@ def test_the_address_that_hosts_hand_out_is_understood() -> None:
 
 
 def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From code as SQLAlchemy tells it; a transaction of our own is tried again for half a minute first."""
+    """An application gets SQLAlchemy's error. outboxq's own transactions are retried first."""
     monkeypatch.setattr(transactions, "_PATIENCE", 0)
     outbox = Outbox(DOWN)
     task = outbox.task(name="shop.hello")(lambda: None)
@@ -285,7 +285,7 @@ def test_a_connection_in_autocommit(database) -> None:
 
 def test_two_outboxes_are_mixed_up(hello, outbox, tmp_path: Path) -> None:
     other = Outbox(f"sqlite:///{tmp_path}/other.db")
-    sentence = "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
+    sentence = "this task belongs to another Outbox; pass that Outbox, or a Session or Connection to its database"
     refused(InvalidTarget, sentence, lambda: hello.using(other).enqueue(7))
     refused(InvalidTarget, sentence, lambda: outbox.emit("order.paid", using=other))
 
@@ -348,7 +348,7 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
     ):
         task.using(outbox).enqueue(n=7)
     known = outbox.task(name="shop.other")(lambda n, ctx: None)
-    assert known.call(n=7, ctx=8), "an argument may be named so"
+    assert known.call(n=7, ctx=8), "an argument may have this name"
 
 
 def test_a_self_without_the_annotation_of_a_context(outbox) -> None:
@@ -527,7 +527,7 @@ def test_a_handler_asks_for_another_run_at_no_time(asked: Callable[[], object], 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
-    """A directory with applications in it, in which commands are typed."""
+    """A directory with applications, in which the commands run."""
     applications = {
         "shop": "from outboxq import Outbox\noutbox = Outbox('sqlite:///shop.db')\nengine = 1\n",
         "broken": "1 / 0\n",

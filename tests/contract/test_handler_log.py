@@ -1,4 +1,4 @@
-"""The handler log: what a handler logs stands beside its attempt, whatever becomes of it; and logging itself stays as it is."""
+"""The handler log is stored with each attempt, however the attempt ends, and logging itself stays unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def work(outbox, **options):
 
 
 def attempt(outbox, handle):
-    """The last attempt at a task."""
+    """Return the last attempt at a task."""
     return outbox.store.attempts(handle.id)[-1]
 
 
@@ -90,7 +90,7 @@ def test_every_end_has_the_lines_of_its_handler(outbox, how, transactional):
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
 def test_an_end_that_the_worker_decides_has_them_too(outbox, transactional):
-    """The retry policy ends in what is no error, so nothing of what it says can be used."""
+    """The retry policy raises SystemExit, so it makes no decision that the worker could use."""
 
     def leave(_state):
         raise SystemExit(1)
@@ -163,7 +163,7 @@ def test_hostile_records_cost_neither_the_task_nor_the_other_lines(outbox, monke
     @outbox.task(name="talk")
     def talk() -> None:
         record = {"msg": "\x00 \ud800", "levelno": logging.INFO, "levelname": "INFO", "name": "shop.mail"}
-        LogKeeper().handle(logging.makeLogRecord(record))  # pytest could not send this text to its own process
+        LogKeeper().handle(logging.makeLogRecord(record))  # pytest could not send this text between its processes
         log.info("%d of", "x")
         log.info("%s", Unprintable())
         log.info(12)
@@ -332,7 +332,7 @@ def test_a_task_that_is_given_back_keeps_what_it_logged(outbox):
     try:
         until(running.is_set)
         assert worker.stop(timeout=0.05) is False
-        until(lambda: attempt(outbox, handle).outcome)  # on a busy machine, the stop does not wait for its commit
+        until(lambda: attempt(outbox, handle).outcome)  # on a busy machine, the stop does not wait for the commit
     finally:
         going_on.set()
     found = attempt(outbox, handle)
@@ -340,7 +340,7 @@ def test_a_task_that_is_given_back_keeps_what_it_logged(outbox):
     assert [line.text for line in found.log] == ["before it hangs"]
 
 
-# Where logging is not configured it stays so
+# Unconfigured logging stays unconfigured
 
 UNCONFIGURED = """
     import logging, sys
@@ -377,7 +377,7 @@ def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["keeping", "not keeping"])
 def test_a_worker_that_stops_leaves_the_lines_of_another_ones_handler(outbox, database, keeps):
-    """Each line is kept once, by the worker of its handler, in whichever order the workers come and go."""
+    """Each line is kept once, by the handler's own worker, whatever the order in which the workers start and stop."""
     other, going_on = Outbox(database.engine), threading.Event()
     begun = {"first": threading.Event(), "second": threading.Event()}
 
@@ -449,7 +449,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_process_that_is_forked_while_another_worker_has_the_locks_does_not_wait_for_them():
-    """The server of child processes is forked so, and would pass that on to all of them."""
+    """The fork server is forked like this, and all its children would inherit the locks."""
     done = forked.run([sys.executable, "-W", "error", "-c", FORKS], check=True, capture_output=True, text=True)
     assert done.stdout == "0\n"
 
@@ -459,7 +459,7 @@ def test_a_process_that_is_forked_while_another_worker_has_the_locks_does_not_wa
 
 @pytest.fixture
 def isolated(outbox):
-    """A worker of this outbox whose handlers run in children, started by the test."""
+    """A worker of this outbox whose handlers run in child processes. The test starts it."""
     options = {"poll": 0.05, "isolation": "process", "heartbeat": 0.05, "timeout_grace": 0.1, "concurrency": 1}
     worker = outbox.worker(**options)
     yield worker

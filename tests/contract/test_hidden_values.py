@@ -1,4 +1,4 @@
-"""What was enqueued shows in no error's text and in no repr: those end up in logs that more people read than the tables."""
+"""No error message or repr shows enqueued values, because both end up in logs, which more people read than the tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def printed(error):
 
 @pytest.fixture
 def refusing(database):
-    """A database that takes no task of this name."""
+    """Make the database refuse tasks with this name."""
     if database.name == "postgresql":
         database.run(f"ALTER TABLE task_executions ADD CONSTRAINT refuse CHECK (task_name <> '{REFUSED}')")
     else:
@@ -50,7 +50,7 @@ def in_a_session(database):
 
 
 def traced(database):
-    """As by a session whose statements somebody watches, on an engine that shows parameters."""
+    """Enqueue in a session whose statements are observed, on an engine that shows parameters."""
     engine = database.host_engine()
     event.listen(engine, "before_cursor_execute", lambda *_: None)
     with Session(engine) as session:
@@ -72,7 +72,7 @@ def test_an_error_on_a_psycopg_connection_shows_no_arguments(postgresql):
     with psycopg.connect(url) as connection, pytest.raises(psycopg.errors.CheckViolation, match="refuse") as raised:
         Store(postgresql.engine).enqueue(task(), using=connection)
     assert CARD not in printed(raised.value)
-    assert CARD in raised.value.diag.message_detail  # for programs that ask
+    assert CARD in raised.value.diag.message_detail  # for programs that read it
 
 
 def test_engines_of_our_own_show_no_parameters(database):

@@ -1,4 +1,4 @@
-"""Hooks watch the sending and the handling of tasks: in which order, with what they see, and that their mistakes change nothing."""
+"""Hooks observe how tasks are sent and handled: their order, what they see, and that their errors change nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 class Noting(Hook):
-    """Notes each call, with its name."""
+    """Records each call with the hook's name."""
 
     def __init__(self, name, notes, headers=None):
         self.name, self.notes, self.headers = name, notes, headers
@@ -87,7 +87,7 @@ def notes():
 
 @pytest.fixture
 def make(database, notes):
-    """Make an outbox with these hooks."""
+    """Return a function that creates an outbox with these hooks."""
 
     def make(*hooks, **options):
         return Outbox(database.engine, hooks=hooks, **options)
@@ -99,7 +99,7 @@ def said(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "outboxq.hooks"]
 
 
-# Order, and what they see.
+# Order and arguments.
 
 
 def test_they_are_entered_in_their_order_and_left_in_the_reverse_order(make, notes):
@@ -269,7 +269,7 @@ def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, tra
 
 
 def test_the_end_of_what_is_committed_is_told_although_the_worker_gave_it_up(make, notes):
-    """Its time to stop was over while the COMMIT was under way."""
+    """The worker's time to stop ran out during the COMMIT."""
     running = []
 
     def give_up(point):
@@ -351,7 +351,7 @@ def test_a_harness_calls_them_too(make, notes):
     assert notes == ["a handles", "runs", "a ends completed NoneType", "a has handled"]
 
 
-# Their mistakes.
+# Errors in hooks.
 
 PLACES = [
     "sending",
@@ -367,7 +367,7 @@ PLACES = [
 
 
 class Broken(Hook):
-    """Fails at one place, with each kind of context manager."""
+    """Raises an error in one place, with each kind of context manager."""
 
     def __init__(self, place, error):
         self.place, self.error = place, error
@@ -405,7 +405,7 @@ class _BrokenManager:
 
     def __exit__(self, *_):
         self.hook.fail(f"leave {self.method}")
-        return True  # swallows whatever there is
+        return True  # suppresses any exception
 
 
 @pytest.mark.in_turn
@@ -501,7 +501,7 @@ def test_an_interrupt_after_the_handler_does_not_cost_its_outcome(make):
     outbox = make(Broken("ended", KeyboardInterrupt()))
     handle = outbox.task(name="t")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(notifications=False)
-    assert worker.run(burst=True) == 1, "a thread of the worker died"
+    assert worker.run(burst=True) == 1, "a worker thread died"
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
 
 
@@ -530,7 +530,7 @@ def test_what_is_no_hook_is_refused(hooks):
         Outbox(hooks=hooks)
 
 
-# The worker.
+# Hooks of the worker.
 
 
 @pytest.mark.in_turn
@@ -620,7 +620,7 @@ def test_a_hook_that_hangs_after_a_commit_leaves_no_task_to_give_back(make, capl
     worker.start()
     try:
         assert told.wait(60)
-        assert worker.stop(timeout=1)  # the hook waits for longer
+        assert worker.stop(timeout=1)  # the hook waits longer
     finally:
         may_end.set()
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
@@ -675,7 +675,7 @@ def test_sigterm_lets_them_see_the_end(database, tmp_path):
     assert (process.returncode, rest.split("\n")) == (0, ["ends task_completed", "has handled", "stops", ""])
 
 
-# What they cost.
+# Costs.
 
 
 @pytest.mark.in_turn

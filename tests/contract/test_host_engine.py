@@ -1,4 +1,4 @@
-"""The store on an application's own engine: its transactions are ours, its pool stays as it was."""
+"""The store on an application's engine: outboxq controls its own transactions and leaves the pool unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database
 
-# Each makes the connections of a pool as one kind of application does; one connection, so that every use is of the same.
+# Each recipe creates an engine as one kind of application does, with a single connection, which is used every time.
 Recipe = Callable[[str], Engine]
 
 
@@ -35,7 +35,7 @@ def postgresql_default(url: str) -> Engine:
 
 
 def session_defaults(url: str) -> Engine:
-    """Everything we rely on is set otherwise, in the session."""
+    """Change every session setting on which outboxq relies."""
     defaults = (
         "-c default_transaction_isolation=serializable -c default_transaction_read_only=on -c TimeZone=Asia/Kolkata"
     )
@@ -70,7 +70,7 @@ def autocommit(url: str) -> Engine:
 
 
 def no_rollback_in_autocommit(url: str) -> Engine:
-    """An option that SQLAlchemy has from 2.0.43 on."""
+    """Use an option of SQLAlchemy 2.0.43 and later."""
     return create_engine(url, skip_autocommit_rollback=True, pool_size=1, max_overflow=0)
 
 
@@ -98,7 +98,7 @@ def task(**fields: object) -> NewTask:
 
 @contextmanager
 def observed(engine: Engine) -> Iterator[set[str]]:
-    """How the transactions begin in which our tables are written: seen by the driver, while they run."""
+    """Yield how transactions that write to outboxq's tables begin, as the driver sees it while they run."""
     seen: set[str] = set()
 
     def note(connection: Any, cursor: Any, sql: str, *_: object) -> None:
@@ -129,7 +129,7 @@ def observed(engine: Engine) -> Iterator[set[str]]:
 
 
 def work_through(store: Store, database: Database) -> None:
-    """Every transaction of a worker's life, each once."""
+    """Run each kind of transaction in a worker's life once."""
     claimed: dict[str, Any] = {}
     store.enqueue_many([task(queue=queue) for queue in ("done", "failed", "again", "released", "lost")])
     for claim in store.claim_ready_task(10, worker_id=database.worker):
@@ -161,7 +161,7 @@ def test_everything_works_and_begins_as_it_must(database: Database, recipe: Reci
     store.ensure_current()
     with observed(engine) as seen:
         work_through(store, database)
-    database.corrupted = True  # leases were made to expire in the past: the log says that they were recovered early
+    database.corrupted = True  # leases were changed to expire in the past, so the log shows early recoveries
     assert seen == ({"BEGIN IMMEDIATE"} if database.name == "sqlite" else {"read committed", "off", "2s"})
 
 
@@ -181,7 +181,7 @@ SETTINGS += ("enable_bitmapscan", "TimeZone", "search_path", "synchronous_commit
 
 
 def state(engine: Engine) -> dict[str, object]:
-    """What the application finds on a pooled connection."""
+    """Return the settings that the application finds on a pooled connection."""
     with engine.connect() as it:
         raw = it.connection.dbapi_connection
         if isinstance(raw, sqlite3.Connection):
@@ -222,7 +222,7 @@ def test_a_transaction_of_ours_that_fails_leaves_nothing_behind(database: Databa
 def test_the_applications_own_transactions_still_take_tasks_along(database: Database, recipe: Recipe) -> None:
     engine = database.own(recipe(database.url))
     store = Store(engine)
-    store.enqueue(task())  # the pooled connection was ours for a while
+    store.enqueue(task())  # outboxq has used the pooled connection
     if recipe is autocommit:
         return
     real = recipe is not sqlite_default and not (recipe is no_rollback_in_autocommit and database.name == "sqlite")

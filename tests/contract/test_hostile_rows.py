@@ -1,4 +1,4 @@
-"""A row that got past the CHECKs harms itself only: its neighbours are claimed, run and recovered, and every command goes on."""
+"""A row that got past the CHECKs harms only itself: its neighbours are claimed, run and recovered, and every command works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEALTHY = 30
 
 
 class Place(NamedTuple):
-    """A database with a task of ours."""
+    """A database with an outbox and a task."""
 
     database: Any
     outbox: Outbox
@@ -74,9 +74,9 @@ CASES = [
 
 
 OTHERWISE_NAMED = ("timeout_seconds", "lease_seconds")
-"""Named by a check of their own."""
+"""Columns whose violations have separate checks."""
 UNUSABLE = ("lease_seconds", "timeout_seconds", "created_at", "first_started_at", "pipeline_execution_id")
-"""No worker can use them, so the task is failed."""
+"""Columns whose hostile values no worker can use, so that the task fails."""
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def command(place, *arguments):
 
 
 def assert_all_go_on(place, *task_ids):
-    """Nothing that looks at the tables raises."""
+    """Check that nothing that reads the tables raises an error."""
     store = place.store
     store.verify()
     store.look_ahead()
@@ -126,7 +126,7 @@ def assert_all_go_on(place, *task_ids):
         assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
 
 
-@pytest.mark.timeout(120)  # a worker that claims nothing goes on for ever
+@pytest.mark.timeout(120)  # a worker that claims nothing would run forever
 @pytest.mark.parametrize(("place", "rows"), CASES, indirect=["place"])
 def test_the_healthy_neighbours_of_hostile_rows_are_completed(place, rows):
     healthy, hostile = enqueue(place, HEALTHY // 2), {}

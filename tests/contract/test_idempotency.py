@@ -1,4 +1,4 @@
-"""What an idempotency key promises: who gets it, until when, and what becomes of those who come later."""
+"""Idempotency keys: which task gets the key, until when, and what happens to later tasks."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def batch(keys: Sequence[str | None], mode: OnConflict = RETURN, **fields: Any) 
 
 
 def tasks_of(database: Database, key: str) -> list[str]:
-    """The args of every task that was ever enqueued with the key, by the label in them."""
+    """Return the args of every task that was ever enqueued with the key. The args contain the key."""
     return [row[0] for row in database.rows(f'SELECT args FROM task_executions WHERE args = \'{{"key": "{key}"}}\'')]
 
 
 @contextmanager
 def caller(database: Database, work: Callable[[Connection], Any]) -> Iterator[Future[Any]]:
-    """Run `work` in an application's transaction in a thread; go on once it waits for a lock, besides those that do already.
+    """Run `work` in an application's transaction in a thread. Continue once it too waits for a lock.
 
-    SQLite has one lock, and asking for it is all that can be seen.
+    SQLite has one lock, and only the request for it can be observed.
     """
     engine, asked = database.host_engine(), threading.Event()
 
@@ -83,7 +83,7 @@ def caller(database: Database, work: Callable[[Connection], Any]) -> Iterator[Fu
 
 @contextmanager
 def cursors(engine: Engine) -> Iterator[list[str]]:
-    """The statements that go through the engine."""
+    """Record the statements that the engine executes."""
     seen: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_taken_key_is_answered_as_was_asked(database: Database, others: tuple[
             else:
                 handles = database.frozen.enqueue_many(new, using=using)
             if using is not None:
-                using.execute(text(f"INSERT INTO orders (id) VALUES ({number})"))  # not poisoned
+                using.execute(text(f"INSERT INTO orders (id) VALUES ({number})"))  # not aborted
                 using.commit()
         if mode is RAISE:
             assert everything(database) == before
@@ -143,7 +143,7 @@ def test_a_second_emit_with_the_same_key_creates_nothing_and_does_not_abort_the_
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_is_not_aborted(
+def test_the_second_of_two_concurrent_transactions_with_the_same_key_waits_and_is_not_aborted(
     database: Database, commits: bool
 ) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
@@ -177,7 +177,7 @@ def test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_i
 
 
 class ExhaustedPool(QueuePool):
-    """A pool whose connections other threads hold, except for the first."""
+    """A pool whose connections are used by other threads, except for the first."""
 
     _was_asked = False
 
@@ -263,7 +263,7 @@ def test_what_is_refused_is_refused_before_anything_is_written(database: Databas
     assert database.rows("SELECT * FROM idempotency_keys") == []
 
 
-# --- What it costs (on PostgreSQL, where a statement is a round trip)
+# --- Costs (on PostgreSQL, where a statement is a round trip)
 
 
 def cost(database: Database, new: list[NewTask]) -> int:
@@ -281,18 +281,27 @@ def test_free_keys_cost_one_statement(postgresql: Database) -> None:
         cost(postgresql, [task(f"first {mode}", mode)])  # the role's privileges are looked up once
         assert cost(postgresql, [task(f"single {mode}", mode, **unique)]) == 1
         many = cost(postgresql, batch([f"{n} {mode}" for n in range(50)], mode, **unique))
-        assert many == (3 if mode is RAISE else 1)  # and a savepoint, for one of them may raise
+        assert many == (3 if mode is RAISE else 1)  # plus a savepoint, because one of them may raise
 
 
-def test_who_only_wants_to_be_skipped_asks_nobody(postgresql: Database) -> None:
+def test_a_taken_key_costs_one_more_statement(postgresql: Database) -> None:
     postgresql.add(idempotency_key="k")
-    assert cost(postgresql, batch(["k"] * 5, SKIP)) == 1
-    assert cost(postgresql, batch(["k"] * 5, SKIP, unique_for=HOUR)) == 2
-    assert cost(postgresql, batch(["k"] * 5, SKIP, unique_until_finished=True)) == 2
-    assert cost(postgresql, batch(["k"] * 5, RETURN)) == 2
+    for mode in (SKIP, RETURN):
+        assert cost(postgresql, batch(["k"] * 5, mode)) == 2
 
 
 # --- When a key is free again
+
+
+@pytest.mark.parametrize("unique", [{"unique_for": HOUR}, {"unique_until_finished": True}])
+@pytest.mark.parametrize("mode", OnConflict)
+def test_the_options_of_the_task_that_took_the_key_decide_when_it_is_free(
+    database: Database, unique: dict[str, Any], mode: OnConflict
+) -> None:
+    first = database.add(idempotency_key="k", **unique)
+    database.frozen.cancel(first.id)
+    database.clock.advance(HOUR)
+    assert database.add(idempotency_key="k", on_conflict=mode).created
 
 
 def test_a_key_is_taken_for_its_time_to_the_microsecond(database: Database) -> None:
@@ -306,7 +315,7 @@ def test_a_key_is_taken_for_its_time_to_the_microsecond(database: Database) -> N
         second = database.add(idempotency_key=key, unique_for=HOUR)
         assert second.created
         assert {first.id, second.id} == {claim.id for claim in database.claim(5)}
-        # From then on it is the second's, for the second's time.
+        # From then on, the second task has the key for its own time.
         database.clock.advance(HOUR - MICROSECOND)
         assert database.add(idempotency_key=key).id == second.id
         database.clock.advance(MICROSECOND)
@@ -351,7 +360,7 @@ def test_a_key_for_ever_or_for_a_time_outlives_its_task(database: Database) -> N
     for status in ENDED:
         for_ever = ended(database, status, idempotency_key=f"{status} for ever")
         for_hour = ended(database, status, idempotency_key=f"{status} for an hour", unique_for=HOUR)
-        # As the key was asked for when it was taken.
+        # Only the options of the first request count.
         asked = {"unique_until_finished": True, "unique_for": MICROSECOND}
         database.clock.advance(HOUR - MICROSECOND)
         assert database.add(idempotency_key=f"{status} for ever", **asked).id == for_ever
@@ -362,9 +371,9 @@ def test_a_key_for_a_time_and_until_finished_is_free_when_either_has_come(databa
     both: dict[str, Any] = {"idempotency_key": "k", "unique_for": HOUR, "unique_until_finished": True}
     first = database.add(**both)
     assert database.add(**both).id == first.id
-    database.clock.advance(HOUR)  # its task waits still
+    database.clock.advance(HOUR)  # its task is still waiting
     second = database.add(**both)
-    database.frozen.cancel(second.id)  # its time is not over
+    database.frozen.cancel(second.id)  # the key's time is not over
     third = database.add(**both)
     assert (second.created, third.created) == (True, True)
     assert database.add(**both).id == third.id
@@ -378,7 +387,7 @@ def test_a_key_of_a_pruned_task_is_free(database: Database) -> None:
 
 
 def test_a_key_left_behind_by_its_task_is_free(database: Database) -> None:
-    """Whole partitions of old tasks may be dropped, and their keys a little later."""
+    """Whole partitions of old tasks may be dropped, and the tasks' keys a little later."""
     first = database.add(idempotency_key="k")
     for table, column in (("task_executions", "id"), ("task_outbox", "task_execution_id")):
         database.run(
@@ -420,7 +429,7 @@ def test_of_two_that_want_a_key_that_is_free_again_one_gets_it(database: Databas
 
 
 def test_who_loses_a_free_key_after_having_looked_looks_again(postgresql: Database) -> None:
-    """Two see that the key is free; the other takes it before this one does."""
+    """Two transactions see that the key is free, and the other one takes it first."""
     postgresql.add(idempotency_key="k", unique_for=HOUR)
     postgresql.clock.advance(HOUR)
     engine = postgresql.own(create_engine(postgresql.url))
@@ -531,7 +540,7 @@ def test_replacing_a_task_does_not_begin_its_keys_time_anew(database: Database) 
 
 
 def test_the_queue_is_told_when_a_task_leaves_its_key(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next of that key may be due, and nothing was inserted for it."""
+    """The next task with that key may be due, and no insert announced it."""
     woken: list[str] = []
     monkeypatch.setattr(Store, "wake", lambda _self, _target, queues: woken.extend(queues))
     for key, told in ((None, []), ("a", ["left"])):
@@ -562,7 +571,7 @@ def test_a_replacement_that_meets_a_claim_replaces_the_task_or_leaves_it_whole(
 
 
 def test_a_task_given_back_while_its_replacement_waits_is_replaced(postgresql: Database) -> None:
-    """Its entry is another one then, which the statement that waited does not see."""
+    """The task then has a new entry, which the waiting statement does not see."""
     handle = postgresql.add(idempotency_key="k", args='{"say": "old"}')
     with transaction(postgresql) as it:
         (claim,) = postgresql.frozen.claim_ready_task(1, worker_id=postgresql.worker, using=it)
@@ -595,7 +604,7 @@ def pool(database: Database) -> Any:
     return configure_sqlite(engine) if database.name == "sqlite" else engine
 
 
-def test_of_fifty_callers_with_few_keys_exactly_one_task_remains_for_each_key_anyone_committed(
+def test_fifty_callers_with_few_keys_leave_exactly_one_task_for_each_committed_key(
     database: Database,
 ) -> None:
     engine, chance = pool(database), random.Random(3)
@@ -640,7 +649,7 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
 
     with transaction(database) as it:
         database.frozen.enqueue(task("m", mode), using=it)
-        # The one has "a" and waits for "m"; had the other begun with "z", each would soon wait for the other.
+        # The first has "a" and waits for "m". If the other took "z" first, each would soon wait for the other.
         with caller(database, enqueue(keys)) as one, caller(database, enqueue(keys[::-1])) as other:
             assert not one.done()
             assert not other.done()
@@ -653,7 +662,7 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
 
 
 def test_who_replaces_keeps_to_the_order_of_the_keys_whatever_that_of_the_tasks(database: Database) -> None:
-    for key in "za":  # by the tasks' ids, and by where its row lies, "z" would be the first
+    for key in "za":  # by the tasks' ids and by the place of its row, "z" would be first
         database.frozen.enqueue(task(key))
     with transaction(database) as it:
         database.frozen.enqueue(task("a", REPLACE), using=it)

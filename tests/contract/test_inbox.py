@@ -1,4 +1,4 @@
-"""What the inbox promises: each consumer accepts a message once, together with its work, for as long as it is asked to."""
+"""The inbox: each consumer accepts a message once, together with its work, and remembers it for the given time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def accepted(database: Database, message_id: str = "m1", consumer: str = "billing", **options: Any) -> bool:
-    """Accept in a transaction that commits, on the clock of the test."""
+    """Accept a message in a transaction that commits, by the test's clock."""
     with database.host.begin() as connection:
         return database.frozen.inbox.accept(consumer, message_id, using=connection, **options)
 
@@ -77,7 +77,7 @@ def test_a_second_arrival_waits_for_the_first(database: Database, commits: bool)
 
 
 def test_a_handler_has_an_effect_once_however_often_the_message_arrives(database: Database) -> None:
-    """The handler's transaction is found without `using`, and a failure after the acceptance takes it back."""
+    """The handler's transaction is found without `using`, and a later failure undoes the acceptance."""
     outbox = Outbox(database.host)
     database.run("CREATE TABLE effects (note TEXT)")
     failures = iter([True])

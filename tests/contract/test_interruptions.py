@@ -1,4 +1,4 @@
-"""A transactional task whose transaction an error from outside ended is released: that was not its handler's failure."""
+"""If an outside error ends a transactional task's transaction, the task is released, because its handler did not fail."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def at_once(monkeypatch):
 
 @pytest.fixture
 def run(outbox):
-    """Work until nothing is claimable."""
+    """Return a function that works until no task is claimable."""
 
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
@@ -96,7 +96,7 @@ def idle_for_too_long(ctx):
     pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
     ctx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
     with ctx.outbox.store.bound_engine.connect() as other:
-        other.execution_options(isolation_level="AUTOCOMMIT")  # a transaction sees the sessions of its first statement
+        other.execution_options(isolation_level="AUTOCOMMIT")  # a transaction would see an old list of sessions
         gone = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
         until(lambda: other.execute(gone, {"pid": pid}).scalar_one() == 0)
     write(ctx, "too late")
@@ -244,7 +244,7 @@ def test_the_sixth_interruption_in_a_row_is_an_attempt_that_failed(outbox, run, 
     task, history = outbox.store.get(handle.id), outbox.store.history(handle.id)
     assert (task.status, task.attempt) == (TaskStatus.FAILED, 2)
     times = [event.event_data["times"] for event in history if event.event_type is RELEASED]
-    assert times == [1, 2, 3, 4, 5] * 2, "the failed attempt begins the count anew"
+    assert times == [1, 2, 3, 4, 5] * 2, "the failed attempt restarts the count"
     assert notes(database) == []
     assert caplog.text.count("its transaction was interrupted") == 10
     assert "interruption 5 of at most 5 in a row" in caplog.text
@@ -301,7 +301,7 @@ def test_a_release_that_cannot_be_read_counts_as_none(database, data):
     assert database.frozen.interruptions(claim) == 0
 
 
-# What stays the handler's own failure.
+# Failures of the handler.
 
 
 @on_postgresql
@@ -343,7 +343,7 @@ def test_what_the_handler_asked_for_after_it_lost_its_connection_counts(outbox, 
 @on_postgresql
 @pytest.mark.parametrize("state", ["55P03", "57014", "23505", "25P02"])
 def test_an_error_that_the_handlers_own_statement_earned_is_its_failure(outbox, run, state):
-    """A lock that it did not want to wait for, a statement that took too long, a violated constraint."""
+    """Examples are a lock that was not available, a cancelled statement and a violated constraint."""
 
     @outbox.task(name="earned", transactional=True, retry=ONCE)
     def earned(ctx: TaskContext) -> None:
@@ -387,7 +387,7 @@ def test_a_count_that_may_not_be_read_makes_it_a_failed_attempt(outbox, run, dat
 
 
 def losing_commits(monkeypatch, database, times):
-    """The connections of so many handlers are lost before their commits."""
+    """Lose the connections of this number of handlers before their commits."""
     real, lost = Transactions.transaction, []
 
     @contextmanager
@@ -402,7 +402,7 @@ def losing_commits(monkeypatch, database, times):
 
 
 def interrupted_times(database, times) -> Claim:
-    """A claim of a task that was released so often, in a row, for its transaction was interrupted."""
+    """Return a claim of a task that was released this many times in a row because its transaction was interrupted."""
     database.add()
     for _ in range(times):
         (claim,) = database.claim(1)

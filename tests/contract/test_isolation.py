@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -17,7 +18,8 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
-from outboxq.worker.isolation import runner
+from outboxq.worker.failpoints import Failpoint
+from outboxq.worker.isolation import fork_server, runner
 from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
@@ -159,7 +161,7 @@ def test_a_step_that_was_completed_is_not_called_again_when_its_child_dies(outbo
 
 
 def test_news_that_come_before_the_handler_begins_reach_it(outbox):
-    """A thread takes what the worker says while the main thread is still on its way to the handler."""
+    """A thread receives the worker's messages before the main thread has reached the handler."""
 
     @outbox.task(name="heed")
     def heed() -> None: ...
@@ -178,7 +180,7 @@ def test_news_that_come_before_the_handler_begins_reach_it(outbox):
 
 
 def test_the_echo_of_a_lock_that_is_free_again_does_not_hold_the_lease_forever(outbox):
-    """The worker repeats what it was told, and a short transaction is over before that arrives."""
+    """The worker echoes each message, and a short transaction may be over before the echo arrives."""
 
     @outbox.task(name="short")
     def short() -> None: ...
@@ -225,7 +227,7 @@ def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, cap
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
 def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, database, tmp_path, transactional):
-    """It keeps Python's lock, so nothing within its own process could end it. What it has started ends with it."""
+    """The handler holds the GIL, so nothing in its process could end it. The processes that it has started end with it."""
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     @outbox.task(name="stuck", timeout=2, timeout_action="kill", transactional=transactional, retry=NEVER)
@@ -257,6 +259,23 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     database.run("DROP TABLE ledger")
 
 
+def test_a_child_is_not_killed_while_it_commits(outbox):
+    """The handler has ended in time, so the end of the grace period is not its own, as in a thread."""
+
+    def slowly(point):
+        if point is Failpoint.BEFORE_COMMIT:
+            time.sleep(1)
+
+    @outbox.task(name="quick", timeout=0.3, timeout_action="kill", transactional=True, retry=NEVER)
+    def quick(ctx: TaskContext) -> str:
+        return "done"
+
+    handle = quick.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.2, on_failpoint=slowly):
+        task = ended(outbox, handle)
+    assert (task.status, task.last_error) == (TaskStatus.COMPLETED, None)
+
+
 def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
     """The worker's messages to the child, one per heartbeat, have filled the socket long before the timeout."""
     monkeypatch.setattr(runner, "_NEWS_EVERY", 0.0005)
@@ -284,7 +303,7 @@ def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_o
         if how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         os.closerange(3, 200)
-        ctypes.PyDLL(None).sleep(600)  # keeps Python's lock, so the thread that reads from the socket cannot exit
+        ctypes.PyDLL(None).sleep(600)  # holds the GIL, so the thread that reads from the socket cannot exit
 
     with working(outbox, heartbeat=0.05) as worker:
         server = worker._parts.children.server
@@ -375,10 +394,10 @@ def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
 
 
 def pipes_and_sockets():
-    """Return the number that this process has open. A connection to SQLite has three files besides, and one may come late."""
+    """Return the number of open pipes and sockets. SQLite's files do not count, because one of them may be opened late."""
     found = 0
     for one in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that lists them
+        with suppress(FileNotFoundError):  # the descriptor of this listing
             found += str(one.readlink()).startswith(("pipe:", "socket:"))
     return found
 
@@ -438,7 +457,7 @@ def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox
 
 def fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads
         return os.fork()
 
 
@@ -495,7 +514,7 @@ def test_a_child_that_dies_is_noticed_while_a_process_lives_that_it_forked(outbo
 
 
 def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
-    """As a daemon does. The fork's end counts for nothing."""
+    """A daemon does this. The end of the fork does not count."""
 
     @outbox.task(name="daemon", retry=RetryPolicy.never())
     def daemon() -> str:
@@ -508,6 +527,26 @@ def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
     with working(outbox, concurrency=1):
         handles = [daemon.using(outbox).enqueue() for _ in range(2)]
         assert all("ProcessDied" in ended(outbox, handle).last_error for handle in handles)
+
+
+def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, monkeypatch):
+    """It is not left to recovery, which would count the release as the death of a worker."""
+
+    @outbox.task(name="plain", retry=NEVER)
+    def plain() -> None:
+        pass
+
+    def full(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with working(outbox) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_server.socket, "socketpair", full)
+            handle = plain.using(outbox).enqueue()
+            until(lambda: worker.handled)
+            worker._parts.completer.flush(10)
+        assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
 def test_threads_that_the_process_has_already_are_named(outbox, caplog):
@@ -528,7 +567,7 @@ def test_its_options_are_checked(outbox):
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether the process runs; one that is dead but not waited for does not."""
+    """Return whether the process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

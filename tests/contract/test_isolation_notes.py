@@ -1,4 +1,4 @@
-"""What a handler in a child process tells the worker meanwhile, and keeps for its next attempt: progress, log lines, steps."""
+"""A handler in a child process reports progress and log lines to the worker, and stores steps for its next attempt."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def test_a_step_that_holds_the_only_lock_for_longer_than_the_lease_is_not_called
     isolation,
 ):
     """No heartbeat can be written meanwhile, and no other worker can take the task: `ctx.lost` would be wrong."""
-    monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0.5)  # a heartbeat waits so long for the lock
+    monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0.5)  # a heartbeat waits this long for the lock
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     def book(ctx: TaskContext) -> bool:
         ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
-        deadline = time.monotonic() + 2  # twice the lease, through which the lock is held
+        deadline = time.monotonic() + 2  # the lock is held for twice the lease
         while time.monotonic() < deadline and not ctx.lost:
             time.sleep(0.01)
         return ctx.lost

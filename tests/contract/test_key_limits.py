@@ -1,4 +1,4 @@
-"""Limits per key: at most so many of a concurrency key at once, at most so many starts of a key in a time."""
+"""Limits per key: how many tasks of a concurrency key run at once, and how many tasks of a key start per period."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
     assert database.frozen.look_ahead().due is True
     assert keys(database.claim(10)) == {"a": 1, "b": 1}
     database.clock.advance(600)
-    assert keys(database.claim(10)) == {"a": 2}  # only "a" has two left
-    assert database.rows("SELECT count(*) FROM key_rates")[0][0] == 1  # full buckets are no rows
+    assert keys(database.claim(10)) == {"a": 2}  # only "a" has two tasks left
+    assert database.rows("SELECT count(*) FROM key_rates")[0][0] == 1  # full buckets have no rows
 
 
 def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(database):
@@ -83,7 +83,7 @@ def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(databas
     assert database.frozen.look_ahead() == Look(due=False, seconds=20 * 3600.0)
     with database.engine.begin() as connection:
         connection.execute(key_rates.insert(), others[-1:])
-    assert database.frozen.look_ahead() == Look(due=False, seconds=float(HORIZON))  # to look again then
+    assert database.frozen.look_ahead() == Look(due=False, seconds=float(HORIZON))  # it looks again then
 
 
 def test_a_partition_key_keeps_its_order_and_has_the_rate(database):
@@ -132,7 +132,7 @@ def test_whatever_ends_a_claim_frees_the_place(database, end):
 
 @pytest.mark.parametrize("fair", [True, False])
 def test_keys_at_their_limit_do_not_hide_the_keys_behind_them(database, fair):
-    """More than one look reads: first by age, then from key to key."""
+    """There are more tasks than one look reads, first by age and then from key to key."""
     database.store.queues.limit("default", concurrency_per_key=1, create=True)
     database.store.queues.order("default", fair=fair, create=True)
     for number in range(300):
@@ -238,7 +238,7 @@ def test_a_new_rate_begins_with_full_buckets(database):
 
 @pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
 def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startable):
-    """The database's clock was set back since."""
+    """The database's clock has been set back."""
     database.store.queues.limit("default", rate_per_key=(1, MINUTE), create=True)
     task = add(database, "a")
     full_at = (database.clock.now + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
@@ -264,7 +264,7 @@ def test_a_task_has_one_key(database):
     handle = work.using(outbox, concurrency_key="ada").enqueue()
     row = outbox.store.get(handle.id)
     assert (row.concurrency_key, row.partition_key, row.status) == ("ada", "concurrency:ada", TaskStatus.READY)
-    with pytest.raises(InvalidArgument, match="pass one of them"):
+    with pytest.raises(InvalidArgument, match="pass only one of them"):
         work.using(outbox, concurrency_key="ada", partition_key="ada").enqueue()
     with pytest.raises(InvalidArgument, match="concurrency_key"):
         work.using(outbox, concurrency_key="").enqueue()
@@ -383,7 +383,7 @@ def test_a_replaced_task_has_the_key_of_the_new_one(database):
 
 
 def test_delayed_tasks_of_a_key_do_not_hide_those_that_are_due(database):
-    """There are more of them than `hop` reads of a key, and they come first."""
+    """There are more delayed tasks than `hop` reads for a key, and they come first."""
     database.store.queues.limit("default", concurrency_per_key=1, create=True)
     one = {"task_name": "tests.work", "args": "{}", "concurrency_key": "a", "delay": MINUTE, "priority": 9}
     database.frozen.enqueue_many([NewTask(id=uuid7(), **one) for _ in range(1001)])
@@ -411,12 +411,12 @@ def test_one_more_of_a_key_may_start_when_its_limit_is_removed_while_several_run
     running = database.claim(10)
     assert len(running) == 3
     database.store.queues.limit("default", concurrency_per_key=None, create=True)
-    (fourth,) = database.claim(10)  # a partition key is taken by a claim without a limit, and these three have none
+    (fourth,) = database.claim(10)  # a claim without a limit takes the partition key, which these three have not taken
     assert database.claim(10) == []
     database.frozen.complete(running[0])
     assert database.claim(10) == []
     database.frozen.complete(fourth)
-    assert len(database.claim(10)) == 1  # beside the two that still run
+    assert len(database.claim(10)) == 1  # besides the two that are still running
     database.store.queues.limit("default", concurrency_per_key=3, create=True)
     assert database.claim(10) == []  # three run, and each counts again
     database.frozen.complete(running[1])

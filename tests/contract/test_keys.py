@@ -1,4 +1,4 @@
-"""Tasks with a partition key: one of a key at a time, in their order, the keys by turns."""
+"""Tasks with a partition key: the tasks of a key run one at a time and in order, and the keys take turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contract import helpers
 
 @pytest.fixture
 def put(database):
-    """Enqueue tasks of a key, one after the other; their ids."""
+    """Return a function that enqueues tasks of a key and returns their ids."""
 
     def put(key: str | None, many: int = 1, **fields: object):
         return [database.add(partition_key=key, **fields).id for _ in range(many)]
@@ -23,7 +23,7 @@ def put(database):
 
 @pytest.fixture
 def take(database):
-    """Claim, and remember the claims by their task."""
+    """Return a function that claims tasks."""
 
     def take(limit: int = 10, **options: object):
         return database.claim(limit, **options)
@@ -99,7 +99,7 @@ def test_what_is_given_back_stays_the_head_of_its_key(database, put, take, end):
     assert ids(take()) == [first]
 
 
-def test_a_recovered_task_stays_the_head_of_its_key(database, put, take):
+def test_a_recovered_task_stays_at_the_head_of_its_key(database, put, take):
     first, _ = put("a", 2)
     (claim,) = take()
     helpers.recovered(database, claim)
@@ -227,7 +227,7 @@ def test_a_wall_of_entries_of_one_running_key_hides_nothing(database, put, take)
     assert ids(take(1)) == [due]
 
 
-def test_two_workers_never_have_one_key(database, put):
+def test_two_workers_never_run_tasks_with_the_same_key(database, put):
     for key in range(8):
         put(f"k{key}", 5)
     workers = [uuid4() for _ in range(4)]
@@ -246,7 +246,7 @@ def test_a_claim_in_a_callers_transaction_leaves_no_key_behind_when_rolled_back(
 
 
 def test_a_wall_of_blocked_keys_with_due_tasks_hides_nothing_a_worker_would_wait_for(database, put, take):
-    """Heads that wait for their retry, with due tasks behind them, as after an outage."""
+    """Heads wait for their retry, with due tasks behind them, as after an outage."""
     for number in range(120):
         put(f"a{number:03}", delay=timedelta(hours=1))
         put(f"a{number:03}")

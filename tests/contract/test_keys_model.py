@@ -1,4 +1,4 @@
-"""Random lives of tasks with keys, beside a model in plain Python that says what may be claimed."""
+"""Random lives of tasks with keys, compared with a model in plain Python that says which tasks may be claimed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OTHER_ENDS = {
 
 @dataclass
 class Task:
-    """What the model knows of a task."""
+    """The model's state of a task."""
 
     id: UUID
     key: str | None
@@ -41,25 +41,25 @@ class Task:
     claim: Claim | None = None
     lease_ends: datetime | None = None
     asked: bool = False
-    """To stop."""
+    """Whether the task has been asked to stop."""
     recoveries: int = 0
     moved: bool = False
-    """Its place in its key was changed by hand."""
+    """Whether an operator has changed the task's place in its key."""
 
 
 @dataclass
 class Model:
-    """Each step is done to the database and to the model; what the database answers must be what the model says."""
+    """Applies each step to the database and to the model. Their answers must agree."""
 
     database: object
     told: list[str]
     stores: list[Store]
     tasks: list[Task] = field(default_factory=list)
     lost: list[Claim] = field(default_factory=list)
-    """Claims of which somebody still believes that they are his."""
+    """Ended claims that a worker still considers its own."""
 
     touched: list[Task] = field(default_factory=list)
-    """They came back to the outbox in this step, of which the database tells sleepers itself."""
+    """Tasks that came back to the outbox in this step. The database itself wakes workers for them."""
 
     def __post_init__(self):
         self.workers = [uuid4() for _ in self.stores]
@@ -73,11 +73,11 @@ class Model:
         return [task for task in self.tasks if task.status in statuses]
 
     def holders(self):
-        """Which task has each key: it runs, or it has failed and holds it."""
+        """Return the task that has each key: it is running, or it has failed and holds the key."""
         return {t.key: t for t in self.tasks if t.key and (t.status is RUNNING or (t.status is FAILED and t.hold))}
 
     def claimable(self):
-        """The head of each free key, if it is due and not too late; and whatever else is due."""
+        """Return the head of each free key, if it is due and not too late, and all due tasks without a key."""
         found = [task for task in self.of(READY) if task.key is None and self.starts(task)]
         for key in {task.key for task in self.of(READY)} - self.holders().keys() - {None}:
             waiting = sorted((t for t in self.of(READY) if t.key == key), key=lambda t: (-t.priority, t.position))
@@ -89,7 +89,7 @@ class Model:
         return task.due <= self.now and not self.too_late(task)
 
     def too_late(self, task):
-        """A claim cancels it."""
+        """Return whether a claim would cancel the task."""
         return task.due <= self.now and task.expires_at is not None and task.expires_at <= self.now
 
     def run(self, name, *arguments):
@@ -99,14 +99,14 @@ class Model:
         self.holds()
         new = [task for task in self.claimable() if task.key and task.id in own - before]
         if name not in {"advance", "claim"} and any(task not in self.touched for task in new):
-            assert self.told == ["default"], "a key is free and nobody was woken"
+            assert self.told == ["default"], "a key is free, but no worker was woken"
 
     def holds(self):
         rows = self.database.rows("SELECT partition_key, task_execution_id, held FROM partition_claims")
         held = {str(key): (UUID(str(task)), bool(held)) for key, task, held in rows}
         assert held == {key: (task.id, task.status is FAILED) for key, task in self.holders().items()}
 
-    # What may happen
+    # Steps
 
     def add(self, key, many, delay, priority, hold, expires):
         new = [
@@ -149,16 +149,16 @@ class Model:
             task = before[claim.id]
             task.status, task.claim, task.lease_ends = RUNNING, claim, claim.lease_expires_at
         if len(claims) < limit:
-            assert self.claimable() == [], "a claim that was not full has passed over something"
+            assert self.claimable() == [], "a claim below its limit has passed over a task"
         self.look()
 
     def look(self):
         late = any(self.too_late(task) and task.key not in self.holders() for task in self.of(READY))
-        if not late:  # what is too late is there to be claimed, so that its end is recorded
+        if not late:  # a task that is too late is still claimed, so that its end is recorded
             assert self.store.look_ahead().due is bool(self.claimable())
 
     def end(self, which, many, event_type, delay):
-        """One or several claims of one worker."""
+        """End one or several claims of one worker."""
         running = self.of(RUNNING)
         if not running:
             return
@@ -188,7 +188,7 @@ class Model:
         task.claim, task.lease_ends = None, None
 
     def awake(self, which):
-        """Somebody whose claim is over ends it all the same."""
+        """A worker whose claim is over tries to end it."""
         if self.lost:
             claim = self.lost[which % len(self.lost)]
             assert self.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)]) == {claim.id}
@@ -256,10 +256,10 @@ class Model:
     def advance(self, seconds):
         self.database.clock.advance(seconds)
 
-    # Its end
+    # The end
 
     def drain(self):
-        """Whatever has happened, all of it comes to an end."""
+        """Bring all tasks to an end, whatever has happened."""
         while self.of(READY, RUNNING, FAILED):
             self.advance(100)
             self.recover(3)
@@ -277,7 +277,7 @@ class Model:
         assert self.holders() == {}
 
     def first_starts(self):
-        """Of each key and priority, in the order of their enqueueing."""
+        """Check that tasks with the same key and priority started in the order in which they were enqueued."""
         rows = self.database.rows(
             "SELECT task_execution_id FROM execution_events WHERE event_type = 'task_claimed' ORDER BY sequence_num"
         )
@@ -305,13 +305,13 @@ STEPS = {
     "set_priority": (range(50), [0, 5]),
     "advance": ([1, 5, 11],),
 }
-"""What may happen, and with which arguments."""
+"""The possible steps and their arguments."""
 OFTEN = {"add": 4, "claim": 6, "end": 6, "advance": 2, "recover": 2}
 LIFE = st.tuples(st.sampled_from([name for name in STEPS for _ in range(OFTEN.get(name, 1))]), st.integers(0, 999))
 
 
 def steps_of(life):
-    """A number stands for its arguments, evenly: drawn one by one they would mostly be the smallest."""
+    """Choose the arguments evenly, based on a number. Hypothesis would mostly draw the smallest ones."""
     for place, (name, number) in enumerate(life):
         chance = random.Random(f"{place} {name} {number}")
         yield (name, *(chance.choice(values) for values in STEPS[name]))
@@ -324,7 +324,7 @@ def empty(database):
 
 
 def live(database, monkeypatch, *, examples, steps, explore):
-    """Random lives on one database, emptied after each; `explore`: other ones every time."""
+    """Run random lives on one database, which is emptied before each. With `explore`, every run has different lives."""
     told: list[str] = []
 
     @settings(
@@ -333,7 +333,7 @@ def live(database, monkeypatch, *, examples, steps, explore):
         deadline=None,
         database=None,
         print_blob=True,
-        phases=[Phase.generate],  # a life that failed is short enough to read, and a shorter one took minutes to find
+        phases=[Phase.generate],  # a failed life is short enough to read, and finding a shorter one took minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(st.lists(LIFE, min_size=steps, max_size=steps))
@@ -361,7 +361,7 @@ def woken_by(told):
     return tell
 
 
-def test_a_key_is_claimed_as_the_model_says(database, monkeypatch, pytestconfig):
+def test_tasks_with_keys_are_claimed_as_a_model_predicts(database, monkeypatch, pytestconfig):
     live(database, monkeypatch, examples=15 if pytestconfig.getoption("full") else 6, steps=30, explore=False)
 
 

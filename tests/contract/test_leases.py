@@ -319,7 +319,7 @@ def test_an_event_that_is_refused_undoes_the_whole_recovery(database):
 
 
 @pytest.mark.parametrize("point", ["before the claim", "after the claim", "after the heartbeat", "after the end"])
-def test_wherever_a_worker_dies_the_task_ends_or_is_run_again(database, point):
+def test_a_task_ends_or_runs_again_wherever_its_worker_dies(database, point):
     handle = database.add()
     if point != "before the claim":
         (claim,) = database.claim()

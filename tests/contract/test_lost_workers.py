@@ -11,9 +11,10 @@ import pytest
 from outboxq.errors import InvalidTransition, LeaseLost, TaskNotFound, WorkerNotFound
 from outboxq.model import MAX_RECOVERIES, EventType, TaskStatus
 from outboxq.model.actions import Interface, Operator
-from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
+from outboxq.model.wording import unseen
+from outboxq.operating.verbs import RECOVER
+from outboxq.operating.worker_verbs import RECOVER_WORKER
 from outboxq.store import Reason
-from outboxq.store.claims.workers import unseen
 from tests.contract import helpers
 from tests.contract.test_cli_operators import outboxq
 

@@ -72,7 +72,7 @@ def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_
     assert task.last_error.startswith(
         "InvalidTarget: inside the transactional task parent, nothing can be written to /"
     )
-    assert "write using(ctx), or pass using=ctx to the store's method" in task.last_error
+    assert "call using(ctx), or pass using=ctx to the store's method" in task.last_error
     assert children(database) == []
 
 
@@ -175,7 +175,7 @@ def test_another_outbox_on_the_same_file_is_known_however_it_is_reached(database
     child = other.task(name="child", queue="never worked on")(lambda: None)
     database.own(other.store.bound_engine)
     task = run(Outbox(database.engine), lambda: child.using(other).enqueue())
-    assert "write using(ctx)" in task.last_error
+    assert "call using(ctx)" in task.last_error
 
 
 @on_sqlite
@@ -213,7 +213,7 @@ def test_the_session_of_a_program_is_no_way_around_it(database):
     sessions = scoped_session(sessionmaker(database.host_engine()))
     outbox = Outbox(database.engine, session=sessions)
     child = outbox.task(name="child", queue="never worked on")(lambda: None)
-    assert "write using(ctx)" in run(outbox, lambda: child.using(outbox).enqueue()).last_error
+    assert "call using(ctx)" in run(outbox, lambda: child.using(outbox).enqueue()).last_error
     assert children(database) == []
 
 

@@ -121,7 +121,7 @@ def test_where_nothing_is_to_be_planted_nothing_is_locked(database):
     assert database.rows("SELECT * FROM task_schedules") == before
 
 
-def test_two_planters_at_once_make_one_task_of_a_tick(postgresql):
+def test_two_simultaneous_planters_create_one_task_for_a_tick(postgresql):
     """One of them has locked the schedule. The other one skips it without waiting."""
     postgresql.store.schedules.put(new(rule="every 1", overlap=Overlap.QUEUE))
     with postgresql.host.connect() as connection, connection.begin():

@@ -12,7 +12,8 @@ from outboxq.model.actions import Interface, Operator
 from outboxq.model.batches import BatchKind, OnFailed
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
-from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
+from outboxq.operating.verbs import RECOVER
+from outboxq.operating.worker_verbs import RECOVER_WORKER
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.numbers import health
 from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric

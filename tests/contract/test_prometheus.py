@@ -526,6 +526,8 @@ def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(dat
     assert prometheus._depths(found) == {"due": 12_000, "delayed": 4, "running": 0, "failed": 1}
     found = Statistics(queue="mail", due=10_000, due_at_least=True)
     assert prometheus._depths(found)["due"] == 10_000
+    found = Statistics(queue="mail", delayed=1, retrying=1, retrying_at_least=True, sample=sample)
+    assert prometheus._depths(found)["delayed"] == 2, "they were all counted, and only partly looked up"
 
 
 def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):

@@ -46,7 +46,7 @@ def lived(database):
     return handle.id, told
 
 
-def test_the_state_at_every_moment_is_the_row_as_it_stood_then(database):
+def test_the_events_reproduce_the_row_as_it_was_at_every_moment(database):
     task_id, told = lived(database)
     assert len({row.status for _, row, _ in told}) == 4
     for moment, row, entries in told:

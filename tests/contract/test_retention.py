@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -116,7 +116,10 @@ def test_a_prune_that_is_stopped_has_deleted_whole_batches(database):
     assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers, True)) == 4
     assert database.counts() == (2, 6, 0)
     assert database.frozen.prune(HOUR, batch=2, stop=lambda: True) == 0
+    recorded = "SELECT count(*) FROM maintenance_jobs WHERE name = 'outboxq.prune'"
+    assert database.rows(recorded) == [(0,)], "a stopped prune counts as done"
     assert database.frozen.prune(HOUR) == 2
+    assert database.rows(recorded) == [(1,)]
 
 
 def test_a_prune_that_is_killed_leaves_whole_tasks(database):
@@ -181,6 +184,12 @@ def test_any_age_is_an_age(database):
     """Any number of days is accepted, even if no task can be that old."""
     ended(database, TaskStatus.COMPLETED)
     assert database.frozen.prune(timedelta(days=365 * 5000)) == 0
+
+
+@pytest.mark.parametrize("before", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)], ids=str)
+def test_any_time_is_a_time_before_which_tasks_ended(database, before):
+    ended(database, TaskStatus.COMPLETED)
+    assert database.frozen.prune(before) == (1 if before.year > 2030 else 0)
 
 
 def test_a_tasks_age_begins_with_its_end(database):

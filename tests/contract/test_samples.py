@@ -227,6 +227,23 @@ def test_samples_of_before_an_outage_of_days_are_thinned_out_too(database):
     assert len(database.rows("SELECT at FROM queue_samples")) == 2
 
 
+def test_a_queue_that_filled_later_in_the_hour_does_not_hide_the_others(database):
+    """A sample has a row for each queue, so it is kept or deleted as a whole."""
+    since = database.clock.now
+    samples = database.frozen.samples
+    for _ in range(5):
+        database.add(queue="mail")
+    samples.record(samples.look())
+    database.clock.advance(1800)
+    database.add(queue="sms")
+    samples.record(samples.look())
+    database.clock.advance(timedelta(hours=49))
+    samples.thin_out()
+    [all_queues] = samples.series(since=since, until=since + HOUR, step=HOUR)
+    [mail] = samples.series(since=since, until=since + HOUR, step=HOUR, queue="mail")
+    assert (all_queues.due, mail.due) == (5, 5)
+
+
 # Only one worker takes samples
 
 

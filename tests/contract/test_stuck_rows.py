@@ -274,6 +274,27 @@ def test_outcomes_wait_for_room_on_the_disk_and_no_handler_runs_again(outbox, wo
     assert worker.is_healthy
 
 
+def test_a_worker_claims_nothing_after_an_outage_that_began_while_all_handlers_were_busy(outbox, work, no_room):
+    go, saturated = threading.Event(), threading.Event()
+    outbox.task(name="run", lease=LEASE)(lambda: go.wait(60))
+    run = outbox.tasks.get("run")
+    run.using(outbox).enqueue()
+    worker = work(concurrency=1)
+    loop = worker._parts.claim_loop
+    at_work = loop.distributor.at_work
+    loop.distributor.at_work = lambda **said: (saturated.set() if said.get("saturated") else None, at_work(**said))
+    assert saturated.wait(60), "the loop waits for the handler"
+    no_room.set()
+    worker._parts.completer.can_write.clear()  # as if another outcome could not be written
+    waiting = run.using(outbox).enqueue()
+    go.set()
+    until(lambda: worker.handled == 1)
+    threading.Event().wait(LEASE)
+    assert statuses(outbox, [waiting]) == [TaskStatus.READY]
+    no_room.clear()
+    until(lambda: statuses(outbox, [waiting]) == [TaskStatus.COMPLETED])
+
+
 def test_a_worker_whose_ends_are_refused_for_good_stops_and_says_why(database, outbox, caplog):
     """The worker starts with ten tasks, and each of them runs at most once."""
     database.corrupted = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from sqlalchemy import text
@@ -220,6 +220,43 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
             connection.execute(text("INSERT INTO ledger VALUES (3)"))
             connection.rollback()
     database.run("DROP TABLE ledger")
+
+
+def test_a_thread_whose_handler_ends_just_after_its_kill_takes_no_other_task(database):
+    """A hook is still being told of the kill when the handler ends. The thread is given up only after that."""
+    killed, begun = threading.Event(), threading.Event()
+
+    class Slow(Hook):
+        def ended(self, context, outcome, seconds):
+            if context.was_killed:
+                killed.set()
+                begun.wait(0.8)
+
+    outbox = Outbox(database.engine, hooks=[Slow()])
+
+    @outbox.task(name="deaf", timeout=0.2, timeout_action="kill", retry=NEVER)
+    def deaf() -> None:
+        while not killed.is_set():
+            with suppress(TaskTimeout):
+                killed.wait(60)
+
+    @outbox.task(name="waiting")
+    def waiting() -> None:
+        begun.set()
+
+    deaf.using(outbox).enqueue()
+    handle = waiting.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.05, concurrency=1, prefetch=1, timeout_grace=0.1)
+    worker.start()
+    try:
+        worker._ending.wait()
+        assert "did not stop within the grace period" in worker.health.error
+    finally:
+        worker.stop()
+    assert worker.running == 0
+    assert worker._parts.pool.in_flight == 0
+    assert not begun.is_set()
+    assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
 def test_an_action_without_a_timeout_is_refused(outbox):

@@ -454,7 +454,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
 
 @on_postgresql
 @pytest.mark.parametrize("lose", [lose_by_force, lose_to_another])
-def test_who_loses_the_lease_while_it_runs_changes_nothing(database, work, outbox, follow, caplog, lose):
+def test_a_handler_that_loses_its_lease_while_it_runs_changes_nothing(database, work, outbox, follow, caplog, lose):
     written, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="late", transactional=True)
@@ -820,7 +820,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
 # Exactly once
 
 
-def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, monkeypatch, caplog):
+def test_a_commit_whose_answer_is_lost_completes_the_task_once(outbox, work, database, monkeypatch, caplog):
     """The transaction is committed, but its worker is told that the connection broke."""
     real, lost = Transactions.transaction, []
 
@@ -898,7 +898,7 @@ def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbo
 
 
 @pytest.mark.in_turn
-def test_effects_are_exactly_once_among_random_failures(outbox, run, database, monkeypatch):
+def test_effects_happen_exactly_once_despite_random_failures(outbox, run, database, monkeypatch):
     monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
     chance = random.Random(20)
     moods = [chance.choice(["good", "raise", "cancel", "snooze", "flush", "commit", "result"]) for _ in range(100)]

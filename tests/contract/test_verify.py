@@ -282,6 +282,22 @@ def test_a_row_that_the_database_cannot_read_hides_no_other_violation(database):
     assert told == [(done, len(CHECKS)) for done in range(1, len(CHECKS) + 1)]
 
 
+def test_a_row_that_the_database_cannot_read_prevents_no_other_repair(database):
+    """The due time of a lost entry is in an event. The transaction of the caller goes on."""
+    lost = corrupt(database, ready, ["DELETE FROM task_outbox", "UPDATE execution_events SET event_data = 'gar{{bage'"])
+    letter = database.add().id
+    database.run(INSERT_LETTER.format(id=letter.hex))
+    with database.host_engine().connect() as connection, connection.begin():
+        within = database.store.verify(repair=True, using=connection)
+        connection.rollback()
+    for found in (within, database.store.verify(repair=True)):
+        repaired = {one.name: (list(one.examples), one.repaired) for one in found if one.examples}
+        assert repaired == {"ready_without_entry": ([lost], 0), "letter_without_failed": ([letter], 1)}
+        (meaning,) = [one.meaning for one in found if one.name == "ready_without_entry"]
+        assert "; it could not be repaired, because the database cannot read a row: " in meaning
+    assert {one.name for one in database.store.verify() if one.examples} == {"ready_without_entry"}
+
+
 def test_verify_writes_nothing_unless_it_is_to_repair(database):
     running(database)
     corrupt(database, ready, ["DELETE FROM task_outbox"])

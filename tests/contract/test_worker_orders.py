@@ -18,7 +18,7 @@ from outboxq.errors import InvalidArgument, InvalidTransition, WorkerNotFound
 from outboxq.model import EventType, TaskStatus
 from outboxq.model.actions import Interface, Operator
 from outboxq.model.workers import Orders, WorkerOrder, WorkerState
-from outboxq.operating.verbs import QUIET_WORKER, STACKS, STOP_WORKER
+from outboxq.operating.worker_verbs import QUIET_WORKER, STACKS, STOP_WORKER
 from outboxq.store.claims.worker_orders import LONGEST_STACKS
 from tests.contract.test_registry import register
 from tests.contract.test_worker_stacks import READ, TWO, directory, printed, status, worker  # noqa: F401

@@ -19,7 +19,7 @@ from outboxq.database.dialects import Log, sqlite_file
 from outboxq.database.target import target_of
 from outboxq.errors import InvalidArgument, InvalidTransition, NotPermitted
 from outboxq.model.actions import Interface, Operator
-from outboxq.operating.verbs import END_SESSION
+from outboxq.operating.worker_verbs import END_SESSION
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.numbers import dead_rows, health
 from outboxq.store.numbers.dead_rows import DeadRows, HeldSnapshot, SnapshotKind

@@ -21,7 +21,7 @@ from outboxq.cli import main
 from outboxq.database.dialects.partitioning import Partition, Partitioning
 from outboxq.database.revisions import REVISION
 from outboxq.database.tables import metadata
-from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
+from outboxq.errors import ConfigurationError, InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.periods import Every, Period, first_id, moment_of, periods
@@ -320,6 +320,30 @@ def test_a_trigger_of_the_application_is_carried_over(postgresql):
     ((statement,),) = postgresql.rows(found)
     assert "'shop.%'" in str(statement)
     postgresql.run("DROP FUNCTION seen() CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("tie", "told"),
+    [
+        ("CREATE VIEW recent AS SELECT id, status FROM task_executions", "the view recent"),
+        ("CREATE MATERIALIZED VIEW recent AS SELECT * FROM execution_events", "the view recent"),
+        ("CREATE TABLE bills (task uuid CONSTRAINT of_task REFERENCES task_executions)", "the foreign key of_task"),
+        ("ALTER TABLE task_executions ENABLE ROW LEVEL SECURITY", "row security on task_executions"),
+        ("CREATE POLICY mine ON execution_events USING (true)", "the policy mine"),
+        ("CREATE PUBLICATION audit FOR TABLE task_executions", "the publication audit"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_would_stay_with_the_oldest_partition_is_in_the_way(postgresql, tie, told, dry_run):
+    """A view would never show another task, and a policy would no longer apply."""
+    before = tables(postgresql)
+    with postgresql.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql(tie)
+        with pytest.raises(ConfigurationError, match=f"would stay with its oldest partition: {told}; remove"):
+            migrations.partition(connection, dry_run=dry_run)
+        connection.exec_driver_sql("ROLLBACK")
+    assert tables(postgresql) == before
 
 
 def test_an_id_and_the_claims_and_ends_of_a_token_are_unique_still(partitioned):

@@ -24,69 +24,69 @@ class Proof:
 PROOFS: Mapping[str, Proof] = {
     "A committed task runs": Proof(
         tests=(
-            "faults/test_campaign.py::test_nothing_is_lost_and_nothing_runs_twice_when_processes_die_and_the_database_is_away",
-            "faults/test_campaign.py::test_nothing_is_lost_or_runs_twice_among_fifty_workers_that_mostly_sleep_beside_an_old_snapshot",
-            "contract/test_leases.py::test_wherever_a_worker_dies_the_task_ends_or_is_run_again",
-            "faults/test_server_crash.py::test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again",
+            "faults/test_campaign.py::test_no_task_is_lost_or_runs_twice_when_processes_die_and_the_database_is_unavailable",
+            "faults/test_campaign.py::test_fifty_mostly_idle_workers_lose_no_task_and_run_none_twice_beside_an_old_snapshot",
+            "contract/test_leases.py::test_a_task_ends_or_runs_again_wherever_its_worker_dies",
+            "faults/test_server_crash.py::test_acknowledged_commits_survive_a_crash_and_only_asynchronous_ends_may_repeat",
         ),
         checks=("ready_without_entry", "running_without_lease", "events_without_task"),
     ),
     "A claim has one holder and one outcome": Proof(
         tests=(
-            "contract/test_finish.py::test_who_lost_the_lease_changes_nothing_and_the_next_holder_is_not_disturbed",
-            "contract/test_finish.py::test_of_two_ends_at_once_one_wins",
+            "contract/test_finish.py::test_a_worker_that_lost_its_lease_changes_nothing_and_does_not_disturb_the_next_holder",
+            "contract/test_finish.py::test_one_of_two_simultaneous_ends_wins",
             "faults/test_processes.py::test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes",
         ),
         checks=("claimed_twice", "ended_twice", "end_without_claim", "recovered_early"),
     ),
     "A transactional task takes effect once": Proof(
         tests=(
-            "contract/test_transactional.py::test_effects_are_exactly_once_among_random_failures",
-            "contract/test_transactional.py::test_a_commit_whose_answer_is_lost_completes_once",
-            "contract/test_transactional.py::test_who_loses_the_lease_while_it_runs_changes_nothing",
+            "contract/test_transactional.py::test_effects_happen_exactly_once_despite_random_failures",
+            "contract/test_transactional.py::test_a_commit_whose_answer_is_lost_completes_the_task_once",
+            "contract/test_transactional.py::test_a_handler_that_loses_its_lease_while_it_runs_changes_nothing",
         ),
     ),
     "Tasks with one partition key run in order": Proof(
         tests=(
-            "contract/test_keys.py::test_two_workers_never_have_one_key",
-            "contract/test_keys_model.py::test_a_key_is_claimed_as_the_model_says",
-            "contract/test_keys.py::test_a_recovered_task_stays_the_head_of_its_key",
+            "contract/test_keys.py::test_two_workers_never_run_tasks_with_the_same_key",
+            "contract/test_keys_model.py::test_tasks_with_keys_are_claimed_as_a_model_predicts",
+            "contract/test_keys.py::test_a_recovered_task_stays_at_the_head_of_its_key",
         ),
         checks=("key_running_twice", "key_claimed_twice", "position_taken_twice"),
     ),
     "Every change is recorded": Proof(
         tests=(
-            "contract/test_replay.py::test_the_state_at_every_moment_is_the_row_as_it_stood_then",
-            "contract/test_finish.py::test_an_end_whose_event_is_refused_did_not_happen",
+            "contract/test_replay.py::test_the_events_reproduce_the_row_as_it_was_at_every_moment",
+            "contract/test_finish.py::test_an_end_does_not_happen_if_its_event_is_refused",
         ),
         checks=("status_differs_from_events", "counters_differ_from_events", "birth_not_recorded_once"),
     ),
     "A due task is noticed": Proof(
         tests=(
             "contract/test_distributor.py::test_no_wake_up_is_lost_in_60_rounds",
-            "contract/test_distributor.py::test_what_is_committed_between_the_claim_and_the_wait_is_not_missed",
-            "faults/test_listener.py::test_what_was_committed_while_it_could_not_listen_is_found_once_it_does",
+            "contract/test_distributor.py::test_a_task_committed_between_the_claim_and_the_wait_is_not_missed",
+            "faults/test_listener.py::test_a_task_committed_while_the_worker_cannot_listen_is_found_when_it_listens_again",
         ),
         checks=("claimed_early",),
     ),
     "An idempotency key creates one task": Proof(
         tests=(
-            "contract/test_idempotency.py::test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_is_not_aborted",
-            "contract/test_idempotency.py::test_of_fifty_callers_with_few_keys_exactly_one_task_remains_for_each_key_anyone_committed",
+            "contract/test_idempotency.py::test_the_second_of_two_concurrent_transactions_with_the_same_key_waits_and_is_not_aborted",
+            "contract/test_idempotency.py::test_fifty_callers_with_few_keys_leave_exactly_one_task_for_each_committed_key",
         ),
         checks=("key_lost", "key_differs_from_birth"),
     ),
     "A completed step is not called again": Proof(
         tests=(
-            "faults/test_steps.py::test_a_task_killed_between_any_two_statements_of_its_steps_calls_no_completed_step_again",
-            "faults/test_steps.py::test_a_long_task_killed_at_every_point_calls_no_completed_step_again",
+            "faults/test_steps.py::test_a_task_killed_between_any_two_statements_of_its_steps_repeats_no_completed_step",
+            "faults/test_steps.py::test_a_long_task_killed_at_every_point_repeats_no_completed_step",
         ),
         checks=("step_lost",),
     ),
     "A batch enqueues its follow-up once": Proof(
         tests=(
-            "contract/test_batch_races.py::test_ends_at_the_same_moment_enqueue_what_follows_once",
-            "contract/test_batch_races.py::test_a_task_is_added_while_the_last_one_ends",
+            "contract/test_batch_races.py::test_simultaneous_ends_enqueue_the_follow_up_once",
+            "contract/test_batch_races.py::test_a_task_can_be_added_while_the_last_one_ends",
         ),
         checks=("batch_counts_differ", "batch_lost"),
     ),
@@ -112,7 +112,7 @@ PROOFS: Mapping[str, Proof] = {
     ),
     "A tick becomes at most one task": Proof(
         tests=(
-            "contract/test_planting.py::test_two_planters_at_once_make_one_task_of_a_tick",
+            "contract/test_planting.py::test_two_simultaneous_planters_create_one_task_for_a_tick",
             "contract/test_planting.py::test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed",
         ),
         checks=("task_without_tick", "tick_differs_from_task"),

@@ -1,4 +1,4 @@
-"""What the worker processes of the fault tests run: `outboxq worker tests.faults.app:outbox`."""
+"""The application that the fault tests' workers run: `outboxq worker tests.faults.app:outbox`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tests.faults.runs import Pen
 from tests.waiting import until
 
 worker_module._GIVE_BACK_TIMEOUT = 5.0
-"""Seconds. On a busy machine, giving tasks back may take longer than the 0.8 s that a user waits for at most. Each worker
-process imports this module, those of a supervisor too.
+"""Seconds. On a busy machine, releasing tasks may take longer than the default of 0.8 s.
+
+Each worker process imports this module, including a supervisor's workers.
 """
 outbox = Outbox()
 NEVER = RetryPolicy.never()
 pen: Pen | None = None
-"""What the handlers of a campaign write their runs down with."""
+"""The object with which a campaign's handlers record their runs."""
 
 
 @outbox.task(name="faults.nothing", queue="faults", lease=30)
@@ -35,7 +36,7 @@ def nothing(number: int) -> None: ...
 
 @outbox.task(name="faults.flaky", queue="faults", lease=2, retry=RetryPolicy(max_attempts=5, wait=0))
 def flaky(ctx: TaskContext, number: int) -> int:
-    """Short or a little longer; one in fifty fails once."""
+    """Run for at most 18 ms. One task in fifty fails once."""
     with _written_down(ctx):
         time.sleep(number % 7 * 0.003)
     if number % 50 == 0 and ctx.attempt == 1:
@@ -45,7 +46,7 @@ def flaky(ctx: TaskContext, number: int) -> int:
 
 @outbox.task(name="faults.counted", queue="faults", lease=2, retry=NEVER)
 def counted(ctx: TaskContext, path: str) -> None:
-    """Append to a file how many results of its batch were read, and of how many tasks; then fail in the first attempt."""
+    """Write the number of results that it read, and of completed tasks in its batch, to a file. Fail in the first attempt."""
     found = [one.value for one in ctx.batch.results()]
     told = {"attempt": ctx.attempt, "read": len(found), "distinct": len(set(found)), "completed": ctx.batch.completed}
     with Path(path).open("a") as file:
@@ -56,20 +57,20 @@ def counted(ctx: TaskContext, path: str) -> None:
 
 @outbox.task(name="faults.away", queue="faults", lease=30, retry=RetryPolicy(max_attempts=3, wait=600))
 def away() -> None:
-    """Fails, and is tried again much later."""
+    """Fail. The retry is much later."""
     raise OSError("the server does not answer")
 
 
 @outbox.task(name="faults.slow", queue="faults", lease=2)
 def slow(ctx: TaskContext, seconds: float) -> None:
-    """Runs into whatever happens next."""
+    """Run long enough to be hit by the next fault."""
     with _written_down(ctx):
         time.sleep(seconds)
 
 
 @outbox.task(name="faults.turn", queue="faults", lease=1, retry=RetryPolicy(max_attempts=5, wait=0.05))
 def turn(ctx: TaskContext, number: int) -> None:
-    """Of a key; one in five fails once, and is tried again a little later."""
+    """Run with a key. One task in five fails once, and is retried a little later."""
     time.sleep(number % 7 * 0.002)
     if number % 5 == 0 and ctx.attempt == 1:
         raise ValueError("once")
@@ -83,7 +84,7 @@ def turn(ctx: TaskContext, number: int) -> None:
     retry=RetryPolicy(max_attempts=20, wait=0.2),
 )
 def entry(ctx: TaskContext, number: int, die: str = "") -> None:
-    """One effect, in the task's own transaction; dies, the first time, before it or after it."""
+    """Write one effect in the task's transaction. In its first run, optionally die before or after that."""
     _die(ctx, die == "before")
     with _written_down(ctx):
         ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": ctx.task_id.hex})
@@ -92,7 +93,7 @@ def entry(ctx: TaskContext, number: int, die: str = "") -> None:
 
 @outbox.task(name="faults.ledger", queue="faults", lease=2, transactional=True, retry=NEVER)
 def ledger(ctx: TaskContext, seconds: float) -> None:
-    """One effect, in a transaction that stays open for so long; an attempt that fails is its last."""
+    """Write one effect in a transaction that stays open for `seconds`. A failed attempt is the last one."""
     ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": ctx.task_id.hex})
     with _written_down(ctx):
         time.sleep(seconds)
@@ -100,14 +101,14 @@ def ledger(ctx: TaskContext, seconds: float) -> None:
 
 @outbox.task(name="faults.errand", queue="faults", lease=2, retry=NEVER)
 def errand(ctx: TaskContext, seconds: float) -> None:
-    """Outside of the database; an attempt that fails is its last."""
+    """Run for `seconds` without the database. A failed attempt is the last one."""
     with _written_down(ctx):
         time.sleep(seconds)
 
 
 @outbox.task(name="faults.wait", queue="faults", lease=1)
 def wait(directory: str) -> str:
-    """Says who runs it, and waits for leave to end."""
+    """Record the process's pid, and wait until the file `go` exists."""
     Path(directory, f"started-{os.getpid()}").touch()
     until(Path(directory, "go").exists, seconds=60)
     return str(os.getpid())
@@ -115,7 +116,7 @@ def wait(directory: str) -> str:
 
 @outbox.task(name="faults.heed", queue="faults", lease=30)
 def heed(ctx: TaskContext, directory: str) -> None:
-    """Says who runs it, and ends as soon as it should."""
+    """Record the process's pid, and end as soon as the worker requests it."""
     Path(directory, f"started-{os.getpid()}").touch()
     until(lambda: ctx.should_stop, seconds=60)
     ctx.checkpoint()
@@ -123,7 +124,7 @@ def heed(ctx: TaskContext, directory: str) -> None:
 
 @outbox.task(name="faults.linger", queue="faults", lease=30)
 def linger(ctx: TaskContext, directory: str, seconds: float) -> None:
-    """Says who runs it; when it should end, says so, and ends so much later."""
+    """Record the process's pid. When the worker requests an end, record that, and end `seconds` later."""
     Path(directory, f"started-{os.getpid()}").touch()
     until(lambda: ctx.should_stop, seconds=60)
     Path(directory, f"told-{os.getpid()}").touch()
@@ -132,7 +133,7 @@ def linger(ctx: TaskContext, directory: str, seconds: float) -> None:
 
 @outbox.task(name="faults.hold", queue="faults", lease=30)
 def hold(ctx: TaskContext, directory: str) -> None:
-    """Says who runs it; when it should end, says so, and waits for leave to end."""
+    """Record the process's pid. When the worker requests an end, record that, and wait until the file `go` exists."""
     Path(directory, f"started-{os.getpid()}").touch()
     until(lambda: ctx.should_stop, seconds=60)
     Path(directory, f"told-{os.getpid()}").touch()
@@ -141,7 +142,7 @@ def hold(ctx: TaskContext, directory: str) -> None:
 
 @outbox.task(name="faults.note", queue="faults", lease=30)
 def note(ctx: TaskContext, directory: str, name: str, die: str = "", milliseconds: int = 0) -> None:
-    """Writes down when it begins and ends; dies, the first time, before that or after it."""
+    """Record its beginning and its end. In its first run, optionally die before or after that."""
     _die(ctx, die == "before")
     _write(directory, "begins", name)
     time.sleep(milliseconds / 1000)
@@ -151,7 +152,7 @@ def note(ctx: TaskContext, directory: str, name: str, die: str = "", millisecond
 
 @outbox.task(name="faults.stepped", queue="faults", lease=30, retry=RetryPolicy(max_attempts=50, wait=0))
 def stepped(ctx: TaskContext, directory: str, count: int = 3) -> list[str]:
-    """So many steps: every third is an effect in a transaction of its own, and every tenth a sleep of nothing."""
+    """Run `count` steps. Every third step writes an effect in its own transaction, and every tenth sleeps for zero seconds."""
     found = []
     for number in range(count):
         if number % 10 == 9:
@@ -164,12 +165,12 @@ def stepped(ctx: TaskContext, directory: str, count: int = 3) -> list[str]:
 
 
 def effect_of(task_id: UUID, number: int) -> str:
-    """The row that this step of such a task writes."""
+    """Return the row that a step of `stepped` writes."""
     return uuid5(task_id, str(number)).hex
 
 
 def effects_of(task_id: UUID, count: int = 3) -> list[str]:
-    """The rows that such a task writes, once each."""
+    """Return the rows that `stepped` writes, each once."""
     return [effect_of(task_id, number) for number in range(count) if number % 3 == 1 and number % 10 != 9]
 
 
@@ -186,14 +187,14 @@ def _noted(directory: str, name: str) -> str:
 
 @outbox.task(name="faults.beaten", queue="faults", lease=30)
 def beaten(ctx: TaskContext) -> None:
-    """Ends once its lease has been extended."""
+    """End once the lease has been extended."""
     first = ctx.deadline
     until(lambda: ctx.deadline > first or ctx.lost)
 
 
 @outbox.task(name="faults.blocked", queue="faults", lease=30, timeout=1, timeout_action="kill", retry=NEVER)
 def blocked(directory: str) -> None:
-    """Says who runs it, and waits in C for a lock that it has itself: no exception and no signal ends that."""
+    """Record the process's pid, and wait in C for a lock that this thread holds. No exception or signal ends the wait."""
     Path(directory, f"started-{os.getpid()}").touch()
     mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
     libc.pthread_mutex_lock(mutex)
@@ -205,7 +206,7 @@ together = threading.Barrier(8)
 
 @outbox.task(name="faults.meet", queue="faults", lease=30, retry=NEVER)
 def meet() -> None:
-    """Ends once eight of it run in one process."""
+    """End once eight such tasks run in one process."""
     together.wait(60)
 
 
@@ -215,7 +216,7 @@ def poison() -> None:
 
 
 class Oddity(BaseException):
-    """No Exception: `except Exception` does not see it."""
+    """An exception that `except Exception` does not catch."""
 
 
 @outbox.task(name="faults.hostile", queue="faults", lease=30, retry=NEVER)

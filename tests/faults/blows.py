@@ -1,4 +1,4 @@
-"""What happens to the database, or in it, for longer than a lease."""
+"""Faults of the database, or transactions in it, that last longer than a lease."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.conftest import Database
 from tests.faults.disk import Disk
 
 LEASE = 2.0
-"""Seconds, of every task of the campaign."""
+"""The lease of every task in the campaign, in seconds."""
 
 
 class Blow(ABC):
-    """Begins and ends; `end` may be called at any time, also of one that failed to begin."""
+    """A fault that begins and ends. `end` may be called at any time, even if `begin` failed."""
 
     kind: str
     seconds = 1.5 * LEASE
-    """How long it lasts."""
+    """The duration in seconds."""
     task_id: UUID | None = None
-    """The one task that it concerns; None: all of them."""
+    """The only task that the fault affects, or None if it affects all tasks."""
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -37,7 +37,7 @@ class Blow(ABC):
 
 
 class Outage(Blow):
-    """The PostgreSQL server is stopped, politely or like a crash, and started again."""
+    """The PostgreSQL server is stopped, cleanly or as in a crash, and started again."""
 
     def __init__(self, database: Database, server: postgres.Cluster, mode: Literal["fast", "immediate"]) -> None:
         self.kind = "crash" if mode == "immediate" else "outage"
@@ -45,7 +45,7 @@ class Outage(Blow):
         self._is_down = False
 
     def begin(self) -> None:
-        # A crash may take back claims of its last moments, which excuses their runs; those of before it are to be judged.
+        # A crash may undo claims made just before it, which excuses repeated runs. Earlier claims must survive, so they are flushed.
         self._database.run("INSERT INTO ballast (filler) VALUES ('')")
         self._is_down = True
         self._server.halt(self._mode)
@@ -59,7 +59,7 @@ class Outage(Blow):
 
 
 class LongWriter(Blow):
-    """Somebody holds SQLite's only write lock: that is its outage."""
+    """A transaction holds SQLite's only write lock, which is SQLite's form of an outage."""
 
     kind = "long writer"
 
@@ -77,7 +77,7 @@ class LongWriter(Blow):
 
 
 class StuckCall(Blow):
-    """An administrator's transaction about one running task stays open, and is rolled back at last."""
+    """An administrator's transaction that changes one running task stays open, and is finally rolled back."""
 
     seconds = 3 * LEASE
 
@@ -108,7 +108,7 @@ CALLS = ("cancel by force", "cancel", "schedule_retry")
 
 
 class FullDisk(Blow):
-    """No room is left for a row, and then there is again."""
+    """The disk has no room for another row until the fault ends."""
 
     kind = "full disk"
 
@@ -121,7 +121,7 @@ class FullDisk(Blow):
 
     def end(self) -> None:
         try:
-            with suppress(OperationalError):  # somebody frozen has SQLite's lock: it cannot be asked
+            with suppress(OperationalError):  # a frozen process holds SQLite's lock, so the query fails
                 self.stayed_full = self._disk.is_full()
         finally:
             self._disk.free()
@@ -130,14 +130,14 @@ class FullDisk(Blow):
 class OldSnapshot:
     """A transaction that has read once and stays open for the whole campaign.
 
-    PostgreSQL removes no dead row that it may see, and SQLite starts its log anew only after it has ended.
+    While it is open, PostgreSQL keeps the dead rows that it can see, and SQLite cannot restart its log.
     """
 
     def __init__(self, database: Database) -> None:
         self._engine = create_engine(database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._connection: Connection | None = None
         self.taken = 0
-        """The number of times that it was taken: once, and again after each outage that ended it."""
+        """The number of snapshots taken: the first one, and one after each outage that ended a snapshot."""
 
     def hold(self) -> None:
         """Take the snapshot, or prove that it is still held."""
@@ -166,7 +166,7 @@ def _read(connection: Connection) -> None:
 
 
 def _opened(engine: Engine, say: Callable[[Connection], object]) -> Connection:
-    """A connection in a transaction, in which that was said."""
+    """Return a connection with an open transaction in which `say` has run."""
     connection = engine.connect()
     try:
         connection.begin()

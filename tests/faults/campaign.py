@@ -1,4 +1,4 @@
-"""Workers, producers and their database while bad things happen to them all the time, and what became of it."""
+"""Workers, producers and their database under constant faults, and a record of the outcome."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tests.waiting import until
 T = TypeVar("T")
 
 FROZEN = 3 * LEASE
-"""Seconds: its tasks have run out by then, and were taken back."""
+"""The number of seconds for which a worker is frozen. By then, its leases have expired and its tasks have been recovered."""
 RECOVER_EVERY = 1.0
 _LEAVING = 90.0
 _UNSEEN = 15.0
-"""Seconds after which slow tasks are enqueued anew that nobody was seen to run at the same time."""
+"""The number of seconds after which more slow tasks are enqueued, if no two were seen running at the same time."""
 
 
 class Campaign:
-    """Strikes as planned, and keeps a record of what it did. Its `complaints` are for the end: first all figures are to be known."""
+    """A campaign that causes faults as planned and records them. Its `complaints` are reported at the end, after all figures."""
 
     def __init__(self, ground: Ground, fork, directory: Path, plan: Plan, *, seed: str) -> None:
         self.ground, self.database, self.plan = ground, ground.database, plan
@@ -52,7 +52,7 @@ class Campaign:
         self.struck: list[Struck] = []
         self.complaints: list[str] = []
         self.own: set[UUID] = set()
-        """Tasks that were enqueued here."""
+        """Tasks that the campaign itself enqueued."""
         self.lasting: list[tuple[float, Struck, Blow]] = []
         self.frozen: list[tuple[float, Struck, Process]] = []
         self.leaving: list[tuple[float, Process]] = []
@@ -72,10 +72,10 @@ class Campaign:
             try:
                 self.until(self._is_over, seconds=self.plan.patience, every=0.1)
             except AssertionError:
-                self.complaints.append(f"not worked off after {self.plan.patience:.0f} s: {left(self.database)} left")
+                self.complaints.append(f"unfinished tasks after {self.plan.patience:.0f} s: {left(self.database)}")
             for worker in self.workers:
                 self._tell_to_stop(worker)
-            with suppress(AssertionError):  # of one that does not end: it is complained of below
+            with suppress(AssertionError):  # a worker that does not end is reported below
                 self.until(lambda: all(worker.poll() is not None for worker in self.workers), seconds=_LEAVING)
             for worker in self.workers:
                 self._check_end(worker, {0})
@@ -83,7 +83,7 @@ class Campaign:
             self.close()
 
     def close(self) -> None:
-        """Whatever was interrupted: the database is there again, and has room."""
+        """End all faults, even after an interruption, so that the database is available and has room."""
         for _, struck, blow in self.lasting:
             blow.end()
             struck.ended = time.time()
@@ -94,23 +94,23 @@ class Campaign:
             self.snapshot.release()
 
     def pids(self) -> list[int]:
-        """Of all processes that write to the database."""
+        """Return the pids of all processes that write to the database."""
         frozen = [process for *_, process in self.frozen]
         leaving = [process for _, process in self.leaving]
         return [one.pid for one in (*self.workers, *self.producers, *frozen, *leaving) if one.poll() is None]
 
     def acknowledged(self) -> tuple[set[UUID], set[UUID]]:
-        """Ids of tasks whose transaction was committed, and of those that were to be rolled back."""
+        """Return the ids of the tasks whose transaction was committed, and of the tasks whose transaction was rolled back."""
         told: dict[str, set[UUID]] = {"committed": set(self.own), "vain": set()}
         for path in self.directory.glob("acknowledged-*"):
             for line in path.read_text().splitlines():
                 what, _, task_id = line.partition(" ")
-                with suppress(ValueError):  # the last line of one that was killed
+                with suppress(ValueError):  # the last line of a killed producer
                     told[what].add(UUID(task_id))
         return told["committed"], told["vain"]
 
     def until(self, condition: Callable[[], T], *, seconds: float = 120, every: float = 0.01) -> T:
-        """Wait, and meanwhile end what is to end: whoever is frozen may have SQLite's lock, and then nobody gets on."""
+        """Wait, and meanwhile end the faults that are over. A frozen process may hold SQLite's lock and block all others."""
 
         def tended() -> T:
             self._tend()
@@ -120,12 +120,12 @@ class Campaign:
 
     def _worker(self) -> Process:
         path = str(self.runs.path)
-        poll = {"poll": None} if self.plan.crowd else {}  # the default, so that a notification is what wakes a worker
+        poll = {"poll": None} if self.plan.crowd else {}  # the default, so that notifications wake the workers
         process: Process = self.fork(concurrency=4, heartbeat=None, recover_every=RECOVER_EVERY, runs=path, **poll)
         return process
 
     def _missing(self) -> int:
-        """Tasks come as fast as blows do, so that there is always something to lose."""
+        """Return the number of tasks still to enqueue. Tasks are enqueued as faults occur, so that each fault can affect some."""
         plan = self.plan
         planned = plan.kills + plan.stops + plan.outages + plan.stuck + plan.full
         wanted = plan.tasks * min(planned - len(self.blows) + 2, planned) / planned
@@ -136,7 +136,7 @@ class Campaign:
         return self._missing() <= 0 and not self.producers and left(self.database) == 0
 
     def _produce(self) -> None:
-        """As long as tasks are missing, two producers are at work."""
+        """Keep two producers running while tasks are missing."""
         self.producers = [one for one in self.producers if one.poll() is None]
         while len(self.producers) < 2 and (missing := self._missing()) > 0:
             number = self.done["producers"]
@@ -151,13 +151,13 @@ class Campaign:
             )
 
     def _strike(self) -> None:
-        """The next thing that may happen now: one at a time but for kills and frozen processes."""
+        """Cause the next fault that is possible now. Only kills and frozen processes can overlap with other faults."""
         alone = {"outage", "stuck", "full"} if self.lasting else set()
         kind = next((kind for kind in self.blows if kind not in alone), None)
         number = None
         if (
             kind == "kill" and self.done["kill"] == 0
-        ):  # others may find nothing claimed: this one leaves a task to recover
+        ):  # later victims may have no claim, but this one leaves a task to recover
             number = self._at_work()
         elif kind in {"kill", "stop"}:
             number = self._victim()
@@ -174,7 +174,7 @@ class Campaign:
         elif kind == "stuck":
             self._begin(self._stuck_call)
         else:
-            # A database that has no room still has some in its last pages: for few rows, not for hundreds.
+            # The last pages of a full database still have room for a few rows, but not for hundreds.
             self._run_into(1.2 * LEASE, quick=min(200, self.plan.tasks // 4) if kind == "full" else 0)
             self._begin(self._outage if kind == "outage" else lambda: FullDisk(self.ground.disk))
             self.until(lambda: not self.lasting)
@@ -184,9 +184,9 @@ class Campaign:
         self.done[kind] += 1
 
     def _victim(self) -> int | None:
-        """A worker that has no slow handler: a process that dies every second would never come to the end of one.
+        """Return a worker without a slow handler, because processes that die every second would never complete a slow handler.
 
-        In a crowd, every second victim runs a task if there is one to run, and each other one is anybody, most likely asleep.
+        In a crowd, every second victim runs a task if possible. The others are chosen from all workers and are most likely asleep.
         """
         busy = {run.pid for run in self.runs.under_way("faults.slow")}
         free = [number for number, worker in enumerate(self.workers) if worker.pid not in busy]
@@ -197,7 +197,7 @@ class Campaign:
         return self.chance.choice(free) if free else None
 
     def _at_work(self) -> int:
-        """A worker in the middle of a slow handler."""
+        """Return the number of a worker that is running a slow handler."""
         pid = self._run_into(1.2 * LEASE)[0].pid
         return next(number for number, worker in enumerate(self.workers) if worker.pid == pid)
 
@@ -206,7 +206,7 @@ class Campaign:
         victim = self.workers[number]
         if not self.plan.crowd:
             self.until(lambda: any(run.pid == victim.pid for run in self.runs.under_way()) or self._is_over())
-        time.sleep(self.chance.uniform(0, 0.005 if self.plan.crowd else 0.1))  # a random moment of its life
+        time.sleep(self.chance.uniform(0, 0.005 if self.plan.crowd else 0.1))  # a random moment in its work
         now = time.time()
         self.done["asleep"] += all(run.pid != victim.pid for run in self.runs.under_way())
         if kind == "stop":
@@ -220,15 +220,15 @@ class Campaign:
         self.workers[number] = self._worker()
 
     def _is_up(self, number: int) -> bool:
-        """Whether that worker has started; one that has ended by itself is replaced."""
+        """Return whether that worker has started. Replace it if it has ended without being killed."""
         if self.workers[number].poll() is not None:
             self._check_end(self.workers[number], set())
             self.workers[number] = self._worker()
         return self.workers[number].is_up()
 
     def _run_into(self, seconds: float, *, quick: int = 0) -> list[Run]:
-        """Have slow handlers run in living workers, so that there is something to lose; and so many quick ones a second later."""
-        self.until(lambda: all(map(self._is_up, range(len(self.workers)))))  # one that starts without a database ends
+        """Wait until slow handlers run in live workers, so that a fault affects them. Enqueue `quick` quick tasks for a second later."""
+        self.until(lambda: all(map(self._is_up, range(len(self.workers)))))  # without a database, a worker ends
         ids = self._enqueue_slow(seconds, quick)
         again = time.monotonic() + _UNSEEN
 
@@ -236,7 +236,7 @@ class Campaign:
             nonlocal again
             pids = {worker.pid for worker in self.workers}
             runs = [run for run in self.runs.under_way("faults.slow") if run.task_id in ids and run.pid in pids]
-            if len(runs) < 2 and time.monotonic() > again:  # they may have run while this process was kept waiting
+            if len(runs) < 2 and time.monotonic() > again:  # they may have run while this process was waiting
                 ids.update(self._enqueue_slow(seconds))
                 again = time.monotonic() + _UNSEEN
             return runs if len(runs) >= 2 else []
@@ -250,7 +250,7 @@ class Campaign:
             raise
 
     def _enqueue_slow(self, seconds: float, quick: int = 0) -> set[UUID]:
-        """Four slow tasks before all others, and so many quick ones in a second. Returns the ids of the slow ones."""
+        """Enqueue four slow tasks with a high priority, and `quick` quick tasks for a second later. Return the slow tasks' ids."""
         rows = [
             self._new("slow", {"seconds": round(seconds * self.chance.uniform(0.8, 1.0), 3)}, priority=100)
             for _ in range(4)
@@ -272,7 +272,7 @@ class Campaign:
             connection.execute(text("INSERT INTO orders (id, task, vain) VALUES (:id, :task, false)"), orders)
 
     def _stuck_call(self) -> Blow:
-        """About a task whose worker has others beside it."""
+        """Return a stuck call for a task whose worker also runs other tasks."""
         runs = self._run_into(2 * LEASE)
         [(pid, _)] = Counter(run.pid for run in runs).most_common(1)
         target = next(run for run in runs if run.pid == pid)
@@ -288,10 +288,10 @@ class Campaign:
         while True:
             blow = make()
             struck = self._struck(blow.kind, time.time(), task_id=blow.task_id)
-            self.lasting.append((float("inf"), struck, blow))  # so that it is ended if it cannot begin
+            self.lasting.append((float("inf"), struck, blow))  # so that `close` ends it even if it cannot begin
             try:
                 self._patiently(blow.begin)
-            except InvalidTransition:  # its task has ended meanwhile
+            except InvalidTransition:  # its task has ended in the meantime
                 self.lasting.pop()
                 self.struck.remove(struck)
                 continue
@@ -299,7 +299,7 @@ class Campaign:
             return
 
     def _patiently(self, call: Callable[[], object]) -> None:
-        """Once the database's lock is to be had, which somebody frozen may hold."""
+        """Retry the call until the database's lock, which a frozen process may hold, is available."""
 
         def has_been_done() -> bool:
             try:
@@ -317,7 +317,7 @@ class Campaign:
         return self.struck[-1]
 
     def _tend(self) -> None:
-        """End what has lasted long enough; wake who was frozen long enough, as if nothing had happened, and tell it to end."""
+        """End the faults that are over. Wake workers that were frozen long enough, and tell them to stop."""
         now = time.monotonic()
         for one in [one for one in self.lasting if one[0] <= now]:
             _, struck, blow = one
@@ -325,7 +325,7 @@ class Campaign:
             struck.ended = time.time()
             self.lasting.remove(one)
             if isinstance(blow, FullDisk) and not blow.stayed_full:
-                self.complaints.append("the disk had room again before it was given any: this blow proved nothing")
+                self.complaints.append("the disk had room before the fault ended, so the fault proved nothing")
         for asleep in [one for one in self.frozen if one[0] <= now]:
             _, struck, zombie = asleep
             self.frozen.remove(asleep)
@@ -346,6 +346,6 @@ class Campaign:
             self.complaints.append(f"a worker ended with {code}, not one of {sorted(codes)}: {worker.text()[-2000:]}")
 
     def _tell_to_stop(self, worker: Process) -> None:
-        until(lambda: worker.poll() is not None or worker.hears(signal.SIGTERM))  # it may have been started just now
+        until(lambda: worker.poll() is not None or worker.hears(signal.SIGTERM))  # it may have only just started
         self._struck("stop", time.time(), pid=worker.pid)
         worker.send(signal.SIGTERM)

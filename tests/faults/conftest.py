@@ -15,15 +15,16 @@ AT_WORK = (
     "WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' "
     "AND wait_event IS DISTINCT FROM 'ClientRead'"
 )
-"""The number of statements that the server works at for others: it may still do so for a client that is dead.
+"""A query for the number of statements that the server is executing for other connections, including those of dead clients.
 
-A client that froze halfway through sending one (from 8 kB on it goes out in pieces) counts as active, but the server waits for it.
+It excludes a client that froze while sending a statement (one longer than 8 kB is sent in pieces). Such a client counts as active,
+although the server is waiting for it.
 """
 
 
 @pytest.fixture
 def start(database, tmp_path):
-    """Start worker processes on the test's database as a user does; none outlives the test."""
+    """Start worker processes on the test's database, as a user does. All end with the test."""
     started: list[Process] = []
     numbers = itertools.count()
 
@@ -39,7 +40,7 @@ def start(database, tmp_path):
 
 @pytest.fixture
 def effects(database):
-    """A table of the application's: what its transactional tasks do. Returns what reads it."""
+    """Create the application's table that its transactional tasks write to. Return a function that reads it."""
     database.run("CREATE TABLE effects (task CHAR(32) NOT NULL)")
     yield lambda: sorted(row[0] for row in database.rows("SELECT task FROM effects"))
     database.run("DROP TABLE effects")
@@ -47,7 +48,7 @@ def effects(database):
 
 @pytest.fixture
 def fork(database, effects, nursery, tmp_path):
-    """Start processes quickly, with faults in them: `fork(fault={"point": …, "action": "kill"}, concurrency=2)`."""
+    """Fork processes, optionally with faults: `fork(fault={"point": …, "action": "kill"}, concurrency=2)`."""
     started: list[Process] = []
     numbers = itertools.count()
 
@@ -64,7 +65,7 @@ def fork(database, effects, nursery, tmp_path):
 
 @pytest.fixture
 def add(database):
-    """Enqueue a task of the application's: `add("note", name="a")`; its id."""
+    """Enqueue one of the application's tasks, as in `add("note", name="a")`, and return its id."""
 
     def add_task(kind: str, /, *, lease: float = 30, priority: int = 0, **args: object):
         fields = {"task_name": f"faults.{kind}", "queue": "faults", "args": json.dumps(args), "priority": priority}
@@ -75,7 +76,7 @@ def add(database):
 
 @pytest.fixture
 def died(database):
-    """Let all leases run out, once these processes have died: `died(worker)`."""
+    """Let all leases expire once the given processes have died: `died(worker)`."""
 
     def run_out(*workers: Process) -> None:
         for worker in workers:
@@ -84,7 +85,7 @@ def died(database):
             database.run("UPDATE task_leases SET lease_expires_at = '2020-01-01T00:00:00.000000+00:00'")
             return
         until(lambda: database.rows(AT_WORK) == [(0,)])
-        # In the order in which everybody locks them: somebody frozen may hold some and want others.
+        # In the order in which all code locks them, because a frozen process may hold some and wait for others.
         database.run(
             "WITH all_of_them AS (SELECT task_execution_id AS id FROM task_leases ORDER BY id FOR UPDATE) "
             "UPDATE task_leases SET lease_expires_at = '2020-01-01T00:00:00Z' FROM all_of_them WHERE task_execution_id = id"

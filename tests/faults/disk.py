@@ -1,4 +1,4 @@
-"""A small disk that can be filled, for the tables and nothing else; another way to the same errors where nobody may mount."""
+"""A small disk that can be filled, for the tables only, and other ways to get the same errors where mounting is not permitted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests import postgres
 
-# It ends when the pipe from the test process does, however that ended.
+# It ends when the pipe from the test process closes, even if that process was killed.
 _KEEPER = """
 mount -t tmpfs -o "size=$2m,mode=755" outboxq-disk "$1" && echo mounted
 exec >/dev/null
@@ -31,16 +31,16 @@ _INSERT = text("INSERT INTO ballast (filler) VALUES (:filler)")
 
 @contextmanager
 def mounted(megabytes: int) -> Iterator[Path | None]:
-    """A directory that is a tmpfs of this size; None where this process may not mount. Unmounted however the tests end."""
+    """Mount a tmpfs of this size and yield its directory, or None if mounting is not permitted. It is unmounted in any case."""
     directory = Path(tempfile.mkdtemp(prefix="outboxq-disk-", dir=postgres.parent_directory()))
-    directory.chmod(0o755)  # the database server may have an account of its own
+    directory.chmod(0o755)  # the database server may run under another account
     keeper = subprocess.Popen(
         ["/bin/sh", "-c", _KEEPER, "outboxq-disk-keeper", directory, str(megabytes)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        start_new_session=True,  # Ctrl-C is for the tests, which still need the disk while they wind up
+        start_new_session=True,  # Ctrl-C must reach only the tests, which still need the disk while they end
     )
     assert keeper.stdout is not None
     try:
@@ -50,25 +50,25 @@ def mounted(megabytes: int) -> Iterator[Path | None]:
 
 
 class Disk(ABC):
-    """Where the tables are. `how` says what it is made of."""
+    """The disk that contains the tables. `how` describes its implementation."""
 
     how: str
 
     @abstractmethod
     def fill(self) -> None:
-        """Take what is left of it, until the database refuses to write for that reason."""
+        """Use up the remaining space, until the database refuses to write for lack of it."""
 
     @abstractmethod
     def is_full(self) -> bool:
-        """Whether the database still refuses."""
+        """Return whether the database still refuses to write."""
 
     @abstractmethod
     def free(self) -> None:
-        """Give it back; no error if it was not filled."""
+        """Free the space, if `fill` has used it up."""
 
 
 class SmallDisk(Disk):
-    """A disk of its own, filled by a file beside the tables."""
+    """A separate disk, filled by a file next to the tables."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine, self._ballast = engine, directory / "ballast"
@@ -77,11 +77,11 @@ class SmallDisk(Disk):
         _prepare(engine)
 
     def fill(self) -> None:
-        for _ in range(_MOST_STEPS):  # what the database had taken beforehand is to be used up, too
+        for _ in range(_MOST_STEPS):  # space that the database has already allocated must be used up too
             self._take_the_rest()
             if self.is_full():
                 return
-        raise AssertionError("the disk is full, and the database still writes")
+        raise AssertionError("the disk is full, but the database still writes")
 
     def is_full(self) -> bool:
         return refuses(self._engine)
@@ -100,15 +100,15 @@ class SmallDisk(Disk):
 
 
 class FileLimits(Disk):
-    """No disk: no process that writes to SQLite may make a file longer than the log is then (EFBIG, to SQLite an I/O error)."""
+    """A substitute for a disk: processes cannot make files longer than SQLite's log is. SQLite reports EFBIG as an I/O error."""
 
     how = "a limit to the length of files (RLIMIT_FSIZE) for lack of the right to mount: SQLITE_IOERR, not SQLITE_FULL"
 
     def __init__(self, engine: Engine, directory: Path) -> None:
-        """`directory`: where the processes write down what must go on."""
+        """`directory`: contains files to which the processes must still be able to write."""
         self._engine, self._directory = engine, directory
         self.pids: Callable[[], Iterable[int]] = list
-        """To be set: whose processes write to the database."""
+        """A function that returns the pids of the processes that write to the database. The campaign sets it."""
         self._limited: list[int] = []
         _prepare(engine)
 
@@ -116,7 +116,7 @@ class FileLimits(Disk):
         written = (path.stat().st_size for path in self._directory.iterdir() if not path.name.startswith("outboxq.db"))
         limit = max(written) + (2 << 20)
         with self._engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA wal_autocheckpoint = 0")  # so that the log does not begin anew
+            connection.exec_driver_sql("PRAGMA wal_autocheckpoint = 0")  # so that SQLite does not restart the log
             connection.commit()
             for _ in range(limit // _STEP + 1):
                 connection.execute(_INSERT, {"filler": os.urandom(_STEP).hex()})
@@ -139,7 +139,7 @@ class FileLimits(Disk):
 
 
 class Refusals(Disk):
-    """No disk: a trigger that raises the error of a full one for every event that is to be written to PostgreSQL."""
+    """A substitute for a disk: a trigger raises the error of a full disk for each event written to PostgreSQL."""
 
     how = "a trigger that raises SQLSTATE 53100, for lack of the right to mount"
 
@@ -168,10 +168,10 @@ class Refusals(Disk):
 
 
 def refuses(engine: Engine) -> bool:
-    """Whether the database has no room for another row."""
+    """Return whether the database has no room for another row."""
     try:
         with engine.begin() as connection:
-            connection.execute(_INSERT, {"filler": os.urandom(_STEP).hex()})  # what cannot be compressed
+            connection.execute(_INSERT, {"filler": os.urandom(_STEP).hex()})  # which cannot be compressed
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) == "53100" or "database or disk is full" in str(error.orig):
             return True

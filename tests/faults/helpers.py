@@ -1,4 +1,4 @@
-"""What several fault tests ask."""
+"""Functions that several fault tests use."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.waiting import PATIENCE, until
 
 
 def left(database: Database) -> int:
-    """Outbox entries and leases: 0 when there is nothing to do and nobody does anything."""
+    """Return the number of outbox entries and leases: 0 if no task is Ready or Running."""
     rows = database.rows("SELECT (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)")
     return int(str(rows[0][0]))
 
 
 def finish(database: Database, worker: Process, *, seconds: float = PATIENCE) -> None:
-    """Wait until this worker has left nothing to do, and stop it."""
+    """Wait until no tasks are left, and stop the worker."""
     until(worker.is_up, seconds=seconds)
     until(lambda: left(database) == 0 or worker.poll() is not None, seconds=seconds)
     worker.send(signal.SIGTERM)
@@ -28,7 +28,7 @@ def finish(database: Database, worker: Process, *, seconds: float = PATIENCE) ->
 
 
 def all_completed(database: Database, ids: Iterable[UUID]) -> None:
-    """Each once, and the tables tell one story."""
+    """Check that each task was completed once and that the tables agree."""
     for one in ids:
         history = [event.event_type for event in database.store.history(one)]
         assert database.store.get(one).status is TaskStatus.COMPLETED, history
@@ -42,7 +42,7 @@ def started_by(directory: Path) -> set[int]:
 
 
 def journal(directory: Path) -> list[tuple[int, str, str]]:
-    """Process, "begins" or "ends", name; in the order in which it happened."""
+    """Return a pid, "begins" or "ends", and a name for each entry, in the order of the entries."""
     path = directory / "journal"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(int(pid), what, name) for pid, what, name in map(str.split, lines)]

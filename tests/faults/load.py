@@ -1,4 +1,4 @@
-"""Workers and a producer at work while something happens to their database, and what became of it."""
+"""Workers and a producer that run while a fault affects their database, and checks of the outcome."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.faults.workers import Process
 from tests.waiting import until
 
 _SLOW = (0.8 * LEASE, 1.4 * LEASE)
-"""Seconds of the handlers that run into what happens."""
+"""The shortest and longest duration, in seconds, of the handlers that a fault interrupts."""
 
 
 class Load:
-    """Half of the tasks are transactional, and one attempt is all that any of them has."""
+    """A load in which half of the tasks are transactional, and each task has only one attempt."""
 
     def __init__(self, database: Database, fork: Callable[..., Process], directory: Path, *, tasks: int) -> None:
         self.database, self.directory, self.tasks = database, directory, tasks
@@ -43,7 +43,7 @@ class Load:
         return [worker.pid for worker in self.workers]
 
     def begin(self) -> None:
-        """Return once slow handlers of both kinds run in living workers, and others come and go."""
+        """Return once slow handlers of both kinds run in live workers. The producer keeps enqueuing short ones."""
         until(lambda: all(worker.is_up() for worker in self.workers))
         for kind in ("errand", "ledger", "errand", "ledger"):
             self._enqueue(self.database.store, kind, self._chance.uniform(*_SLOW), priority=100)
@@ -51,12 +51,12 @@ class Load:
         until(lambda: {run.task_name for run in self.runs.under_way()} >= {"faults.errand", "faults.ledger"})
 
     def run_on(self, more: int = 20) -> None:
-        """Return once so many more handlers have begun."""
+        """Return once `more` more handlers have started."""
         wanted = len(self.runs.all()) + more
         until(lambda: len(self.runs.all()) >= wanted or not self._producer.is_alive(), seconds=60)
 
     def end(self, *, seconds: float = 90) -> None:
-        """Have all worked off, and stop the workers."""
+        """Wait until all tasks have ended, and stop the workers."""
         until(lambda: not self._producer.is_alive(), seconds=seconds)
         until(lambda: left(self.database) == 0, seconds=seconds, every=0.1)
         for worker in self.workers:
@@ -70,7 +70,7 @@ class Load:
         return "".join(path.read_text(errors="replace") for path in sorted(self.directory.glob("forked-*.log")))
 
     def check(self, what: str, effects: list[str], *, refuses: bool = False) -> None:
-        """Print the figures, and hold them against what was promised. `refuses`: an enqueue may say that it was refused."""
+        """Print the figures, and compare them with the guarantees. With `refuses`, an enqueue may fail."""
         rows = self.database.rows("SELECT id, task_name, status, attempt, recovery_attempts FROM task_executions")
         found = {UUID(str(row[0])): row[1:] for row in rows}
         transactional = sorted(one.hex for one, row in found.items() if row[0] == "faults.ledger")
@@ -92,17 +92,17 @@ class Load:
         )
         assert not lost
         assert refuses or not self.refused, self.refused[:1]
-        assert effects == transactional, "transactional effects are exactly once"
-        assert not twice, "a handler ran twice whose worker lived"
+        assert effects == transactional, "each transactional task has its effect exactly once"
+        assert not twice, "a handler ran twice although its worker lived"
         assert not unfinished, self.logs()[-3000:]
         assert not used
         assert kinds[EventType.RETRY_SCHEDULED] == 0
         assert self.database.store.verify() == []
         assert "Traceback" not in log
-        assert "[SQL" not in log, "a line of the log is a sentence"
+        assert "[SQL" not in log, "the log contains a SQL statement"
 
     def _produce(self) -> None:
-        """As fast as workers work, in transactions of its own; what is acknowledged is written down."""
+        """Enqueue tasks as fast as the workers run them, each in its own transaction, and record the acknowledged tasks."""
         while len(self.acknowledged) < self.tasks and not self._over.wait(0.01):
             kind = "ledger" if len(self.acknowledged) % 2 else "errand"
             try:

@@ -1,7 +1,8 @@
-"""Forks processes that have imported everything and compiled a worker's statements, so that a test may have a hundred of them.
+"""A process that forks others after it has imported all modules and compiled a worker's statements.
 
-Takes one JSON value a line and answers each with one: a plan, with the pid of a process that now runs it; a pid, with its exit
-code, or null while it lives. Kills what it started when nobody speaks to it any more.
+Forking is so cheap that a test can have a hundred processes. The nursery reads one JSON value per line and answers with one: for a
+plan, the pid of a process that runs it; for a pid, the exit code, or null while the process lives. When its standard input is
+closed, it kills the processes that it started.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.faults import run_worker
 
 
 def serve() -> dict[str, Any] | None:
-    """In each child, the plan it is to run; None in the nursery, at its end."""
+    """Answer questions. Return the plan to run in each child, and None in the nursery at its end."""
     alive: set[int] = set()
     ready: set[str] = set()
     while line := sys.stdin.readline():
@@ -63,7 +64,7 @@ def _leave_home(log: str) -> None:
 
 
 def end_as_python_does(code: int) -> NoReturn:
-    """But for the last sweep over what the nursery has imported: each process would first make a copy of all of it."""
+    """End without the final garbage collection, which would copy all memory shared with the nursery."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -72,7 +73,7 @@ def end_as_python_does(code: int) -> NoReturn:
 
 
 if __name__ == "__main__" and (plan := serve()) is not None:
-    is_command = plan["kind"] == "cli"  # how that ends, to the last signal, is what test_shutdown is about
+    is_command = plan["kind"] == "cli"  # test_shutdown checks exactly how a command ends
     try:
         run_worker.run(plan)
     except SystemExit as ending:

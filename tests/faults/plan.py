@@ -1,4 +1,4 @@
-"""What a campaign is to do, and to whom."""
+"""A campaign's plan, and the environment in which it takes place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.disk import Disk
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of everything."""
+    """The number of tasks, processes and faults of each kind."""
 
     tasks: int
     processes: int
@@ -24,12 +24,12 @@ class Plan:
     stuck: int
     full: int
     patience: float
-    """Seconds to work off what is left at the end."""
+    """The number of seconds for the remaining tasks to end after the last fault."""
     crowd: bool = False
     """True if most workers sleep until a notification wakes them, while an old snapshot is held open throughout."""
 
     def blows(self, chance: random.Random) -> list[str]:
-        """In a random order; but what lasts and has others go on begins once at once, beside what follows."""
+        """Return the faults in random order, but start with one "stuck" and one "stop", which last while other faults follow."""
         kinds = ["kill"] * self.kills + ["stop"] * self.stops + ["outage"] * self.outages
         kinds += ["stuck"] * self.stuck + ["full"] * self.full
         chance.shuffle(kinds)
@@ -41,11 +41,11 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """Where it takes place: a database whose server and disk are nobody else's."""
+    """The environment of a campaign: a database whose server and disk nothing else uses."""
 
     database: Database
     server: postgres.Cluster | None
-    """None: SQLite."""
+    """The PostgreSQL server, or None for SQLite."""
     writer: Engine
-    """For the application's own transactions; does not wait long for a lock, which only this process may be able to free."""
+    """An engine for the application's transactions. It does not wait long for locks, because only this process may be able to free them."""
     disk: Disk

@@ -1,4 +1,4 @@
-"""An application that publishes its events to the broker of `tests/faults/test_broker_relays.py`, whose port a variable names."""
+"""An application that publishes its events to the broker of `tests/faults/test_broker_relays.py`. A variable sets the port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outboxq.model.transports import Outcome
 
 
 class Lines:
-    """A transport that sends a line for each call and reads a line of answers."""
+    """A transport that sends one line for each call and reads one line of answers."""
 
     def __init__(self, port: int) -> None:
         self.port = port

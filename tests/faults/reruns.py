@@ -1,4 +1,4 @@
-"""Handlers that ran more than once, and who may be excused for it."""
+"""Handlers that ran more than once, and the faults that excuse it."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tests.faults.runs import Run
 
 TAKEN_BACK = {EventType.RESET, EventType.ABANDONED}
 AFTERMATH = 10.0
-"""Seconds after a blow in which a lease that is taken back is put down to it."""
+"""The number of seconds after a fault in which a recovered lease is attributed to that fault."""
 
 
 @dataclass(kw_only=True)
 class Struck:
-    """Something bad that the campaign did, in seconds of the wall clock."""
+    """A fault that the campaign caused, with its times in seconds of the wall clock."""
 
     kind: str
     began: float
     ended: float = math.inf
     pid: int | None = None
-    """The worker that it was done to; None: all of them."""
+    """The affected worker, or None if all are affected."""
     task_id: UUID | None = None
-    """The one task that an administrator's call concerned."""
+    """The only task that an administrator's call affected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun:
-    """Two runs of one task, one after the other."""
+    """Two consecutive runs of one task."""
 
     earlier: Run
     later: Run
     excuse: str | None
-    """Why the first was not enough, if anything excuses that; None: its worker lived, and its lease was lost for nothing."""
+    """The reason that excuses the second run, or None if the first run's worker lived and lost its lease for no reason."""
     blow: str
-    """The kind of the last blow before the earlier run's claim was over, that of a single worker's end excepted."""
+    """The kind of the last fault before the earlier run's claim ended. Faults that end a single worker are ignored."""
     story: Sequence[ExecutionEvent]
 
     def __str__(self) -> str:
@@ -57,14 +57,14 @@ class Rerun:
 
 
 class Judge:
-    """Knows what was done to whom, and so whose runs may be repeated."""
+    """A judge that knows all faults, and so which runs may be repeated."""
 
     def __init__(self, struck: Sequence[Struck], history: Callable[[UUID], Sequence[ExecutionEvent]], *, lease: float):
-        """`lease`: seconds; a process frozen for less than that is no excuse."""
+        """`lease`: a duration in seconds. A shorter freeze of a process is not an excuse."""
         self._struck, self._history, self._lease = struck, history, lease
 
     def reruns(self, runs: Iterable[Run]) -> Iterator[Rerun]:
-        """Each run of a task that was not its last, in the order of its claims: a frozen process may begin its own last."""
+        """Yield each run of a task except the last, in claim order. A frozen process may start an earlier claim's run last."""
         by_task: dict[UUID, list[Run]] = {}
         for run in runs:
             by_task.setdefault(run.task_id, []).append(run)
@@ -79,7 +79,7 @@ class Judge:
                     )
 
     def _judged(self, earlier: Run, later: Run, story: Sequence[ExecutionEvent], *, vanished: Sequence[Run]) -> Rerun:
-        """`vanished`: those of the two whose claim is not in the story."""
+        """`vanished`: the runs, of these two, whose claim is not in the story."""
         mine = [event for event in story if _holder(event) == _run_holder(earlier) and earlier not in vanished]
         claimed = next((_moment(event) for event in mine if event.event_type is EventType.CLAIMED), earlier.began)
         end = next((event for event in mine if event.event_type in ENDS_CLAIM), None)
@@ -93,7 +93,7 @@ class Judge:
         )
 
     def _excuse_crash(self, vanished: Sequence[Run], over: float) -> str | None:
-        """Excuse runs whose claim a crash took back. A worker that claims ahead may begin the run after the crash."""
+        """Excuse runs whose claim was undone by a crash. A worker that has claimed ahead may start the run after the crash."""
         for run in vanished:
             claimed = run.began - self._lease if run.claimed is None else run.claimed
             if not any(one.kind == "crash" and one.began <= over and one.ended >= claimed for one in self._struck):
@@ -130,12 +130,12 @@ class Judge:
             for one in self._struck
             if one.kind not in {"kill", "stop"} and one.began <= over and max(claimed, over - AFTERMATH) <= one.ended
         ]
-        # What froze a single process is the cause of the others' losses only if there is no other.
+        # A single process's freeze counts as the cause of other workers' losses only if there is no other cause.
         return max(found, key=lambda one: (one.kind != "freeze", one.began)).kind if found else "nothing but kills"
 
 
 def _without_claim(ordered: Sequence[Run], story: Sequence[ExecutionEvent]) -> list[Run]:
-    """Return the runs whose claim is not in the story. Of claims with one token and worker, the last one stayed."""
+    """Return the runs whose claim is not in the story. Of several claims with the same token and worker, the last remains."""
     claims = Counter(_holder(event) for event in story if event.event_type is EventType.CLAIMED)
     remaining, found = Counter(map(_run_holder, ordered)), []
     for run in ordered:

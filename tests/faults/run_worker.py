@@ -1,4 +1,4 @@
-"""What a forked process runs, a fault built in: `python -m tests.faults.run_worker '{"kind": "worker", "url": …}'`."""
+"""The program of a forked process, with a built-in fault: `python -m tests.faults.run_worker '{"kind": "worker", "url": …}'`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.faults import app
 from tests.faults.runs import Pen
 
 FAST = {"poll": 0.05, "recover_every": 0.1, "heartbeat": 0.05, "drain_timeout": 30}
-"""So that tests wait for no clock of ours."""
+"""Short intervals, so that tests do not wait for a worker's timers."""
 
 
 def kill() -> None:
@@ -42,7 +42,7 @@ def kill() -> None:
 
 
 def freeze() -> None:
-    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # to the thread, which then does not get any further
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # to this thread, so that it stops exactly here
 
 
 def end_thread() -> NoReturn:
@@ -57,7 +57,7 @@ ACTIONS = {action.__name__: action for action in (kill, freeze, end_thread, dawd
 
 
 def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None) -> OnFailpoint:
-    """Does it when that point is reached for the n-th time, or first after the file `mark` is there."""
+    """Return a callback that performs the action at the n-th arrival at a point. With `mark`, count only while that file exists."""
     lock, arrivals = threading.Lock(), 0
 
     def on_failpoint(reached: Failpoint) -> None:
@@ -75,7 +75,7 @@ def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None)
 
 
 STATEMENT = "statement"
-"""The point before each statement, and before each commit, in the thread of a handler."""
+"""The point before each statement and each commit in a handler's thread."""
 
 
 def hear_statements(on_statement: Any) -> None:
@@ -88,7 +88,7 @@ def hear_statements(on_statement: Any) -> None:
 
 
 def worker(fault: dict[str, Any] | None = None, runs: str | None = None, **options: Any) -> NoReturn:
-    """`runs`: the file that the handlers write their runs down in."""
+    """`runs`: the file in which the handlers record their runs."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     on_failpoint = armed(**fault) if fault else ignore_failpoint
     if fault and fault["point"] == STATEMENT:
@@ -110,7 +110,7 @@ def cli(options: list[str]) -> NoReturn:
 
 
 def producer(seed: int, tasks: int, acknowledged: str) -> None:
-    """Enqueues so many tasks beside business rows, a quarter of them in vain, and writes down what was committed."""
+    """Enqueue tasks together with business rows, roll back a quarter of the transactions, and record the outcomes."""
     chance = random.Random(seed)
     url = app.outbox.store.bound_engine.url
     engine = create_engine(url)
@@ -141,7 +141,7 @@ def _order(connection: Connection, number: int, vain: bool) -> str:
 
 
 def module(name: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> NoReturn:
-    """`python -W error -m name arguments`, as a user starts it."""
+    """Run `python -W error -m name arguments` as a user would."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -152,25 +152,25 @@ def module(name: str, arguments: list[str], cwd: str, environment: dict[str, str
 
 
 def script(text: str, arguments: list[str]) -> NoReturn:
-    """`python -c text arguments`."""
+    """Run `python -c text arguments`."""
     sys.argv = ["-c", *arguments]
     exec(text, {"__name__": "__main__"})
     sys.exit(0)
 
 
 def planter(clock: str) -> NoReturn:
-    """Plants schedules again and again, by the clock in a file, until it is killed."""
+    """Plant schedules repeatedly, using the clock in a file, until the process is killed."""
     store = Store(app.outbox.store.bound_engine, clock=partial(clock_of, Path(clock)))
     while True:
         try:
             store.schedules.plant()
         except OperationalError as error:
-            if not store.may_pass(error):  # as a worker goes on: on SQLite, others may have the lock for long
+            if not store.may_pass(error):  # a worker continues too: on SQLite, others may hold the lock for a long time
                 raise
 
 
 def runner(clock: str, runs: str) -> NoReturn:
-    """Plants schedules, recovers and runs tasks by the clock in a file, until it is killed. Notes each tick that it runs in `runs`."""
+    """Plant schedules and recover and run tasks, using the clock in a file, until the process is killed. Record ticks in `runs`."""
     store = Store(app.outbox.store.bound_engine, clock=partial(clock_of, Path(clock)))
     me, looked_at = uuid7(), -math.inf
     recovery = Recovery(
@@ -198,7 +198,7 @@ def runner(clock: str, runs: str) -> NoReturn:
 
 
 def clock_of(path: Path) -> datetime:
-    """Return the time that a test has written into a file of its own."""
+    """Return the time that a test has written to a file."""
     return datetime.fromisoformat(path.read_text())
 
 

@@ -1,4 +1,4 @@
-"""What handlers write down of their runs, outside the database: each line is one begin or one end."""
+"""Records of handlers' runs in a file outside the database. Each line is the beginning or the end of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outboxq import TaskContext
 
 @dataclass(kw_only=True, slots=True)
 class Run:
-    """One call of a handler under one claim. Times are seconds of the wall clock, by which the databases go too."""
+    """One call of a handler under one claim. Times are seconds of the wall clock, which the databases use too."""
 
     task_id: UUID
     task_name: str
@@ -26,13 +26,13 @@ class Run:
     pid: int
     began: float
     claimed: float | None = None
-    """The moment of its claim. None: its process ran code that does not write it down."""
+    """The time of its claim, or None if its process ran code that does not record that."""
     ended: float | None = None
-    """None as long as the handler has not come to its end, so for ever if its process was killed before."""
+    """The end, or None if the handler has not ended. It stays None if the process was killed before the end."""
 
 
 class Pen:
-    """Writes the runs of one process; any number of processes may write into one file."""
+    """A writer of one process's runs. Any number of processes can write to the same file."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -59,12 +59,12 @@ class Pen:
             os.getpid(),
             f"{claim.started_at.timestamp():.6f}",
         )
-        # One call for the whole line: nobody's end is written into the middle of another's.
+        # One call for the whole line, so that lines of different processes do not mix.
         os.write(self._file, (" ".join(map(str, fields)) + "\n").encode())
 
 
 class Runs:
-    """Reads the runs of all processes, only what is new each time."""
+    """A reader of all processes' runs. It reads only new lines each time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,12 +74,12 @@ class Runs:
         self._open: dict[tuple[str, ...], list[Run]] = {}
 
     def all(self) -> list[Run]:
-        """Every run so far, in the order in which they began."""
+        """Return all runs so far, in the order in which they started."""
         self._read()
         return self._all
 
     def under_way(self, task_name: str | None = None) -> list[Run]:
-        """Return the runs that have not ended, those of killed processes included: of this task, or of all."""
+        """Return the runs that have not ended, including those of killed processes, of one task name or of all."""
         self._read()
         return [run for some in self._open.values() for run in some if task_name in (None, run.task_name)]
 
@@ -87,7 +87,7 @@ class Runs:
         with self.path.open("rb") as file:
             file.seek(self._offset)
             lines = file.read()
-        # A server that crashes may take a claim back and give it to the same worker again, with the same token.
+        # A crash of the server may undo a claim, and the same worker may then claim the task again with the same token.
         for line in lines[: lines.rfind(b"\n") + 1].decode().splitlines():
             what, moment, task_id, name, attempt, recoveries, token, worker_id, pid, *claimed = line.split()
             key = task_id, token, worker_id, pid

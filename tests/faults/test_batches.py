@@ -1,7 +1,7 @@
-"""Batches under kills: members fail, are tried again, cancelled, redriven and discarded; what follows comes exactly once.
-In one form everything that ended more than two seconds ago is pruned meanwhile, all the time.
+"""Batches while workers are killed: tasks fail and are retried, cancelled, redriven and discarded, and `then` runs exactly once.
 
-With `OUTBOXQ_TEST_BEFORE`, an earlier checkout, every second worker runs that code, which may know nothing of batches.
+One variant constantly prunes everything that ended more than two seconds ago. If `OUTBOXQ_TEST_BEFORE` names an earlier checkout,
+every second worker runs its code, which may not support batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEASE = timedelta(seconds=2)
 
 @pytest.fixture(scope="module")
 def release_before() -> Iterator[Nursery | None]:
-    """Processes of an earlier checkout; None: all run this one's code."""
+    """The nursery of an earlier checkout, or None if all processes run this checkout's code."""
     if not (root := os.environ.get("OUTBOXQ_TEST_BEFORE")):
         yield None
         return
@@ -49,7 +49,7 @@ def release_before() -> Iterator[Nursery | None]:
 
 @pytest.fixture
 def workers(database: Database, fork: Fork, release_before: Nursery | None, tmp_path: Path) -> Iterator[Fork]:
-    """Start a worker, every second one of the release before if there is one."""
+    """Start workers. Every second one runs the earlier release, if there is one."""
     numbers, started = itertools.count(), list[Process]()
 
     def start() -> Process:
@@ -66,7 +66,7 @@ def workers(database: Database, fork: Fork, release_before: Nursery | None, tmp_
 
 
 def member(number: int, batch_id: UUID) -> NewTask:
-    """One in fifty fails in its first attempt: half of these for good, the others are tried again."""
+    """Return a task of a batch. One in fifty fails in its first attempt, and half of these are not retried."""
     return NewTask(
         id=uuid7(),
         task_name="faults.flaky",
@@ -79,7 +79,7 @@ def member(number: int, batch_id: UUID) -> NewTask:
 
 
 def then(batch_id: UUID, counts: Path) -> NewTask:
-    """Fails in its first attempt, and is then a dead letter."""
+    """Return a `then` task, which fails in its first attempt and is then a dead letter."""
     args = json.dumps({"path": str(counts)})
     return NewTask(
         id=BatchLink(batch_id=batch_id, number=1).task_id,
@@ -92,7 +92,7 @@ def then(batch_id: UUID, counts: Path) -> NewTask:
 
 
 class Pruning:
-    """Deletes what ended longer ago than `AGE`, all the time, in a thread of its own."""
+    """A thread that constantly deletes tasks that ended longer than `AGE` ago."""
 
     AGE = timedelta(seconds=2)
 
@@ -101,7 +101,7 @@ class Pruning:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._rounds: list[tuple[datetime, int]] = []
-        """When each began, by the database's clock, and how many tasks it deleted."""
+        """The start of each round, by the database's clock, and the number of tasks that it deleted."""
         self._pool = ThreadPoolExecutor(1)
         self._run = self._pool.submit(self._prune)
 
@@ -111,11 +111,11 @@ class Pruning:
             return sum(deleted for _, deleted in self._rounds)
 
     def wait_past(self, moment: datetime) -> None:
-        """Until a whole round has seen what ended at that moment, and was allowed to delete it."""
+        """Wait until a whole round has run that could delete tasks that ended at that moment."""
 
         def has_passed() -> bool:
             if self._run.done():
-                self._run.result()  # its error
+                self._run.result()  # raises its error
             with self._lock:
                 return any(began > moment + self.AGE for began, _ in self._rounds)
 
@@ -135,7 +135,7 @@ class Pruning:
 
 
 class Fleet:
-    """Workers of which one is killed now and then."""
+    """Workers, one of which is killed and replaced from time to time."""
 
     def __init__(self, start: Fork, size: int, chance: random.Random) -> None:
         self._start, self._chance = start, chance
@@ -144,7 +144,7 @@ class Fleet:
 
     def kill(self) -> None:
         which = self._chance.randrange(len(self._running))
-        time.sleep(self._chance.uniform(0, 0.05))  # anywhere in its work
+        time.sleep(self._chance.uniform(0, 0.05))  # a random moment in its work
         self._running[which].end()
         self._running[which] = self._start()
         self.killed += 1
@@ -164,7 +164,7 @@ def survive_a_round(
     counts: Path,
     pruning: Pruning | None,
 ) -> Counter[str]:
-    """Run one batch to its end, while workers are killed and people interfere. Returns what was done."""
+    """Run one batch to its end while workers are killed and tasks are changed manually. Return the number of each action."""
     done: Counter[str] = Counter()
     policy = chance.choice([OnFailed.CONTINUE, OnFailed.WAIT])
     batch_id = new_batch_id()
@@ -200,7 +200,7 @@ def survive_a_round(
     store.schedule_retry(follower.id, store.now(), 2)
     until(lambda: counted(counts)[-1]["attempt"] == 2, seconds=60)
     for one in counted(counts):
-        # More than that many, where a dead letter was redriven after the batch had completed; never fewer.
+        # The number is higher if a dead letter was redriven after the batch had completed. It is never lower.
         assert one["read"] == one["distinct"] >= one["completed"] == now.completed, one
     if pruning is None:
         follows_once(store, follower.id, ids[-1], policy)
@@ -215,7 +215,7 @@ def survive_a_round(
 
 
 def end_dead_letters(store: Store, chance: random.Random, *, besides: UUID) -> Counter[str]:
-    """Discard three in ten of those that are there, and redrive the others. Returns what was done."""
+    """Discard three in ten of the current dead letters, and redrive the others. Return the number of each action."""
     done: Counter[str] = Counter()
     for letter in store.dead_letters.list(limit=5):
         if letter.id == besides:
@@ -224,7 +224,7 @@ def end_dead_letters(store: Store, chance: random.Random, *, besides: UUID) -> C
             if chance.random() < 0.3:
                 store.discard(letter.id)
                 done["discard"] += 1
-            else:  # as the second attempt, which succeeds
+            else:  # the second attempt succeeds
                 store.schedule_retry(letter.id, store.now(), 2)
                 done["redrive"] += 1
     return done
@@ -239,12 +239,12 @@ def follows_once(store: Store, follower: UUID, last: UUID, policy: OnFailed) -> 
 
 
 def counted(path: Path) -> list[dict[str, int]]:
-    """What the task that follows has told, attempt by attempt."""
+    """Return what the `then` task has recorded in each attempt."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def is_gone(store: Store, batch_id: UUID) -> bool:
-    """Whether nothing of a batch is left, once what follows it has ended well."""
+    """Return whether the batch and all its tasks have been deleted."""
     with suppress(BatchNotFound):
         store.batches.get(batch_id)
         return False
@@ -294,7 +294,7 @@ def test_what_follows_a_batch_comes_once_though_workers_are_killed(
 
 
 def planned() -> tuple[int, int, int, object]:
-    """How many batches, of how many tasks, with how many kills each; and the seed."""
+    """Return the number of batches, the tasks and kills per batch, and the seed."""
     rounds, members, kills = (int(one) for one in os.environ.get("OUTBOXQ_BATCHES", "50,10000,100").split(","))
     return rounds, members, kills, os.environ.get("OUTBOXQ_SEED") or random.randrange(10**6)
 

@@ -1,7 +1,7 @@
-"""Events on their way to a broker while relay processes are killed and the broker is restarted, fails and refuses some of them.
+"""Events sent to a broker while relay processes are killed and the broker restarts, fails and refuses some events.
 
-The receiver has a database of its own with an inbox. What counts is what is there in the end: each committed event, and no other,
-with its first delivery after those of the earlier events of its key, and its effect once.
+The receiver has its own database with an inbox. At the end, it must have each committed event and no other. Each event has its effect
+once, and its first delivery comes after those of the earlier events with the same key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
 AT_ONCE = 25
-"""Events of one transaction."""
+"""The number of events in one transaction."""
 
 
 def is_refused(number: int) -> bool:
@@ -37,18 +37,18 @@ def is_refused(number: int) -> bool:
 
 @dataclass
 class Broker:
-    """A broker in threads of this process, with the receiver behind it."""
+    """A broker in threads of this process, together with its receiver."""
 
     path: Path
     chance: random.Random
     refuses: bool = True
     arrivals: list[int] = field(default_factory=list)
-    """The numbers of the events in the order of their first deliveries."""
+    """The numbers of the events, in the order of their first deliveries."""
     answers: Counter[str] = field(default_factory=Counter)
     excused: set[int] = field(default_factory=set)
-    """The numbers of the events that may arrive again, because of a fault."""
+    """The numbers of the events that may arrive again because of a fault."""
     unexcused: list[int] = field(default_factory=list)
-    """The numbers of those that arrived again without a fault."""
+    """The numbers of the events that arrived again without a fault."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Broker:
         self._lock = threading.Lock()
         self._server: socketserver.ThreadingTCPServer | None = None
         self.open: dict[socket.socket, int | None] = {}
-        """The connections whose last line may still be stored, with the pids of the processes that have opened them."""
+        """The connections whose last line may not be stored yet, with the pids of the processes that opened them."""
 
     def start(self) -> None:
         broker = self
@@ -85,7 +85,7 @@ class Broker:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Break all connections, and accept none."""
+        """Break all connections, and accept no new ones."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -96,11 +96,11 @@ class Broker:
         until(lambda: not self.open)
 
     def excuse(self, database: Database) -> None:
-        """Remember the events that are stored here, but that a relay process may not have deleted."""
+        """Remember the events that the broker has stored but that a relay process may not have deleted."""
         self.excused |= unsettled(database) & set(self.arrivals)
 
     def answer(self, identity: str, data: str) -> str:
-        """Store the event for the receiver, or not, and return the answer."""
+        """Return an answer, and store the event for the receiver unless it is refused or lost."""
         number = json.loads(data)["number"]
         with self._lock:
             luck = self.chance.random()
@@ -163,7 +163,7 @@ def test_each_committed_event_arrives_in_the_order_of_its_key(
     broker.start()
 
     def bury(database: Database, gone: Member) -> None:
-        until(lambda: not {None, gone.pid} & {*broker.open.values()})  # all that it has sent is stored
+        until(lambda: not {None, gone.pid} & {*broker.open.values()})  # everything that it sent is stored
         broker.excuse(database)
         of_relays(database, gone)
 

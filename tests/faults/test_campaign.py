@@ -1,4 +1,7 @@
-"""Workers and producers killed and frozen, their database away, locked and full, 20 000 tasks (`nox -s faults`); and in short."""
+"""Campaigns in which processes die or freeze, and the database is down, locked or full.
+
+The long campaigns run up to 20,000 tasks (`nox -s faults`). A short one runs with the other tests.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,14 @@ FULL = ("53100", "No space left on device", "database or disk is full", "disk I/
 
 @pytest.fixture
 def volume(request):
-    """A small disk's directory; None where it may not be mounted."""
+    """The directory of a small disk, or None if mounting is not permitted."""
     with mounted(512 if request.node.get_closest_marker("campaign") else 96) as directory:
         yield directory
 
 
 @pytest.fixture
 def server(volume):
-    """One that may be stopped, and loses nothing by it that it has acknowledged: only the machine must not crash."""
+    """A server that may be stopped. It then loses no acknowledged commit, unless the machine itself crashes."""
     settings = {"fsync": "off", "full_page_writes": "off", "deadlock_timeout": "100ms", "max_connections": "500"}
     server = postgres.start(prefer="own", durable=True, settings=settings)
     yield server
@@ -55,7 +58,7 @@ def server(volume):
 @pytest.fixture
 def postgresql(server, volume):
     tablespace = None
-    if volume:  # the tables alone: a server whose log finds no room ends itself
+    if volume:  # only the tables, because a server that has no room for its log ends
         tablespace = "small"
         (volume / tablespace).mkdir()
         server.create_tablespace(tablespace, volume / tablespace)
@@ -77,13 +80,13 @@ def sqlite(volume, migrated_sqlite, tmp_path):
 
 @pytest.fixture(params=DATABASES)
 def database(request):
-    """Nobody else's, each in turn: it is stopped, locked and filled."""
+    """Each database in turn. It is not shared, because it is stopped, locked and filled."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
 def orders(database):
-    """The application's table that producers write, each row beside a task."""
+    """The application's table to which producers write one row for each task."""
     database.run("CREATE TABLE orders (id CHAR(32) NOT NULL, task CHAR(32) NOT NULL, vain BOOLEAN NOT NULL)")
     yield lambda: [UUID(row[0]) for row in database.rows("SELECT task FROM orders")]
     database.run("DROP TABLE orders")
@@ -91,7 +94,7 @@ def orders(database):
 
 @pytest.fixture(scope="session")
 def release_before():
-    """Processes of an earlier checkout, which OUTBOXQ_TEST_BEFORE names; None: all run this one's code."""
+    """The nursery of an earlier checkout that OUTBOXQ_TEST_BEFORE names, or None if all processes run this checkout's code."""
     if not (root := os.environ.get("OUTBOXQ_TEST_BEFORE")):
         yield None
         return
@@ -102,7 +105,7 @@ def release_before():
 
 @pytest.fixture
 def fork(fork, database, release_before, tmp_path):
-    """Start processes, every second one of the release before if there is one."""
+    """Start processes. Every second one runs the earlier release, if there is one."""
     if release_before is None:
         yield fork
         return
@@ -123,7 +126,7 @@ def fork(fork, database, release_before, tmp_path):
 
 @pytest.fixture
 def campaign(request, database, fork, volume, tmp_path):
-    """Make one of a plan."""
+    """Create a campaign from a plan."""
 
     def make(plan):
         seed = os.environ.get("OUTBOXQ_SEED") or str(random.randrange(10**6))
@@ -148,7 +151,7 @@ def campaign(request, database, fork, volume, tmp_path):
 
 
 def as_roles(database, fork):
-    """Fork workers and producers that log in as roles with the least privileges, and no more on the application's tables either."""
+    """Fork workers and producers that log in as roles with the fewest privileges, also on the application's tables."""
     urls = {}
     for role, table in ((Role.WORKER, "effects"), (Role.PRODUCER, "orders")):
         name = f"campaign_{role}"
@@ -207,15 +210,15 @@ def survive(campaign, effects, orders):
         complaints.insert(
             0, f"{len(unexcused)} handlers ran again although their worker lived ({counts}):\n{histories}"
         )
-    hold(committed <= ended.keys(), f"acknowledged and lost: {list(committed - ended.keys())[:3]}")
-    hold(not vain & ended.keys(), f"rolled back and there: {list(vain & ended.keys())[:3]}")
+    hold(committed <= ended.keys(), f"acknowledged but lost: {list(committed - ended.keys())[:3]}")
+    hold(not vain & ended.keys(), f"rolled back but present: {list(vain & ended.keys())[:3]}")
     hold(sorted(orders()) == sorted(ended), "a task without its order, or an order without its task")
     hold(len(ended) >= plan.tasks, f"only {len(ended)} tasks")
     others = [history for one, history in unfinished.items() if one not in killed]
     hold(not others, f"{len(others)} unfinished: {[[event.event_type for event in one] for one in others[:3]]}")
-    # A recovered task may be hit once more by the next kill; four times is bad luck.
+    # The next kill may hit a recovered task again. Four hits are rare.
     hold(len(killed) <= plan.kills / 50, f"{len(killed)} tasks abandoned")
-    hold({ended[one][2] for one in killed} <= {MAX_RECOVERIES}, "abandoned before its time")
+    hold({ended[one][2] for one in killed} <= {MAX_RECOVERIES}, "abandoned after too few recoveries")
     hold(not completed, f"completed twice: {completed[:3]}")
     hold(events[EventType.COMPLETED] == len(ended) - len(unfinished), "a task completed without its event")
     done_once = sorted(one for one in transactional if UUID(one) not in unfinished)
@@ -243,7 +246,7 @@ def told(words):
     return ", ".join(f"{count} × {word}" for word, count in Counter(words).most_common()) or "none"
 
 
-def test_nothing_is_lost_and_nothing_runs_twice_when_processes_die_and_the_database_is_away(campaign, effects, orders):
+def test_no_task_is_lost_or_runs_twice_when_processes_die_and_the_database_is_unavailable(campaign, effects, orders):
     survive(campaign(SHORT), effects, orders)
 
 
@@ -258,9 +261,7 @@ def test_nothing_of_20_000_tasks_is_lost_or_runs_twice_when_processes_are_killed
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
-def test_nothing_is_lost_or_runs_twice_among_fifty_workers_that_mostly_sleep_beside_an_old_snapshot(
-    campaign, effects, orders
-):
+def test_fifty_mostly_idle_workers_lose_no_task_and_run_none_twice_beside_an_old_snapshot(campaign, effects, orders):
     crowd = campaign(CROWD)
     done = survive(crowd, effects, orders)
     assert 0 < done["asleep"] < CROWD.kills + CROWD.stops

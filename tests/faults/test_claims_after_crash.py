@@ -1,4 +1,4 @@
-"""What a worker does with its claims after a crash of the server has taken them back: it runs none of these tasks twice."""
+"""After a crash of the server has undone a worker's claims, the worker runs none of these tasks twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_FLUSHES = {"wal_writer_delay": "10s", "autovacuum": "off", "bgwriter_lru_max
 
 @pytest.fixture
 def crashing():
-    """A server that flushes only what it is told to, and an outbox in it."""
+    """A server that flushes only on request, and an outbox in it."""
     server = postgres.start(prefer="own", durable=True, settings=_NO_FLUSHES)
     try:
         engine = make_engine(server.create_database())
@@ -35,7 +35,7 @@ def crashing():
 
 
 class Runs:
-    """A task whose first run waits at a gate, and the numbers that it was called with."""
+    """A task whose first run waits at a gate, and the numbers with which it was called."""
 
     def __init__(self, outbox):
         self.gate, self.numbers = threading.Event(), []

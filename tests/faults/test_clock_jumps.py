@@ -1,4 +1,4 @@
-"""Ticks of schedules under kills, pauses, changed rules and a clock that jumps, compared with what the rules say of true time."""
+"""Schedules' ticks under kills, pauses, changed rules and a clock that jumps, compared with the ticks of the rules in true time."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelt
 JITTER = 5 * SECOND
 LONGEST_STEP = 30 * SECOND
 LONGEST_WAIT = 10 * MINUTE
-"""The time within which all that is due has run, by a clock that goes faster than the watch of a lease."""
+"""The time within which all due tasks have run, by the test's clock, which runs faster than the clock of the leases."""
 JUMPS = (HOUR, -HOUR, DAY, -DAY, 30 * DAY)
 NEVER = datetime.max.replace(tzinfo=NOON.tzinfo)
 
 
 @dataclass
 class Epoch:
-    """A time in which a schedule had one rule, was not paused, and the clock was right."""
+    """A period in which a schedule had one rule and was not paused, and the clock was right."""
 
     rule: str
     starts_at: datetime
     begin: datetime
     end: datetime = NEVER
-    """Both in true time. Ticks after `begin` and up to `end` are due in it."""
+    """The end, in true time like `begin`. Ticks after `begin` and up to `end` are due in this period."""
 
     def ticks(self):
         ticks = parse_rule(self.rule, "UTC", starts_at=self.starts_at).ticks(self.begin)
@@ -49,7 +49,7 @@ class Epoch:
 
 @dataclass
 class Model:
-    """True time, and what each schedule has had to do in it."""
+    """The periods in true time in which each schedule's ticks must run."""
 
     epochs: dict[str, list[Epoch]] = field(default_factory=lambda: defaultdict(list))
 
@@ -62,7 +62,7 @@ class Model:
 
 
 def runs_of(path):
-    """The tasks that ran for each schedule and tick, whatever number of attempts each had."""
+    """Return the tasks that ran for each schedule and tick, regardless of their number of attempts."""
     found = defaultdict(set)
     for line in path.read_text().splitlines():
         task_id, _, headers = line.partition("\t")
@@ -72,7 +72,7 @@ def runs_of(path):
 
 
 class Course:
-    """Processes that plant and run ticks, true time, and a clock that is right or wrong."""
+    """Processes that plant and run ticks, and a clock that is sometimes wrong, compared with true time."""
 
     def __init__(self, database, fork, tmp_path, *, planters, runners, schedules, seed):
         self.database, self.chance, self.clock = database, random.Random(seed), Clock(tmp_path / "clock")
@@ -108,7 +108,7 @@ class Course:
         return [one for one in self.store.schedules.list() if one.paused_at is None]
 
     def is_settled(self):
-        """Whether all is planted for longer than a step takes, and by no clock that was ahead."""
+        """Return whether ticks are planted further ahead than a step of the clock, and no schedule was planted by a clock that was ahead."""
         now = self.clock.now
         return not any(one.planted_until < now + LONGEST_STEP or stands_ahead(one, now) for one in self.active())
 
@@ -125,18 +125,18 @@ class Course:
         self.run_what_is_due()
 
     def run_what_is_due(self):
-        """Let the clock go on until all that is due now has run: the lease of a runner that was killed ends by that clock."""
+        """Move the clock until all tasks that are due now have run. A killed runner's lease also expires by that clock."""
         due, self.ran_until = self.clock.now, self.true
         while waiting(self.database, due):
             self.move(1, 2)
             until(self.is_settled)
-            rest = time.monotonic() + 0.25  # a runner that was just started needs time that no clock in a file gives it
+            rest = time.monotonic() + 0.25  # a new runner needs real time to start
             while waiting(self.database, due) and time.monotonic() < rest:
                 time.sleep(0.01)
             assert self.clock.now < due + LONGEST_WAIT, waiting(self.database, due)
 
     def change(self):
-        """Change the rule of a schedule, pause it, or end its pause, while the clock is right."""
+        """Change a schedule's rule, pause the schedule, or resume it, while the clock is right."""
         name = self.chance.choice(self.names)
         self.changed += 1
         if name in self.paused:
@@ -151,7 +151,7 @@ class Course:
 
     def kill(self):
         victim = self.chance.randrange(len(self.running))
-        time.sleep(self.chance.uniform(0, 0.02))  # anywhere in its work
+        time.sleep(self.chance.uniform(0, 0.02))  # a random moment in its work
         self.replace(victim)
         self.killed += 1
 
@@ -160,7 +160,7 @@ class Course:
         self.running[number] = self.forks[number]()
 
     def jump(self, by, *, kills):
-        """Let the clock be wrong for five minutes, and set it right."""
+        """Let the clock be wrong for five minutes, and then correct it."""
         for name in self.names:
             self.model.end(name, self.ran_until - JITTER)
         self.clock.move(by)
@@ -174,7 +174,7 @@ class Course:
                 self.kill()
                 kills -= 1
         self.clock.move(self.true - self.clock.now)
-        self.replace(-1)  # only a runner that begins now knows that the clock in the file was set back
+        self.replace(-1)  # only a new runner notices that the clock in the file was set back
         until(self.is_settled)
         for one in self.active():
             self.model.begin(one, self.true)
@@ -192,7 +192,7 @@ class Course:
 
 
 def tick_through(database, fork, tmp_path, *, planters, runners, schedules, jumps, kills, seed):
-    """Let processes plant and run ticks through so many jumps of the clock; returns their course."""
+    """Let processes plant and run ticks while the clock jumps `jumps` times, and return their course."""
     course = Course(database, fork, tmp_path, planters=planters, runners=runners, schedules=schedules, seed=seed)
     for number in range(jumps):
         for _ in range(2):
@@ -204,19 +204,19 @@ def tick_through(database, fork, tmp_path, *, planters, runners, schedules, jump
 
 
 def waiting(database, now):
-    """Return whether a task is due that nobody has taken yet."""
+    """Return whether a due task has not been claimed yet."""
     then = now.isoformat(timespec="microseconds")
     return database.rows(f"SELECT 1 FROM task_outbox WHERE available_at <= '{then}' LIMIT 1")
 
 
 def judged(course):
-    """Return the number of ticks that had to run, and of those that ran."""
+    """Return the number of ticks that had to run, and the number of ticks that ran."""
     database, runs = course.database, runs_of(course.runs)
-    assert {tick: tasks for tick, tasks in runs.items() if len(tasks) > 1} == {}, "no tick runs twice"
+    assert {tick: tasks for tick, tasks in runs.items() if len(tasks) > 1} == {}, "a tick ran twice"
     rows = database.rows("SELECT schedule, tick FROM schedule_ticks")
     found = {(name, at if isinstance(at, datetime) else datetime.fromisoformat(at)) for name, at in rows}
     wanted = {(name, tick) for name, epochs in course.model.epochs.items() for one in epochs for tick in one.ticks()}
-    assert sorted(wanted - found) == [], "each tick that a right clock passed became a task"
+    assert sorted(wanted - found) == [], "a tick that a correct clock passed did not become a task"
     assert course.store.verify() == []
     return len(wanted), len(runs)
 
@@ -231,7 +231,7 @@ def test_ticks_through_a_clock_that_jumps_an_hour_a_day_and_thirty_days(database
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
 def test_ticks_through_a_hundred_jumps_with_kills_pauses_and_changed_rules(database, fork, tmp_path):
-    """OUTBOXQ_TEST_SEED chooses another course, OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
+    """OUTBOXQ_TEST_SEED sets another course, and OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
     seed, jumps = (
         int(os.environ.get(f"OUTBOXQ_TEST_{name}", number)) for name, number in (("SEED", 1), ("JUMPS", 100))
     )

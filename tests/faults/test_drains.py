@@ -1,4 +1,4 @@
-"""Many processes and 20 000 tasks; a session of its own (`nox -s faults`), with a short version in every run."""
+"""Many processes that run 20,000 tasks in a separate session (`nox -s faults`), and a short version in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a task does not run, as it is told while real workers live, are killed, or stop."""
+"""The reason why a task does not run, as reported while real workers live, are killed, or stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def told(database):
-    """Ask `outboxq task explain`: the sentence, and the commands that it names."""
+    """Run `outboxq task explain`, and return its sentence and the commands that it names."""
 
     def tell(task_id):
         words = ["task", "explain", str(task_id)]
@@ -36,7 +36,7 @@ def told(database):
 
 @pytest.fixture
 def put(database):
-    """Enqueue a task of the application's in a queue of its own."""
+    """Enqueue one of the application's tasks in a given queue."""
 
     def put_task(kind, queue, *, args=None, **fields):
         values = {"task_name": f"faults.{kind}", "queue": queue, "args": json.dumps(args or {}), **fields}
@@ -147,7 +147,7 @@ def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(
     assert reason(database, task_id) is Reason.RUNNING
     worker.send(signal.SIGKILL)
     worker.wait()
-    soon = database.store.now() + timedelta(minutes=2)  # as eight minutes later
+    soon = database.store.now() + timedelta(minutes=2)  # as if eight minutes had passed
     database.run(f"UPDATE task_leases SET lease_expires_at = '{soon.isoformat(timespec='microseconds')}'")
     assert reason(database, task_id) is Reason.WORKER_SILENT
     assert "has not extended its lease for 8 min" in told(task_id)[0]

@@ -1,4 +1,4 @@
-"""A process dies, or freezes, at every point where it may: whatever it left behind is finished by another."""
+"""A process dies or freezes at each failpoint, and another process completes its tasks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.waiting import until
 pytestmark = pytest.mark.in_turn
 
 RELEASING = {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}
-"""Only a worker that was told to stop, and has no time left, comes there."""
+"""Points that only a worker reaches that was told to stop and has no time left."""
 STEPS = {Failpoint.BEFORE_STEP, Failpoint.AFTER_STEP, Failpoint.STEP_WRITTEN}
 IN_A_TRANSACTION = {Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT}
-"""Who freezes there holds locks; nobody can go on before it wakes, or dies."""
+"""Points at which a frozen process holds locks. No other process can continue before it wakes or dies."""
 
 
 @pytest.fixture
 def scene(database, add, died, tmp_path):
-    """Something of everything, so that a worker with eight threads comes to every point there is. The ids, by kind."""
+    """Enqueue tasks of every kind, so that a worker with eight threads reaches every point. Return their ids, by kind."""
     gone, directory = uuid4(), str(tmp_path)
     recovered = [add("note", name=f"recovered-{number}", directory=directory) for number in range(2)]
     assert len(database.claim(2, database.store, worker_id=gone)) == 2
@@ -87,9 +87,10 @@ QUIET = {"concurrency": 1, "heartbeat": None, "recover_every": 60}
 
 @pytest.fixture
 def alone(database, add, died, tmp_path):
-    """What brings a worker to a point while nothing else in it writes: a process may freeze with a lock in its hand.
+    """Enqueue tasks that bring a worker to a point while nothing else in it writes, because a process may freeze while it holds a lock.
 
-    The ids of the tasks, and the worker's options."""
+    Return the tasks' ids and the worker's options.
+    """
 
     def set_up(point):
         if point in {Failpoint.BEFORE_BEAT, Failpoint.AFTER_BEAT}:
@@ -158,7 +159,7 @@ def test_whoever_freezes_inside_a_transaction_commits_it_whole_or_not_at_all(
     indirect=["database"],
 )
 def test_what_a_zombie_writes_in_its_transaction_is_rolled_back(database, add, fork, died, effects, point):
-    """A claims, its lease runs out, B completes the task with its effect; then A acts. (SQLite has one writer at a time.)"""
+    """A claims, its lease expires, B completes the task with its effect, and then A continues. (SQLite has one writer at a time.)"""
     task_id = add("entry", number=1)
     zombie = fork(fault={"point": point, "action": "freeze"}, **QUIET)
     until(zombie.is_frozen)
@@ -193,7 +194,7 @@ def test_whoever_dies_inside_a_handler_leaves_its_task_to_another(
 
 
 def test_a_finished_task_whose_lease_was_left_behind_stays_finished(database, add, fork, died):
-    """A worker finds it among the expired leases, and clears it away."""
+    """A worker finds the lease among the expired ones and deletes it."""
     ends = [database.store.complete, lambda claim: database.store.fail(claim, "no"), None]
     finished = []
     for end in ends:

@@ -1,4 +1,4 @@
-"""Handlers that mean harm, and threads of the worker itself that die."""
+"""Hostile handlers, and threads of the worker itself that die."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KINDS = {
 
 
 def beats(database, one):
-    """Whether its lease is being extended."""
+    """Return a function that tells whether a task's lease has been extended."""
     first = database.store.get(one).lease_expires_at
     return lambda: database.store.get(one).lease_expires_at > first
 
 
 def test_a_handler_that_means_to_end_the_process_ends_only_its_attempt(database, add, fork, tmp_path):
-    """As often as there are threads: none of them dies, nor does the heartbeat."""
+    """As many such handlers run as there are threads. No thread dies, and neither does the heartbeat."""
     witness = add("wait", directory=str(tmp_path))
     worker = fork()
     until(lambda: started_by(tmp_path))
@@ -39,7 +39,7 @@ def test_a_handler_that_means_to_end_the_process_ends_only_its_attempt(database,
         assert {(task.attempt, task.recovery_attempts) for task in tasks} == {(1, 0)}
     until(beats(database, witness))
     (tmp_path / "go").touch()
-    crowd = [add("meet") for _ in range(8)]  # which takes all eight threads
+    crowd = [add("meet") for _ in range(8)]  # these tasks need all eight threads
     finish(database, worker)
     all_completed(database, [witness, *crowd])
     assert database.store.get(witness).recovery_attempts == 0
@@ -81,7 +81,7 @@ THREADS = {
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add, fork, tmp_path, thread):
-    """Supervisors see a process that has ended; they do not see one that does nothing."""
+    """Supervisors notice a process that has ended, but not one that does nothing."""
     tasks = [add("heed", directory=str(tmp_path)), add("nothing", number=1)]
     worker = fork(fault={"point": THREADS[thread], "action": "end_thread"}, drain_timeout=25)
     until(lambda: f"reached {THREADS[thread]}" in worker.text())
@@ -95,7 +95,7 @@ def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add,
 
 
 def test_a_dead_heartbeat_does_not_leave_its_tasks_to_run_out(database, add, fork, tmp_path):
-    """They are released, so that another worker has them at once."""
+    """They are released, so that another worker can run them immediately."""
     task_id = add("heed", directory=str(tmp_path))
     worker = fork(fault={"point": Failpoint.BEFORE_BEAT, "action": "end_thread"})
     assert worker.wait() == 1

@@ -1,7 +1,7 @@
-"""Limits per key in many processes of which one is killed: never more of a key at once, or started in a time, than may.
+"""Limits per key in several processes, one of which is killed: no key has more concurrent tasks, or more starts per period, than allowed.
 
-What happened is read from the events. A claim sees an end only once that is committed, so by their numbers no claim stands
-before the end that made way for it.
+The test reads the events. A claim sees an end only after that end is committed, so an end always has a lower event number than the
+claim that it makes possible.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def most_at_once(seen):
 
 
 def excess(starts: list[datetime]) -> float:
-    """The most starts in a span beyond what a bucket allows in it: one that is full at first, and fills again meanwhile."""
+    """Return the largest excess of starts over a token bucket's limit in any span. The bucket is full at first, and refills constantly."""
     return max(
         (last - first + 1) - STARTS - (starts[last] - starts[first]).total_seconds() * STARTS / SECONDS
         for first in range(len(starts))
@@ -53,7 +53,7 @@ def new(name: str, key: int, **args: object) -> NewTask:
 
 
 def holder(database, crowd, task_id):
-    """The process that runs the task now; None: none does."""
+    """Return the process that runs the task now, or None."""
     worker_id = database.store.get(task_id).worker_id
     return next((one for one in crowd if worker_id is not None and f"({worker_id}) started" in one.text()), None)
 
@@ -63,7 +63,7 @@ def test_no_more_of_a_key_run_or_start_than_may_in_processes_that_are_killed(dat
     chance = random.Random(7)
     crowd = [fork(concurrency=3, heartbeat=None) for _ in range(3)]
     until(lambda: all(worker.is_up() for worker in crowd))
-    slow = new("faults.slow", 0, seconds=2)  # so that the death of its worker leaves something to recover
+    slow = new("faults.slow", 0, seconds=2)  # so that its worker's death leaves a task to recover
     database.store.enqueue(slow)
     for _ in range(4):
         tasks = [new("faults.turn", chance.randrange(KEYS), number=chance.randrange(10**6)) for _ in range(TASKS // 4)]

@@ -1,7 +1,7 @@
-"""Tasks with a key, run by many processes that are killed: one of a key at a time, in their order.
+"""Tasks with a partition key, run by several processes that are killed: for each key, one at a time and in order.
 
-What happened is read from the events. The claim of a key follows the commit that freed it, so the events of a key, by their
-numbers, are begin and end by turns, whatever the clocks say.
+The test reads the events. A key's claim follows the commit that freed the key, so a key's events alternate between a claim and an end
+when sorted by number, regardless of the clocks.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ KEYS = 8
 
 
 class Producer(threading.Thread):
-    """Commits late, and in another order than it drew the positions."""
+    """A producer that commits late, so that producers commit in a different order than they draw positions."""
 
     def __init__(self, database, *, seed, tasks, committed):
         super().__init__(daemon=True)
         self.engine, self.store = database.host_engine(), database.store
         self.chance, self.tasks, self.committed = random.Random(seed), tasks, committed
         self.is_alone = database.name == "sqlite"
-        """Nobody else can write while it does, so it never pauses in its transaction."""
+        """True if no other connection can write at the same time. The producer then never pauses in its transaction."""
         self.error = None
 
     def run(self):
@@ -62,7 +62,7 @@ class Producer(threading.Thread):
         with self.engine.connect() as connection, connection.begin():
             self.store.enqueue(new, using=connection)
             if not self.is_alone:
-                time.sleep(chance.choice([0, 0, 0, 0.15]))  # its position is drawn, and nobody sees it
+                time.sleep(chance.choice([0, 0, 0, 0.15]))  # its position is drawn, but not visible yet
         self.committed[new.id] = datetime.now(UTC)
         time.sleep(chance.uniform(0, 0.05))
 
@@ -78,7 +78,7 @@ class Seen:
 
 
 def events(database):
-    """By key, in the order of their numbers."""
+    """Return the events by key, in the order of their numbers."""
     rows = database.rows(
         "SELECT partition_key, execution.id, position, event.event_type, event.created_at FROM execution_events event "
         "JOIN task_executions execution ON execution.id = event.task_execution_id ORDER BY sequence_num"
@@ -91,7 +91,7 @@ def events(database):
 
 
 def prove_one_at_a_time(seen):
-    """Between the claim of a task and its end (a recovery is one) no other of its key is claimed."""
+    """Check that no other task with the same key is claimed between a task's claim and its end. A recovery is also an end."""
     running = None
     for event in seen:
         if event.event_type is EventType.CLAIMED:
@@ -104,10 +104,10 @@ def prove_one_at_a_time(seen):
 
 
 def prove_order(seen, committed):
-    """Nobody is claimed before one of his key that came earlier and was there: committed when the key was freed for him.
+    """Check that no task is claimed before an earlier task with the same key that was committed when the key was freed.
 
-    Who was committed before the end that freed the key began to be written, must have been seen by the claim, whose snapshot
-    is younger than that end. Returns how many claims were judged, and how many passed somebody who was not there yet.
+    The claim's snapshot is younger than the end that freed the key. So the claim must see all tasks that were committed before that
+    end was written. Return the number of claims checked, and the number that passed an earlier task that was not committed yet.
     """
     places = {event.task: event.position for event in seen}
     ended, freed, judged, passed = set(), None, 0, 0
@@ -125,7 +125,7 @@ def prove_order(seen, committed):
 
 
 def busy(database, crowd):
-    """The processes that have a lease now."""
+    """Return the pids of the processes that have a lease now."""
     holders = {UUID(str(row[0])) for row in database.rows("SELECT worker_id FROM task_leases")}
     ids = {one.pid: re.search(r"worker \S+ \(([0-9a-f-]{36})\) started", one.text()) for one in crowd}
     return {pid for pid, found in ids.items() if found and UUID(found[1]) in holders}
@@ -189,4 +189,4 @@ def test_keys_keep_their_order_in_processes_that_are_killed(database, fork):
 def test_keys_keep_their_order_in_six_processes_and_5000_tasks(database, fork):
     kinds, passed = survive(database, fork, workers=6, producers=6, tasks=5000, kills=40)
     assert kinds[EventType.RESET] > 0
-    assert passed > 0 or database.name == "sqlite"  # whose writers come one after the other
+    assert passed > 0 or database.name == "sqlite"  # SQLite's writers take turns

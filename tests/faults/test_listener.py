@@ -1,4 +1,4 @@
-"""PostgreSQL: the listening connection breaks, in every way it can, and no work is lost by that."""
+"""PostgreSQL: no work is lost when the listening connection breaks in any way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.sleeper import Claimer, Sleeper
 from tests.waiting import PROMPTLY, until
 
 DEAF = 0.5
-"""How often it polls while it does not listen."""
+"""The interval, in seconds, at which a distributor polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
 SPOKEN = dialect_for("postgresql")
 QUICK = {"ping_every": 0.1, "answer_timeout": 0.5}
@@ -42,11 +42,11 @@ QUICK = {"ping_every": 0.1, "answer_timeout": 0.5}
 
 @pytest.fixture
 def make(postgresql):
-    """Distributors that find out quickly that a peer is silent; closed after the test."""
+    """Create distributors that quickly notice a silent peer. They are closed after the test."""
     made = []
 
     def make_one(store=None, *, quick=True, **options):
-        """`quick` False: a machine that stands still for half a second is not taken for a silent peer."""
+        """If `quick` is False, a machine that pauses for half a second does not count as a silent peer."""
         distributor = create_work_distributor(store or postgresql.store, **{"poll": MINUTE, **options})
         for name, value in QUICK.items() if quick else ():
             setattr(distributor._listener, name, value)
@@ -77,7 +77,7 @@ def proxy(postgresql):
 
 @pytest.fixture(scope="module")
 def own_cluster():
-    """One that may be restarted and whose processes may be stopped."""
+    """A server that may be restarted and whose processes may be stopped."""
     server = postgres.start(prefer="own", durable=True)
     yield server
     server.stop()
@@ -107,19 +107,19 @@ def listening_backend(distributor):
 
 
 def listens_again(distributor, since):
-    """Wait until it listens on another connection than the first `since`. One more may break on a machine that stands still."""
+    """Wait until it listens on a connection after the first `since` ones. On a machine that pauses, another one may break."""
     until(lambda: distributor.health.listening and distributor.health.connections > since)
     assert distributor.health.error is None
 
 
 def wakes(distributor, store):
-    """Whether a commit wakes it at once, which polling would not."""
+    """Return whether a commit wakes it immediately, which polling would not."""
     with Sleeper(distributor).asleep() as woken:
         _, committed = add(store)
         return woken.result(30) - committed < PROMPTLY
 
 
-# It breaks and comes back (55, 56)
+# The connection breaks and is restored
 
 
 def test_a_listener_that_is_terminated_listens_again(postgresql, start):
@@ -130,21 +130,21 @@ def test_a_listener_that_is_terminated_listens_again(postgresql, start):
         with Sleeper(distributor).asleep() as woken:
             began = time.monotonic()
             postgresql.rows(f"SELECT pg_terminate_backend({listening_backend(distributor)})")
-            assert woken.result(30) - began < PROMPTLY, "it is woken, for it may have missed something"
+            assert woken.result(30) - began < PROMPTLY, "it is woken because it may have missed notifications"
         listens_again(distributor, since)
         assert time.monotonic() - began < PROMPTLY
         assert wakes(distributor, postgresql.store)
         postgresql.claim(10, store=postgresql.store)
 
 
-def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(postgresql, start, proxy):
-    """It is woken then, and not only by its next poll: here there is none for a minute."""
+def test_a_task_committed_while_the_worker_cannot_listen_is_found_when_it_listens_again(postgresql, start, proxy):
+    """It is woken when it listens again, not only by its next poll, which is a minute away."""
     distributor = start(listen_url=proxy.url)
     distributor._poll_without_listener = MINUTE.total_seconds()
     before = proxy.accepted
     proxy.pause()
     until(lambda: not distributor.health.listening)
-    until(lambda: proxy.accepted > before)  # its next attempt waits in the black hole
+    until(lambda: proxy.accepted > before)  # its next attempt gets no answer
     with Sleeper(distributor).asleep() as woken:
         add(postgresql.store)
         proxy.resume()
@@ -155,7 +155,6 @@ def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(post
 
 
 def test_it_polls_while_it_cannot_listen_and_says_why(postgresql, start, proxy, caplog):
-    """57"""
     distributor = start(listen_url=proxy.url)
     with Claimer(postgresql.store, distributor) as claimer:
         proxy.refuse()
@@ -174,7 +173,7 @@ def test_it_polls_while_it_cannot_listen_and_says_why(postgresql, start, proxy, 
 
 
 def test_a_black_hole_is_noticed(postgresql, start, proxy):
-    """Nothing arrives, not even the end of the connection: only whoever asks finds out."""
+    """Nothing arrives, not even the end of the connection, so the distributor must ask."""
     distributor = start(listen_url=proxy.url)
     with Claimer(postgresql.store, distributor) as claimer:
         for _ in range(2):
@@ -238,24 +237,24 @@ def test_many_breaks_one_after_the_other_lose_nothing(postgresql, start):
             connection = distributor._listener._connection
             if connection is not None and not connection.closed:
                 postgresql.rows(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
-            time.sleep(chance.uniform(0, 0.05))  # a random moment of its coming back
+            time.sleep(chance.uniform(0, 0.05))  # a random moment of its reconnection
             task, committed = add(postgresql.store)
             assert claimer.lag(task, committed) < DEAF + PROMPTLY
     assert distributor.health.connections > 2
 
 
-# How often it tries (40)
+# The interval between attempts
 
 
 @pytest.mark.parametrize(
     "error", [psycopg.OperationalError("refused"), ConnectionRefusedError("refused"), RuntimeError("no token")]
 )
 def test_it_tries_ever_more_seldom(monkeypatch, error):
-    """Whatever the error: an engine's creator may raise its own."""
+    """This holds for every error, because an engine's creator may raise its own."""
     asked, tried = [], []
 
     def longest_pause(_, longest):
-        if threading.current_thread() is listener:  # one of an earlier test may still retry
+        if threading.current_thread() is listener:  # a listener of an earlier test may still retry
             asked.append(longest)
         return longest
 
@@ -277,7 +276,7 @@ def test_it_tries_ever_more_seldom(monkeypatch, error):
 
 
 def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(postgresql, monkeypatch, caplog):
-    """As behind a balancer whose server is gone: to connect is no success if nothing is ever heard."""
+    """This happens behind a load balancer whose server is down. Connecting is not a success if no notification ever arrives."""
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
     listened = []
 
@@ -311,7 +310,7 @@ def test_a_listener_that_never_connected_says_so_once(make, proxy, caplog):
 
 
 def test_an_attempt_that_fails_wakes_nobody(start, proxy):
-    """There is nothing new to be found; polls are for that."""
+    """A failed attempt is no sign of new work. Polling finds new work meanwhile."""
     distributor = start(listen_url=proxy.url)
     proxy.refuse()
     proxy.drop()
@@ -329,7 +328,7 @@ def test_an_attempt_that_fails_wakes_nobody(start, proxy):
         assert not woken.done()
 
 
-# Where it listens (58)
+# The server that it listens to
 
 
 def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
@@ -337,7 +336,7 @@ def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
         store = Store(postgresql.own(make_engine(other.url)))
         distributor = start(store, listen_url=proxy.url, quick=False)
         assert wakes(distributor, store)
-        assert (proxy.connections, proxy.accepted) == (1, 1), "it listens, and nothing else"
+        assert (proxy.connections, proxy.accepted) == (1, 1), "only the listener uses this URL"
         assert other.connections == 1
         distributor.close()
         until(lambda: proxy.connections == 0)
@@ -359,7 +358,7 @@ def test_a_listen_url_that_leads_to_another_database_is_found_out(postgresql, cl
     ("url", "error"), [("nowhere", ConfigurationError), ("mysql://host/database", UnsupportedDatabase)]
 )
 def test_a_listen_url_that_leads_to_no_postgresql_is_refused_where_it_is_given(postgresql, url, error):
-    """The thread could only try it again and again."""
+    """Otherwise, the thread would try to connect for ever."""
     with pytest.raises(error):
         create_work_distributor(postgresql.store, listen_url=url)
 
@@ -395,7 +394,7 @@ def test_past_the_pooler_it_listens(postgresql, start, kind):
 
 
 def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgresql, proxy):
-    """That would be for good. Here it stalls just before the other connection says what this one is to hear."""
+    """Otherwise, it would never listen again. The network stalls just before the other connection notifies this one."""
     opened = []
 
     def connect():
@@ -414,7 +413,7 @@ def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgr
 
 
 def test_a_connection_that_is_to_speak_and_stalls_is_given_up(postgresql, proxy):
-    """The network stalls just after it was made; nobody else would end the wait for its answer."""
+    """The network stalls just after the connection was opened. Nothing else would end the wait for its answer."""
     spoken = []
 
     def speak():
@@ -437,7 +436,7 @@ def test_a_connection_that_is_to_speak_and_stalls_is_given_up(postgresql, proxy)
         listener.close()
 
 
-# The end (59)
+# The end
 
 
 def test_close_ends_a_listener_that_waits_for_a_silent_server(start, proxy):
@@ -467,7 +466,7 @@ def test_close_does_not_wait_for_ever_for_a_connection_into_a_black_hole(make, p
 
 @pytest.mark.parametrize("fault", ["refuse", "pause"])
 def test_close_does_not_wait_for_a_database_that_is_away(postgresql, start, proxy, fault):
-    """Its row in `sleeping_workers` ends by itself."""
+    """Its row in `sleeping_workers` expires."""
     store = Store(postgresql.own(make_engine(proxy.url)))
     distributor = start(store)
     woken = Sleeper(distributor).falls_asleep()
@@ -495,7 +494,7 @@ def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, sta
         distributor = start()
         pid = listening_backend(distributor)
         postgresql.rows(f"SELECT pg_terminate_backend({pid})")
-        time.sleep(chance.uniform(0, 0.05))  # a random moment of its coming back
+        time.sleep(chance.uniform(0, 0.05))  # a random moment of its reconnection
         began = time.monotonic()
         distributor.close()
         assert time.monotonic() - began < PROMPTLY

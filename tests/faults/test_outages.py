@@ -1,4 +1,4 @@
-"""A failover, restarts, lost connections and a full disk under load: nothing is lost, nothing twice, and no attempt used."""
+"""A failover, restarts, lost connections and a full disk under load: no task is lost, runs twice, or uses an attempt."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.standby import following, hosts, promote
 pytestmark = pytest.mark.in_turn
 
 SHORT, LONG = 120, 1500
-"""Tasks."""
+"""The number of tasks in the short and the long tests."""
 AWAY = 3.0
-"""Seconds for which there is no primary, or no room: longer than a lease."""
+"""The number of seconds without a primary or without room, which is longer than a lease."""
 TERMINATE = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() "
     "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
 )
 
 in_the_campaign = pytest.mark.campaign
-"""Each test run has it in the short form of test_campaign.py, which restarts the server and fills the disk."""
+"""A mark for tests that run only in campaigns. In all runs, the short version of test_campaign.py covers restarts and full disks."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def standby(server):
 
 @pytest.fixture
 def volume():
-    """A small disk's directory; None where it may not be mounted."""
+    """The directory of a small disk, or None if mounting is not permitted."""
     with mounted(96) as directory:
         yield directory
 
@@ -60,7 +60,7 @@ def url(server):
 
 @pytest.fixture
 def database(request):
-    """On the URL that the test's own marker asks for."""
+    """The database that the test's parameter names."""
     database = request.getfixturevalue(request.param)
     yield database
     database.close()
@@ -84,7 +84,7 @@ def writable_host(url, server, standby):
 @pytest.fixture
 def postgresql_on_a_small_disk(server, volume):
     tablespace = None
-    if volume:  # the tables alone: a server whose log finds no room ends itself
+    if volume:  # only the tables, because a server that has no room for its log ends
         tablespace = "small"
         (volume / tablespace).mkdir()
         server.create_tablespace(tablespace, volume / tablespace)
@@ -102,7 +102,7 @@ def sqlite_on_a_small_disk(volume, migrated_sqlite, tmp_path):
 
 @pytest.fixture
 def load(database, fork, tmp_path):
-    """Make one; whatever became of it, it enqueues nothing after the test."""
+    """Create loads. They enqueue nothing after the test, even if it fails."""
     made: list[Load] = []
 
     def make(tasks: int) -> Load:
@@ -125,10 +125,10 @@ def load(database, fork, tmp_path):
     indirect=["database"],
 )
 def test_a_standby_that_is_promoted_late_takes_over(load, database, server, standby, effects, tasks, request):
-    """The primary ends politely, so that all it acknowledged has reached the standby."""
+    """The primary stops cleanly, so that all its acknowledged commits have reached the standby."""
     at_work = load(tasks)
     server.halt("fast")
-    time.sleep(AWAY)  # the outage itself, under load
+    time.sleep(AWAY)  # the outage, under load
     promote(standby)
     at_work.end()
     at_work.check(f"failover, {request.node.callspec.id}", effects())
@@ -171,7 +171,7 @@ def test_a_full_disk_is_nobodys_failure(load, database, volume, effects, tmp_pat
     for _ in range(blows):
         try:
             disk.fill()
-            time.sleep(AWAY)  # the outage itself, under load
+            time.sleep(AWAY)  # the outage, under load
         finally:
             disk.free()
         at_work.run_on()

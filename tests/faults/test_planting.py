@@ -1,4 +1,4 @@
-"""Ticks of schedules under kills and clocks that jump: each becomes one task, whoever plants it and whoever dies of it."""
+"""Schedules' ticks under kills and clocks that jump: each tick becomes exactly one task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 
 
 class Clock:
-    """A clock in a file, which all processes go by."""
+    """A clock in a file, which all processes use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,14 +46,14 @@ class Clock:
 
 
 def planted(database):
-    """The number of tasks for each schedule and tick, but those that were cancelled before their time."""
+    """Return the number of tasks for each schedule and tick, without cancelled tasks."""
     rows = database.rows("SELECT headers FROM task_executions WHERE status <> 'Cancelled'")
     found = (json.loads(str(headers)) for (headers,) in rows)
     return Counter((one["outboxq-schedule"], datetime.fromisoformat(one["outboxq-tick"])) for one in found)
 
 
 def plant_through(database, fork, tmp_path, *, planters, schedules, ticks, kills, jumps, seed):
-    """Let processes plant so many ticks while they are killed and the clock jumps; returns the store by that clock."""
+    """Let processes plant `ticks` ticks while they are killed and the clock jumps. Return a store that uses that clock."""
     chance, clock = random.Random(seed), Clock(tmp_path / "clock")
     store = Store(database.engine, clock=clock)
     for number in range(schedules):
@@ -73,21 +73,21 @@ def plant_through(database, fork, tmp_path, *, planters, schedules, ticks, kills
     while (done := count()) < ticks or killed < kills or jumped < jumps:
         share = min(1.0, done / ticks)
         if jumped < jumps and share * jumps >= jumped:
-            # Now an hour forwards, now an hour back: what is ahead is planted already, and what was passed over was missed.
+            # An hour forward and an hour back by turns: later ticks are already planted, and the ticks passed over were missed.
             clock.move(-HOUR if jumped % 2 else HOUR)
             jumped += 1
         else:
             clock.move(timedelta(seconds=chance.uniform(1, 20)))
         if killed < kills and share * kills >= killed:
             victim = chance.randrange(planters)
-            time.sleep(chance.uniform(0, 0.02))  # anywhere in its work
+            time.sleep(chance.uniform(0, 0.02))  # a random moment in its work
             running[victim].end()
             running[victim] = fork("planter", clock=str(clock.path))
             killed += 1
-        # Else planters that wait for one another would fall behind by more than is caught up.
+        # Otherwise, planters that wait for one another would fall behind further than they can catch up.
         until(lambda: not behind(database, clock.now))
     clock.set(clock.latest)
-    database.clock.now = clock.latest  # by which the invariants are checked at the end
+    database.clock.now = clock.latest  # the final check of the invariants uses this clock
     until(lambda: not behind(database, clock.latest + HORIZON))
     assert [one.poll() for one in running] == [None] * planters, [one.text() for one in running]
     for one in running:
@@ -96,13 +96,13 @@ def plant_through(database, fork, tmp_path, *, planters, schedules, ticks, kills
 
 
 def behind(database, moment):
-    """Return whether some schedule is not planted up to there."""
+    """Return whether a schedule is not yet planted up to `moment`."""
     until_then = f"planted_until < '{moment.isoformat(timespec='microseconds')}'"
     return database.rows(f"SELECT 1 FROM task_schedules WHERE {until_then} LIMIT 1")
 
 
 def each_tick_once(database, store):
-    """Return the number of ticks."""
+    """Check that each tick was planted once, and return the number of ticks."""
     found, expected = planted(database), set()
     for schedule in store.schedules.list():
         rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
@@ -110,8 +110,8 @@ def each_tick_once(database, store):
         while tick is not None and tick <= store.now() + HORIZON:
             expected.add((schedule.name, tick))
             tick = rule.after(tick)
-    assert {tick: number for tick, number in found.items() if number != 1} == {}, "no tick twice"
-    assert expected - found.keys() == set(), "no tick is lost"
+    assert {tick: number for tick, number in found.items() if number != 1} == {}, "a tick was planted twice"
+    assert expected - found.keys() == set(), "a tick was lost"
     assert found.keys() - expected == set()
     assert len(expected) == database.rows("SELECT count(*) FROM schedule_ticks")[0][0]
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'schedule_skipped'") == [(0,)]

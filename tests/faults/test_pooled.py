@@ -1,7 +1,7 @@
-"""Everything through a pooler in transaction mode that lends three connections, by those who were told nothing of it.
+"""Producers, workers and commands that use a pooler in transaction mode with three connections, without any configuration for it.
 
-Each test runs through our own pretended pooler, and in a full run through a real PgBouncer where that is installed;
-`nox -s pgbouncer` fails where it is not.
+Each test runs through the simulated pooler and, in a full run, through PgBouncer if it is installed. `nox -s pgbouncer` fails if it is
+not installed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def nothing(number: int) -> None: ...
 
 
 def enqueue_at_once(outbox: Outbox, threads: int, each: int) -> tuple[int, list[Exception]]:
-    """Returns how many tasks were enqueued, and the errors of the others."""
+    """Return the number of tasks that were enqueued, and the errors of the others."""
     plain = outbox.task(nothing, name="faults.nothing", queue="faults")
     transactional = outbox.task(nothing, name="faults.entry", queue="faults")
     barrier = threading.Barrier(threads)

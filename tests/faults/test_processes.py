@@ -1,4 +1,4 @@
-"""Real worker processes: killed, stopped, frozen."""
+"""Real worker processes that are killed, stopped or frozen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_killed_workers_task_is_claimable_after_its_lease_and_not_before(datab
     first.wait()
     left = database.store.get(task_id)
     assert left.status is TaskStatus.RUNNING
-    assert database.store.recover() == []  # the lease still holds, whoever asks
+    assert database.store.recover() == []  # the lease is still valid for every worker
     (tmp_path / "go").touch()
     fork()
     task = until(lambda: (t := database.store.get(task_id)).completed_at and t)
@@ -40,7 +40,7 @@ def test_a_killed_workers_task_is_claimable_after_its_lease_and_not_before(datab
 
 
 def test_a_worker_told_to_stop_finishes_what_runs_and_exits_with_0(database, add, start, tmp_path):
-    """As a user starts it."""
+    """The worker starts as a user would start it."""
     task_id = add("wait", directory=str(tmp_path))
     worker = start()
     until(lambda: started_by(tmp_path))
@@ -74,7 +74,7 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(database, 
 def test_workers_that_were_frozen_or_killed_while_asleep_do_not_keep_the_tasks_that_call_them(
     database, add, fork, number
 ):
-    """Three of four, each of which would poll after a minute. So some tasks name no worker that can react."""
+    """Three of four workers are lost, so some tasks notify only workers that cannot react. The last one would poll after a minute."""
     *lost, _ = [fork(poll=60, heartbeat=None) for _ in range(4)]
     until(lambda: database.rows("SELECT count(*) FROM sleeping_workers") == [(4,)])
     for worker in lost:
@@ -86,9 +86,9 @@ def test_workers_that_were_frozen_or_killed_while_asleep_do_not_keep_the_tasks_t
 
 
 def test_a_worker_that_drains_longer_than_a_lease_keeps_its_task(database, add, fork, tmp_path):
-    """The heart beats until the last handler has ended."""
+    """The heartbeat continues until the last handler has ended."""
     task_id = add("wait", lease=4, directory=str(tmp_path))
-    worker = fork(heartbeat=0.2, drain_timeout=60)  # so that a busy machine may stand still for a moment
+    worker = fork(heartbeat=0.2, drain_timeout=60)  # so that a busy machine may pause for a moment
     until(lambda: started_by(tmp_path))
     worker.send(signal.SIGTERM)
     first = database.store.get(task_id).lease_expires_at

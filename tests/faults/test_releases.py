@@ -1,4 +1,4 @@
-"""Today's release beside a pretended next release, in processes of their own, in both directions and on both databases."""
+"""Today's release beside a simulated next release, in separate processes, in both directions and on both databases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def producers() -> Iterator[list[Producer]]:
 
 
 def asks(release: Release, url: str, task_id: str) -> str:
-    """Every question by the commands, answered; what `task show` printed."""
+    """Check that all read-only commands succeed, and return the output of `task show`."""
     said = release.commands(url, *ASKING, ("task", "show", task_id), ("task", "explain", task_id))
     assert [code for code, _ in said] == [0] * len(said), said
     return said[-2][1]
@@ -123,7 +123,7 @@ def test_the_next_release_says_what_it_brings_and_takes_it_back(releases, url):
 def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
     releases, url, producers, tmp_path: Path
 ):
-    """Its recycled processes are tried again until the fleet is replaced; or until the schema is taken back, as here."""
+    """The supervisor keeps trying to restart recycled processes until the fleet is replaced or, as here, the schema is downgraded."""
     today, following, after = releases
     today.upgrade(url)
     producers.append(running := today.produce(url))
@@ -139,7 +139,7 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         assert NEWER_REFUSED in log.read_text()
         for code, said in today.commands(url, *ASKING, ("upgrade", url)):
             assert (code, said) == (4, f"outboxq: {called(url)}{NEWER_REFUSED}")
-        assert following.commands(url, ("verify",)) == [(0, "every invariant holds\n")]  # the last schema admits it
+        assert following.commands(url, ("verify",)) == [(0, "every invariant holds\n")]  # that schema admits it
 
         after.python(url, "-c", _TAKE_BACK, url, NEXT)
         running.enqueue()

@@ -1,4 +1,4 @@
-"""What a server that crashes may take back, and what it must not: claims and relaxed ends come again, the rest stays."""
+"""A crash of the server may undo only claims and ends that are not flushed. All other commits survive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_FLUSHES = {"wal_writer_delay": "10s", "autovacuum": "off", "bgwriter_lru_max
 
 @pytest.fixture
 def crashing():
-    """A server that flushes only what it is told to, and a store in it."""
+    """A server that flushes only on request, and a store in it."""
     server = postgres.start(prefer="own", durable=True, settings=_NO_FLUSHES)
     try:
         engine = make_engine(server.create_database())
@@ -36,18 +36,18 @@ def test_a_claim_that_a_crash_took_back_is_fenced_although_the_next_has_its_toke
     task = store.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"))
     [lost] = store.claim_ready_task(1, worker_id=uuid4())
     server.restart("immediate")
-    assert store.get(task.id).status is TaskStatus.READY, "the claim survived the crash: the test proved nothing"
+    assert store.get(task.id).status is TaskStatus.READY, "the claim survived the crash, so the test proved nothing"
     [claim] = store.claim_ready_task(1, worker_id=uuid4())
     assert claim.lease_token == lost.lease_token
     with pytest.raises(LeaseLost):
         store.complete(lost)
     store.complete(claim)
     server.restart("immediate")
-    assert store.get(task.id).status is TaskStatus.COMPLETED, "a completion is flushed, and the claim with it"
+    assert store.get(task.id).status is TaskStatus.COMPLETED, "a completion is flushed, together with the claim"
     assert store.verify() == []
 
 
-def test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again(crashing):
+def test_acknowledged_commits_survive_a_crash_and_only_asynchronous_ends_may_repeat(crashing):
     server, store = crashing
     clock = Clock()
     store = Store(store.engine, clock=clock)
@@ -55,7 +55,7 @@ def test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again(crashin
     claims = {claim.id: claim for claim in store.claim_ready_task(2, worker_id=uuid4())}
     crash = Crash(server, store)
 
-    # A unit's commit is flushed, with what it enqueued, and with the claims that came before it in the log.
+    # A unit's commit is flushed, together with the tasks that it enqueued and the claims before it in the log.
     with store.unit() as unit:
         unit.connection.exec_driver_sql("CREATE TABLE ledger AS SELECT 1 AS paid")
         follow_up = store.enqueue(new("follow-up"), using=unit.connection).id
@@ -66,10 +66,10 @@ def test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again(crashin
     assert statuses(store, transactional, follow_up) == [TaskStatus.COMPLETED, TaskStatus.READY]
     with store.bound_engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT paid FROM ledger").scalars().all() == [1]
-    assert store.get(relaxed).status is TaskStatus.RUNNING, "the end survived the crash: the test proved nothing"
+    assert store.get(relaxed).status is TaskStatus.RUNNING, "the end survived the crash, so the test proved nothing"
     assert [event.event_type for event in store.history(relaxed)] == [EventType.CREATED, EventType.CLAIMED]
 
-    # Its lease runs out like that of a dead worker, and it runs again.
+    # Its lease expires like a dead worker's, and it runs again.
     clock.advance(timedelta(minutes=2))
     assert [task.id for task in store.recover()] == [relaxed]
     again = {claim.id: claim for claim in store.claim_ready_task(2, worker_id=uuid4())}
@@ -85,7 +85,7 @@ def test_a_relaxed_end_of_a_key_that_a_crash_took_back_keeps_the_others_of_its_k
     server, store = crashing
     clock = Clock()
     store = Store(store.engine, clock=clock)
-    for _ in range(10):  # the server flushes at the end of a page of its log, too
+    for _ in range(10):  # the server also flushes at the end of each page of its log
         first, second = (store.enqueue(new("step", partition_key="order")).id for _ in range(2))
         [claim] = store.claim_ready_task(2, worker_id=uuid4())
         enqueued(store, "any")  # flushes the claim
@@ -100,7 +100,7 @@ def test_a_relaxed_end_of_a_key_that_a_crash_took_back_keeps_the_others_of_its_k
         while claims := store.claim_ready_task(2, worker_id=uuid4()):
             store.finish([completed(one) for one in claims])
     else:
-        pytest.fail("no crash took anything back: the test proved nothing")
+        pytest.fail("no crash undid anything, so the test proved nothing")
     assert [one.partition_key for one in store.claim_ready_task(2, worker_id=uuid4())] == [None]
     clock.advance(timedelta(minutes=2))
     assert first in {task.id for task in store.recover()}
@@ -113,7 +113,7 @@ def test_a_relaxed_end_of_a_key_that_a_crash_took_back_keeps_the_others_of_its_k
 
 
 class Crash:
-    """The server ends as if its power were cut, and starts again; the tables must be whole."""
+    """A crash of the server, followed by a restart. The tables must be consistent."""
 
     def __init__(self, server: postgres.Cluster, store: Store) -> None:
         self._server, self._store = server, store

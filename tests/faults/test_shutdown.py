@@ -1,4 +1,4 @@
-"""How a worker ends, whatever it is told and whatever it is doing: 30 cells on PostgreSQL, 24 on SQLite."""
+"""The end of a worker for each combination of signals and load: 30 cells on PostgreSQL, 24 on SQLite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.in_turn
 
 SHORT, LONG = 1.0, 40.0
-"""Drain timeouts: one that is to run out, and one that is not, or else the worker would end too late."""
+"""Drain timeouts in seconds: one that must expire, and one that must not, or the worker would end too late."""
 GRACE = 20.0
 OPTIONS = ["-q", "faults", "-c", "1", "--poll", "100ms", "--log-level", "DEBUG"]
 LOADS = ("idle", "busy", "blocked")
@@ -31,15 +31,15 @@ TERM, INT, HUP, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signa
 STOP, CONT = signal.SIGSTOP, signal.SIGCONT
 READY, DONE, RUNNING = TaskStatus.READY, TaskStatus.COMPLETED, TaskStatus.RUNNING
 
-# What is sent; then for idle, busy and blocked: the exit code, and what has become of the task.
-# Who has nothing to do may be gone before a second signal arrives.
+# The signals; then, for an idle, a busy and a blocked worker, the exit code and the task's status.
+# An idle worker may have ended before a second signal arrives.
 GRACEFUL = ((0,), (0, DONE), (1, READY))
 AT_ONCE = ((0, 1), (1, READY), (1, READY))
 TABLE = {
     "TERM": ([TERM], GRACEFUL),
     "INT": ([INT], GRACEFUL),
     "HUP": ([HUP], GRACEFUL),
-    "TERM and its echo": ([STOP, TERM, INT, CONT], GRACEFUL),  # frozen, it hears both in one moment
+    "TERM and its echo": ([STOP, TERM, INT, CONT], GRACEFUL),  # after a freeze, it receives both at the same time
     "TERM twice": ([TERM, "again"], AT_ONCE),
     "TERM then KILL": ([TERM, KILL], ((0, -9), (-9, RUNNING), (-9, RUNNING))),
     "QUIT": ([QUIT], AT_ONCE),
@@ -52,10 +52,10 @@ def drains(seconds: float) -> list[str]:
 
 
 class Cell:
-    """A worker with something to do, or nothing."""
+    """A worker with a task, or without one."""
 
     def __init__(self, database: Database, directory, load: str, *, lingers: float = 0.6) -> None:
-        """`lingers`: for how many seconds the busy one works on once it should end."""
+        """`lingers`: the number of seconds for which a busy handler continues after it was asked to end."""
         self.database, self.directory, self.load = database, directory, load
         args = json.dumps({"directory": str(directory), "seconds": 60 if load == "blocked" else lingers})
         fields = {"task_name": "faults.linger", "queue": "faults", "args": args, "lease": timedelta(seconds=30)}
@@ -63,7 +63,7 @@ class Cell:
         self.began = 0.0
 
     def settle(self, worker) -> None:
-        """It is doing what it is to do."""
+        """Wait until the worker is up and runs its task, if any."""
         until(worker.is_up)
         if self.task:
             until(lambda: worker.pid in started_by(self.directory))
@@ -76,7 +76,7 @@ class Cell:
         for number in signals:
             if number == "told":
                 until(lambda: self.load == "idle" or self.told(worker))
-            elif number == "again":  # what follows at once is taken for an echo
+            elif number == "again":  # an immediate second signal counts as an echo
                 until(lambda: worker.poll() is not None or worker.send(TERM), every=0.05)
             else:
                 worker.send(number)
@@ -131,7 +131,7 @@ def test_a_worker_that_is_told_to_stop(database, run, tmp_path, told, load):
 
 @pytest.mark.parametrize("load", LOADS)
 def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path, load):
-    """Within 100 ms of the moment from which it can hear."""
+    """The signal arrives within 100 ms after the worker starts to handle signals."""
     cell, worker = Cell(database, tmp_path, load), start(*OPTIONS[2:], *drains(SHORT if load == "blocked" else LONG))
     until(lambda: worker.hears(TERM), every=0.001)
     time.sleep(random.uniform(0, 0.1))  # a random moment is the point
@@ -146,7 +146,7 @@ def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_what_was_ignored_when_a_worker_started_it_goes_on_ignoring(database, start, add):
-    """As under nohup, or behind a script's `&`."""
+    """Signals are ignored under nohup or with a script's `&`."""
     worker = start(*OPTIONS[2:], ignores=("HUP", "INT", "QUIT"))
     until(worker.is_up)
     for number in (HUP, INT, QUIT):
@@ -160,13 +160,13 @@ def test_what_was_ignored_when_a_worker_started_it_goes_on_ignoring(database, st
 
 @contextmanager
 def refused(cluster, url):
-    """Nobody is connected to this database, and nobody may connect."""
+    """End all connections to this database, and refuse new ones."""
     name = make_url(url).database
     with cluster._connect() as connection:
         connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         gone = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{name}'"
-        # One of them is the fixture's own.
-        assert connection.execute(gone).fetchone()[0] > 1, "nobody was connected: the test proves nothing"
+        # One of them belongs to the fixture.
+        assert connection.execute(gone).fetchone()[0] > 1, "the worker was not connected, so the test proved nothing"
         try:
             yield
         finally:
@@ -194,7 +194,7 @@ def test_a_worker_that_is_told_to_stop_while_it_connects_again(database, cluster
 
 @pytest.fixture(scope="module")
 def own_cluster():
-    """One that may be stopped."""
+    """A server that may be stopped."""
     server = postgres.start(prefer="own")
     yield server
     server.stop()

@@ -1,4 +1,4 @@
-"""A server that only follows another takes no writes: a worker on it would never get anything done."""
+"""A standby server refuses writes, so a worker must not start on it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def backend(store):
 
 @pytest.mark.parametrize(("call", "answer"), [("enqueue", "read-only transaction"), ("cancel", "during recovery")])
 def test_a_connection_to_a_standby_is_not_kept_for_the_next_transaction(standby, there, call, answer):
-    """Another of the hosts that a URL names may be the primary by then."""
+    """By then, another of the hosts in the URL may be the primary."""
     over = threading.Event()
     over.set()
     store = Store(standby.store.engine, gone=over)

@@ -1,4 +1,4 @@
-"""A process is killed at every point of a task of steps, and between any two of its statements: no completed step is called again."""
+"""No completed step is called again when a process is killed at any point of a task with steps, or between any two statements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.faults.helpers import all_completed, finish, journal, left
 from tests.waiting import until
 
 LONG = 20
-"""Steps of a long task."""
+"""The number of steps in a long task."""
 ALONE = {"concurrency": 1, "heartbeat": None, "recover_every": 60}
-"""A worker that does nothing besides, so that each of its deaths is where the test wants it."""
+"""Options of a worker that does nothing else, so that it dies exactly where the test chooses."""
 PLAIN = (Failpoint.BEFORE_STEP, Failpoint.AFTER_STEP, Failpoint.STEP_WRITTEN)
 IN_ITS_TRANSACTION = (Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT)
 
@@ -31,7 +31,7 @@ def stepped(add, tmp_path):
 
 @pytest.fixture
 def recovered(database, died):
-    """Take the tasks of dead processes back, however often that was done before."""
+    """Recover the tasks of dead processes, regardless of the number of earlier recoveries."""
 
     def take_back(*processes):
         died(*processes)
@@ -42,17 +42,17 @@ def recovered(database, died):
 
 @pytest.fixture
 def completed(database):
-    """The names of the completed steps of a task."""
+    """Return the names of a task's completed steps."""
     return lambda task_id: {step.name for step in database.store.steps.list(task_id)}
 
 
 def called(tmp_path):
-    """Count the calls of the function of each plain step."""
+    """Count the calls of each plain step's function."""
     return Counter(name for _, what, name in journal(tmp_path) if what == "step")
 
 
 def again(before, now, task_id, completed):
-    """The completed steps of a task whose functions were called since."""
+    """Return the completed steps of a task whose functions have been called again."""
     numbers = {name.partition(" ")[2] for name in completed}
     return {
         name for name in now - before if name.partition(":")[0] == str(task_id) and name.partition(":")[2] in numbers
@@ -60,10 +60,10 @@ def again(before, now, task_id, completed):
 
 
 @pytest.mark.in_turn
-def test_a_long_task_killed_at_every_point_calls_no_completed_step_again(
+def test_a_long_task_killed_at_every_point_repeats_no_completed_step(
     database, stepped, fork, recovered, completed, effects, tmp_path
 ):
-    """Each life ends at another point; the task goes on from where it was."""
+    """Each worker dies at a different point, and the next one continues the task."""
     task_id, lives = stepped(LONG), 0
     for point in itertools.cycle((*PLAIN, *IN_ITS_TRANSACTION)):
         known, before = completed(task_id), called(tmp_path)
@@ -85,10 +85,10 @@ def test_a_long_task_killed_at_every_point_calls_no_completed_step_again(
 
 
 @pytest.mark.in_turn
-def test_a_task_killed_between_any_two_statements_of_its_steps_calls_no_completed_step_again(
+def test_a_task_killed_between_any_two_statements_of_its_steps_repeats_no_completed_step(
     database, stepped, fork, recovered, completed, effects, tmp_path
 ):
-    """A plain step, a transactional one, and a plain one; a task of its own for each statement."""
+    """Each task has a plain, a transactional and a plain step. There is one task for each statement."""
     killed(database, stepped, fork, recovered, completed, effects, tmp_path, count=3, least=6)
 
 
@@ -120,7 +120,7 @@ def killed(database, stepped, fork, recovered, completed, effects, tmp_path, *, 
         known[task_id] = completed(task_id)
         database.store.reschedule(
             task_id, database.store.now() + timedelta(days=1)
-        )  # the next life has a task of its own
+        )  # the next worker gets another task
     assert statement > least
     before = called(tmp_path)
     for task_id in known:
@@ -135,7 +135,7 @@ def killed(database, stepped, fork, recovered, completed, effects, tmp_path, *, 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_a_thousand_tasks_of_twenty_steps_under_kills(database, stepped, fork, recovered, completed, effects, tmp_path):
-    """Two workers at a time, one of which is killed at random moments, as long as there is something to do."""
+    """Two workers run at a time, and one of them is killed at random moments until all tasks have ended."""
     chance, tasks = random.Random(7), [stepped(LONG) for _ in range(1000)]
     running = [fork(concurrency=4) for _ in range(2)]
     while left(database):

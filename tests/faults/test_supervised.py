@@ -1,4 +1,4 @@
-"""Worker processes under a supervisor that are told to stop, by whom and in whatever order."""
+"""Stops of worker processes under a supervisor, with signals from different senders and in different orders."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ pytestmark = pytest.mark.in_turn
 
 TERM, INT, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL
 LATE = 0.3
-"""Seconds by which the slower of two processes hears a signal that was sent to both: more than counts as one by itself."""
+"""The delay, in seconds, with which the slower of two processes receives a signal sent to both.
+
+It is longer than the time within which two signals count as one.
+"""
 OPTIONS = ("--processes", "2", "-c", "1", "--prefetch", "0", "--poll", "100ms", "--drain-timeout", "40s")
 
 
 class Family:
-    """A supervisor and two workers, each with a task that ends when it should and the test lets it."""
+    """A supervisor and two workers. Each runs a task that ends once it was asked to and the test allows it."""
 
     def __init__(self, database, directory, start, *, ignores=()):
         self.directory, self.database = directory, database
@@ -43,14 +46,14 @@ class Family:
             os.kill(pid, number)
 
     def have_been_told(self):
-        """Both workers know that they should stop."""
+        """Wait until both workers know that they should stop."""
         until(lambda: len(list(self.directory.glob("told-*"))) == 2)
 
     def has_passed_on(self):
         until(lambda: "passing on" in self.supervisor.text())
 
     def ends_in_time(self):
-        """The tasks that ran were not released."""
+        """Check that the running tasks are completed and not released."""
         assert self.statuses() == {(TaskStatus.RUNNING, 1)}, self.supervisor.text()
         self.may_end()
         assert self.supervisor.wait() == 0, self.supervisor.text()
@@ -61,7 +64,7 @@ class Family:
         (self.directory / "go").touch()
 
     def is_asked_again(self, ask):
-        """Once more, and more often if the moments were too close together."""
+        """Ask again, and repeat that in case the requests were too close together."""
 
         def asked():
             with suppress(ProcessLookupError):
@@ -80,7 +83,7 @@ class Family:
 
 
 def a_while_later():
-    """Wait for so long that the next signal counts as another, and that the last one has had its effect."""
+    """Wait until the last signal has had its effect and the next one counts as another."""
     since = time.monotonic()
     until(lambda: time.monotonic() > since + LATE)
 
@@ -103,7 +106,7 @@ only_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 def test_a_signal_to_all_is_one_polite_stop_though_the_supervisor_hears_it_late(family):
-    """As a service manager stops a service."""
+    """A service manager stops a service this way."""
     one = family()
     one.supervisor.send(signal.SIGSTOP)
     one.supervisor.send(TERM)
@@ -138,7 +141,7 @@ def test_a_second_ctrl_c_gives_back_what_runs(family):
 
 @only_sqlite
 def test_a_second_signal_counts_where_all_but_one_are_ignored(family):
-    """A script's `&` has its commands ignore SIGINT and SIGQUIT."""
+    """With `&` in a script, commands ignore SIGINT and SIGQUIT."""
     one = family(ignores=("INT", "QUIT", "HUP"))
     one.supervisor.send(TERM)
     one.have_been_told()
@@ -165,7 +168,7 @@ def test_two_signals_to_a_worker_give_back_what_it_runs(family):
     [pytest.param((), id="none", marks=pytest.mark.full), pytest.param(("TERM", "INT", "QUIT", "HUP"), id="all")],
 )
 def test_workers_whose_supervisor_is_killed_finish_their_tasks(family, ignores):
-    """Whichever signals they ignore."""
+    """This holds even if they ignore signals."""
     one = family(ignores=ignores)
     one.supervisor.send(KILL)
     one.have_been_told()

@@ -1,4 +1,4 @@
-"""Handlers blocked in C, and processes that are killed: the attempt ends, and the tasks beside it are neither lost nor run twice."""
+"""Handlers blocked in C, and killed processes: the attempt ends, and other tasks are neither lost nor run twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ISOLATED = {"isolation": "process", "drain_timeout": 10}
 
 @pytest.fixture
 def block(database):
-    """Enqueue a task that blocks for ever, with a timeout of a second."""
+    """Enqueue a task that blocks forever, with a timeout of one second."""
 
     def add_blocked(directory):
         fields = {"task_name": "faults.blocked", "queue": "faults", "args": json.dumps({"directory": str(directory)})}
@@ -44,7 +44,7 @@ def parent(pid):
 def test_a_handler_blocked_in_c_is_ended_with_its_process_and_its_neighbours_finish(
     database, add, block, fork, tmp_path
 ):
-    """The neighbours run when the process is to end, and only then learn that they should."""
+    """The other tasks are asked to stop only when the process is about to end, and they still complete."""
     (tmp_path / "beside").mkdir()
     beside = [add("hold", directory=str(tmp_path / "beside")) for _ in range(2)]
     stuck = block(tmp_path)
@@ -131,7 +131,7 @@ def test_a_worker_whose_server_of_children_is_killed_gives_its_tasks_back(databa
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one signal", "two signals"])
 def test_a_signal_to_all_processes_ends_them_as_it_ends_a_worker(database, add, fork, tmp_path, at_once):
-    """As a service manager sends it: the children leave it to the worker."""
+    """A service manager sends it this way. The children leave it to the worker."""
     task = add("hold", directory=str(tmp_path))
     worker = fork(concurrency=1, **{**ISOLATED, "drain_timeout": 40})
     (child,) = until(lambda: started_by(tmp_path))
@@ -149,7 +149,7 @@ def test_a_signal_to_all_processes_ends_them_as_it_ends_a_worker(database, add, 
 
 
 def test_effects_happen_once_however_often_children_their_server_and_workers_are_killed(database, add, effects, fork):
-    """Each kill is followed by some progress, so that no task runs out of recoveries."""
+    """Each kill follows some progress, so that no task runs out of recoveries."""
     chance = random.Random(7)
     tasks = [add("entry", lease=1, number=number) for number in range(40)]
     worker = fork(concurrency=3, tasks_per_child=4, **ISOLATED)
@@ -161,7 +161,7 @@ def test_effects_happen_once_however_often_children_their_server_and_workers_are
             worker = fork(concurrency=3, tasks_per_child=4, **ISOLATED)
             until(worker.orphans)
         below = worker.orphans()
-        with suppress(OSError):  # one that has ended meanwhile
+        with suppress(OSError):  # a process that has ended in the meantime
             servers = [pid for pid in below if parent(pid) == worker.pid]
             pids = {"server": servers, "child": sorted({*below} - {*servers}), "worker": [worker.pid]}[victim]
             if pids:

@@ -1,7 +1,7 @@
-"""Events on their way to another service while workers are killed and the service is restarted, fails and refuses some of them.
+"""Events sent to another service while workers are killed and the service restarts, fails and refuses some events.
 
-The service has a database of its own with an inbox. What counts is what is there in the end: the effect of each committed event
-once, and of no other event.
+The service has its own database with an inbox. At the end, each committed event must have its effect once, and no other event may have
+one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ pytestmark = pytest.mark.in_turn
 
 @dataclass
 class Service:
-    """The other service: it drops what it has had, and answers with an error now and then, before or after its commit."""
+    """The other service. It ignores duplicates, and sometimes answers with an error, before or after its commit."""
 
     path: Path
     chance: random.Random
     refuses: bool = True
-    """True if it refuses each hundredth event permanently."""
+    """True if it permanently refuses every hundredth event."""
     arrivals: list[int] = field(default_factory=list)
-    """The numbers of the events in the order in which they had their effect."""
+    """The numbers of the events, in the order of their effects."""
     answers: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Service:
         self._lock = threading.Lock()
 
     def receive(self, arrival: Arrival) -> int:
-        """Return the status of the answer."""
+        """Process a request, and return the status of the answer."""
         webhook = verify_webhook(arrival.headers, arrival.body, SECRET)
         event = json.loads(webhook.body)
         number = event["data"]["number"]
@@ -78,7 +78,7 @@ class Service:
 
 
 AT_ONCE = 25
-"""Events of one transaction."""
+"""The number of events in one transaction."""
 
 
 def is_refused(number: int) -> bool:
@@ -126,7 +126,7 @@ def test_each_committed_event_has_its_effect_once(
         for step in range(kills):
             first, end = events * step // kills, events * (step + 1) // kills
             for number in range(first, end, AT_ONCE):
-                # A kill comes while events are on their way, because many become due with one commit.
+                # A kill hits events in transit, because many become due with one commit.
                 reached = len(service.arrivals)
                 emit(range(number, min(number + AT_ONCE, end)))
             until(lambda at=reached: len(service.arrivals) > at or not waiting(), seconds=600)

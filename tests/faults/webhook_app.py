@@ -1,4 +1,4 @@
-"""An application that sends each of its events to the endpoint named by a variable: `tests/faults/test_webhooks.py`."""
+"""An application that sends each of its events to the endpoint that a variable names: `tests/faults/test_webhooks.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.endpoints import LOCAL
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ATTEMPTS = 5
-"""Enough that bad luck alone makes no dead letter: 1 in 50 answers is an error."""
+"""High enough that random errors, 1 in 50 answers, do not produce a dead letter."""
 
 outbox = Outbox(source="shop")
 outbox.relay(

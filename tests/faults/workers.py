@@ -1,4 +1,4 @@
-"""Worker processes of the tests: started, watched, and always ended."""
+"""Worker processes for tests, which start, observe and always end them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process(ABC):
-    """Its log is in a file."""
+    """A process that logs to a file."""
 
     pid: int
     log: Path
 
     @abstractmethod
     def poll(self) -> int | None:
-        """Its exit code, -9 for one that SIGKILL ended; None while it lives."""
+        """Return its exit code, which is -9 after SIGKILL, or None while it lives."""
 
     def text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def is_up(self) -> bool:
-        """Of a worker."""
+        """Return whether the process, a worker, has started."""
         assert self.poll() is None, self.text()
         return ") started" in self.text()
 
     def hears(self, number: signal.Signals) -> bool:
-        """Whether it has a handler for that signal."""
+        """Return whether it has a handler for a signal."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
         return bool(int(caught, 16) >> (number - 1) & 1)
@@ -48,7 +48,7 @@ class Process(ABC):
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def orphans(self) -> list[int]:
-        """What it has left behind: processes of its session."""
+        """Return the other processes of its session, which it may leave behind."""
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -58,12 +58,12 @@ class Process(ABC):
         return found
 
     def send(self, number: signal.Signals) -> None:
-        """To nobody, once it has ended: somebody else may have its number."""
+        """Send a signal, unless the process has ended: another process could have its pid by then."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def wait(self, seconds: float = PATIENCE) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for its end, and return its exit code."""
         until(lambda: self.poll() is not None, seconds=seconds)
         code = self.poll()
         assert code is not None
@@ -76,7 +76,7 @@ class Process(ABC):
 
 
 class Worker(Process):
-    """An `outboxq worker` process as a user starts it, from where these signals are ignored."""
+    """An `outboxq worker` process as a user starts it, optionally with ignored signals."""
 
     def __init__(self, url: str, log: Path, *options: str, ignores: Sequence[str] = ()) -> None:
         self.log = log
@@ -100,7 +100,7 @@ class Worker(Process):
 
 
 class Forked(Process):
-    """A process that `run_worker` makes of a plan."""
+    """A process that runs a plan with `run_worker`."""
 
     def __init__(self, nursery: Nursery, log: Path, plan: dict[str, Any]) -> None:
         self.log = log
@@ -115,10 +115,10 @@ class Forked(Process):
 
 
 class Nursery:
-    """The process that forks them; starting Python anew takes ten times as long."""
+    """The process that forks workers. Starting a new Python takes ten times as long."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        """`root`: the checkout whose code they run."""
+        """`root`: the checkout whose code the workers run."""
         environment = {**os.environ, "PYTHONPATH": str(root)}
         environment.pop("OUTBOXQ_DATABASE_URL", None)
         self._process = subprocess.Popen(
@@ -128,7 +128,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # whoever ends us all at once must not end it before what it has to end
+            start_new_session=True,  # a signal to our process group must not end it before it has killed the workers
         )
 
     def ask(self, question: object) -> Any:

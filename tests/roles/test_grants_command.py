@@ -112,7 +112,7 @@ def test_a_producers_features_are_granted_with_it(made):
     name = made.role()
     said = outboxq("grants", "--role", "producer", "--with", "replace", "--with", "emit", name, "--url", made.url)
     assert len(said.stdout.splitlines()) == len(rights(Role.PRODUCER, {Feature.REPLACE, Feature.EMIT}))
-    with pytest.raises(InvalidArgument, match="only producers take --with emit"):
+    with pytest.raises(InvalidArgument, match="use --with emit only for a producer"):
         Store(made.store().bound_engine).rights.grants(Role.WORKER, name, [Feature.EMIT])
 
 

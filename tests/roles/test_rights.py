@@ -239,3 +239,30 @@ def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):
     finally:
         engine.dispose()
         owner.execute("DROP FUNCTION forbid CASCADE")
+
+
+@pytest.mark.parametrize("kind", [Role.PRODUCER, Role.WORKER, Role.OPERATOR], ids=name_of)
+@pytest.mark.parametrize("first", ["granted", "partitioned"])
+def test_a_role_does_its_part_on_a_partitioned_history(cluster, migrated_postgresql, kind, first):
+    """A producer has privileges on single columns of the tables that are replaced."""
+    name, url = f"outboxq_{uuid4().hex[:12]}", cluster.create_database(template=migrated_postgresql)
+    features = frozenset(Feature) if kind is Role.PRODUCER else frozenset()
+    with psycopg.connect(plain(url), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN")
+        engine = make_engine(url)
+        stage = Stage(Store(engine), make_url(url).set(username=name).render_as_string(hide_password=False))
+        try:
+            if first == "partitioned":
+                migrations.partition(url)
+            stage.owner.rights.grant(kind, name, features)
+            if first == "granted":
+                migrations.partition(url)
+            for act in acts(kind, features):
+                with case(act.__name__):
+                    act(stage)
+                stage.clear()
+        finally:
+            stage.close()
+            engine.dispose()
+            connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    cluster.drop_database(url)

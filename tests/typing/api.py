@@ -1,6 +1,7 @@
-"""What a type checker tells users of outboxq; read by mypy and pyright (tests/unit/test_house.py), never run.
+"""Code that uses outboxq's types. mypy and pyright check it (tests/unit/test_house.py), but it never runs.
 
-Each `type: ignore` is an error that users of both are to see: where one of them saw none, it would call the comment unused.
+Each `type: ignore` marks an error that both type checkers must report. A type checker that reports none complains about an unused
+comment.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_a_method_of_another_librarys_tasks_is_answered_with_ours(method):
 
 
 def test_another_outbox_is_no_place_for_a_task():
-    with pytest.raises(InvalidTarget, match="belongs to another Outbox; pass that one"):
+    with pytest.raises(InvalidTarget, match="belongs to another Outbox; pass that Outbox"):
         Outbox("sqlite:///a.db").task(module_level).using(Outbox("sqlite:///b.db")).enqueue(1)
 
 

@@ -51,8 +51,11 @@ def test_a_task_without_a_partition_key_holds_none():
     [
         ({"queue": ""}, "queue of task 'shop.pay' must be 1 to 200 characters"),
         ({"priority": 101}, "priority of task 'shop.pay' must be a whole number from -100 to 100"),
-        ({"lease": 0}, "lease of task 'shop.pay' must be a timedelta, greater than zero"),
-        ({"timeout": timedelta(days=40_000)}, "timeout of task 'shop.pay' must be a timedelta, greater than zero"),
+        ({"lease": 0}, "lease of task 'shop.pay' must be a timedelta that is greater than zero"),
+        (
+            {"timeout": timedelta(days=40_000)},
+            "timeout of task 'shop.pay' must be a timedelta that is greater than zero",
+        ),
         ({"on_dead_letter": "keep"}, "on_dead_letter must be one of 'release', 'hold'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
 from ...model import NewTask, OnConflict, TimeoutAction, duration
-from ...model.options import NO_HEADERS, checked_action, choice, headers_as_json, times, written_options
+from ...model.options import NO_HEADERS, OPTION_COLUMNS, checked_action, choice, headers_as_json, times, written_options
 from ...model.uuid7 import uuid7
 from ...outbox import TaskSettings
 from ...retry import RetryPolicy
@@ -32,15 +32,17 @@ tasks.
 """
 _CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
 """The options of `Task.using` that a Django task has in addition to Django's own options."""
+STORED_OF_A_CALL = {name: column for name, column in OPTION_COLUMNS.items() if name in _CALL}
+"""Those of them that are task options, each with the column that stores it."""
 
 
-def _none_of(name: str, options: Sequence[str], *bases: type) -> Any:
+def _none_of(name: str, options: Iterable[str], *bases: type) -> Any:
     """Return a dataclass with these options, all of which default to None."""
     given = [(one, Any, field(default=None, hash=one != "headers")) for one in options]
     return make_dataclass(name, given, bases=bases, frozen=True, slots=True, kw_only=True)
 
 
-_WithOptions: Any = _none_of("_WithOptions", [*_DECLARED, *_CALL], Task)
+_WithOptions: Any = _none_of("_WithOptions", dict.fromkeys([*_DECLARED, *_CALL]), Task)
 _Defaults: Any = _none_of("_Defaults", _DECLARED)
 
 
@@ -234,4 +236,4 @@ def _rebuilt(path: str, given: dict[str, Any]) -> Any:
     return changed(declared, **given)
 
 
-_OF_THE_IMPORT = {"func", "takes_context", *_DECLARED}
+_OF_THE_IMPORT = {"func", "takes_context", *_DECLARED} - set(_CALL)

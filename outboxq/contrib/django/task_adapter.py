@@ -19,12 +19,13 @@ from django.utils import timezone
 from ...context import TaskContext
 from ...errors import InvalidCall, PayloadError, TaskNotFound
 from ...model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskExecution, TaskStatus
+from ...model.options import of_column
 from ...outbox import Outbox
 from ...store import Store
 from ...task import Task
 from . import compat
 from .compat import TaskError, TaskResult, TaskResultStatus, normalize_json, signals
-from .django_task import Options, changed, declared_options, local
+from .django_task import STORED_OF_A_CALL, Options, changed, declared_options, local
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +306,7 @@ def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> A
         run_after=local(call.run_after),
         partition_key=row.partition_key if row.concurrency_key is None else None,
         concurrency_key=row.concurrency_key,
-        max_attempts=row.max_attempts,
+        **{name: of_column(name, getattr(row, column)) for name, column in STORED_OF_A_CALL.items()},
     )
 
 

@@ -187,7 +187,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_locked_out(self, error: BaseException) -> bool:
-        """Return whether another transaction kept a row locked for longer than ours waits."""
+        """Return whether another transaction kept a row locked for longer than our transaction waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
@@ -338,7 +338,7 @@ class Dialect(ABC):
 
     def count_rows(self, table: str) -> str | None:  # noqa: ARG002
         """Return the message that tells the planner how many rows our table has now; None if the database's planner
-        does not use that.
+        does not use this number.
         """
         return None
 
@@ -384,8 +384,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return the exception that `error` replaced if that is not an Exception (such as KeyboardInterrupt); otherwise
-    None.
+    """Return the exception that `error` replaced if it is one such as KeyboardInterrupt, which is not an Exception;
+    otherwise None.
 
     `before` is the exception that was already being handled when the work began.
     """

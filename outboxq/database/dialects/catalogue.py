@@ -1,7 +1,7 @@
 """Query a database's catalogue for its version and size, for the columns of a table, and for missing indexes and
 triggers.
 
-The two catalogues have nothing in common, so each dialect has its own queries here.
+The two catalogues have nothing in common, so this module has separate queries for each dialect.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ pg_class = _of_server(
     relpartbound=None,
     relnamespace=None,
     relacl=None,
+    relrowsecurity=sa.Boolean(),
     reloptions=None,
 )
 pg_namespace = _of_server("pg_namespace", oid=None, nspname=sa.Text())
@@ -63,6 +64,12 @@ pg_inherits = _of_server("pg_inherits", inhrelid=None, inhparent=None)
 pg_trigger = _of_server(
     "pg_trigger", oid=None, tgrelid=None, tgname=sa.Text(), tgenabled=None, tgfoid=None, tgisinternal=sa.Boolean()
 )
+pg_constraint = _of_server("pg_constraint", conname=sa.Text(), contype=None, conrelid=None, confrelid=None)
+pg_depend = _of_server("pg_depend", classid=None, objid=None, refobjid=None)
+pg_policy = _of_server("pg_policy", polname=sa.Text(), polrelid=None)
+pg_publication = _of_server("pg_publication", oid=None, pubname=sa.Text())
+pg_publication_rel = _of_server("pg_publication_rel", prpubid=None, prrelid=None)
+pg_rewrite = _of_server("pg_rewrite", oid=None, ev_class=None)
 pg_stat_activity = _of_server(
     "pg_stat_activity",
     pid=sa.Integer(),
@@ -86,7 +93,7 @@ _slot = _of_server("pg_replication_slots", slot_name=sa.Text(), xmin=None)
 _vacuuming = _of_server("pg_stat_progress_vacuum", pid=sa.Integer())
 _index = _of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
 _function = _of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
-_attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text())
+pg_attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text(), attacl=None)
 
 
 def missing_from_sqlite() -> sa.Select[Any]:
@@ -191,7 +198,7 @@ def fires(of_table: sa.ColumnElement[Any], name: str = NOTIFY) -> sa.Select[Any]
 
 
 def set_back_in_sqlite() -> sa.Select[Any]:
-    """Select the counter if it was set back: the AUTOINCREMENT of the outbox counts positions."""
+    """Select the counter of positions, which is the outbox's AUTOINCREMENT, if it was set back."""
     return sa.select(_COUNTER.label("id")).where(_is_set_back())
 
 
@@ -224,7 +231,7 @@ def set_forward_in_postgresql(oid: Oid) -> Transition:
 
 def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the columns of the table with this oid, which may be NULL."""
-    return sa.select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
+    return sa.select(pg_attribute.c.attname.label("name")).where(pg_attribute.c.attrelid == table_oid)
 
 
 def columns_in_sqlite(table: str) -> sa.Select[Any]:

@@ -9,7 +9,7 @@ that outlived its period.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
-from ...errors import InvalidArgument
+from ...errors import ConfigurationError, InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
 from ..grammar import Grammar, Statement
 from ..tables import execution_events, task_executions
@@ -159,10 +159,12 @@ class Partitioning:
         """Convert the tables, or create the partitions that these periods lack. Returns the names of the tables
         created.
 
-        Raises InvalidArgument if the existing partitions have a different length.
+        Raises InvalidArgument if the existing partitions have a different length, and ConfigurationError if objects of
+        the application are tied to the ordinary tables.
         """
         layout = self.layout(execute)
         if layout is None:
+            self._ensure_untied(execute)
             made = [DEFAULT, FIRST, *(_name(period) for period in periods[1:])]
             if not dry_run:
                 self.convert(execute, periods)
@@ -177,6 +179,18 @@ class Partitioning:
                 self.alone_in_making(execute, layout.schema)
                 self.make(execute, layout, missing, now)
         return [_called(table, name) for name in made for table in PARTITIONED]
+
+    def _ensure_untied(self, execute: Execute) -> None:
+        """Raise ConfigurationError for objects that refer to a table rather than to its name. They would stay with the
+        partition `first`: a view would no longer show new tasks, and a policy would no longer apply.
+        """
+        for table in PARTITIONED:
+            if tied := self._about(execute, time_partitions.tied, table):
+                listed = ", ".join(row["object"] for row in tied)
+                raise ConfigurationError(
+                    f"{table.name} cannot be partitioned, because these would stay with its oldest partition: {listed}; remove "
+                    "them, and create them again afterwards"
+                )
 
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
         """Turn the two ordinary tables into partitioned ones. They become the partition `first`, which holds everything
@@ -221,9 +235,10 @@ class Partitioning:
             execute(trigger["statement"].replace("%", "%%"), {})  # a condition may contain LIKE
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
-            self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)
-            if table is execution_events and grant["privilege_type"] == "INSERT":
-                self._grant(execute, "USAGE", "SEQUENCE ", _Name(schema, SEQUENCE), grant)
+            columns = () if grant["column"] is None else (" (", _Name(None, grant["column"]), ")")
+            to = "PUBLIC" if grant["grantee"] is None else _Name(None, grant["grantee"])
+            option = " WITH GRANT OPTION" if grant["is_grantable"] else ""
+            self._do(execute, "GRANT ", grant["privilege_type"], *columns, " ON ", parent, " TO ", to, option)
 
     def _attach(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         """Attach `default` and the later periods, then the existing table."""
@@ -257,17 +272,16 @@ class Partitioning:
         return int(number)
 
     def _count_from(self, execute: Execute, parent: _Name, number: int) -> None:
+        """Number the rows from a sequence. Every role may draw from it, as from an identity, so that the INSERT privilege is
+        enough for a role that gets it later. Numbers that a role draws without it are merely skipped.
+        """
         sequence = _Name(parent.schema, SEQUENCE)
         text = f"{sequence.schema}.{sequence.last}"
         self._do(execute, "CREATE SEQUENCE ", sequence, " OWNED BY ", parent, ".sequence_num")
         self._dialect.compiled[time_partitions.set_number].run(execute, {"sequence": text, "number": number})
         default = " ALTER COLUMN sequence_num SET DEFAULT nextval("
         self._do(execute, "ALTER TABLE ", parent, default, _Literal(text), ")")
-
-    def _grant(self, execute: Execute, privilege: str, kind: str, on: _Name, given: Mapping[str, Any]) -> None:
-        to = "PUBLIC" if given["grantee"] is None else _Name(None, given["grantee"])
-        option = " WITH GRANT OPTION" if given["is_grantable"] else ""
-        self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
+        self._do(execute, "GRANT USAGE ON SEQUENCE ", sequence, " TO PUBLIC")
 
     def _about(self, execute: Execute, build: Callable[[ColumnElement[Any]], Select[Any]], table: Table) -> list[Row]:
         """Return the rows of a query about one of our tables. The query is built from the table's oid."""

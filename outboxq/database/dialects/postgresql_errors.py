@@ -157,7 +157,7 @@ def hide_rows(error: BaseException) -> None:
     """Reduce an error's text to its first line if a value or a row is at fault, because DETAIL and CONTEXT show them in
     full.
 
-    The error may be the driver's, or another library's that wraps it.
+    The error may come from the driver, or from another library that wraps the driver's error.
     """
     around = (error, error.__cause__, getattr(error, "orig", None))
     if any(isinstance(one, psycopg.Error) and (one.sqlstate or "").startswith(_OF_VALUES) for one in around):

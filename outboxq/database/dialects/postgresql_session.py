@@ -168,8 +168,8 @@ def keep_settings(engine: Engine) -> None:
 
 
 def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:
-    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, `major` the
-    server's version.
+    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, and `major` is
+    the server's major version.
     """
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
@@ -275,7 +275,9 @@ def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
-    """Give a connection our settings, unless a pooler may lend the server's session to others after each transaction."""
+    """Give a connection our settings, unless a pooler may lend the server's session to other clients after each
+    transaction.
+    """
     if not _is_direct(raw, record):
         return
     further = (_NO_TRANSACTION_TIMEOUT,) if raw.info.server_version >= 10_000 * _ENDS_TRANSACTIONS else ()

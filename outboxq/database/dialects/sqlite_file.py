@@ -104,8 +104,8 @@ def follow(engine: Engine) -> None:
     """Make an engine drop connections to a file that was replaced: the next transaction uses the new file.
 
     The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was deleted
-    (a new one must not be created), or if the old file's log is next to the new file. Disposing of the engine makes it
-    forget the file.
+    (a new file must not be created), or if the old file's log is next to the new file. Disposing of the engine makes
+    it forget the file.
     """
     last: dict[str, OpenFile] = {}
     """Maps each path to the file that this engine last opened there. A file can vanish while no connection is open, so
@@ -260,7 +260,7 @@ def damaged(error: BaseException) -> str:
     """Return the message for a damaged file."""
     said = error.orig if isinstance(error, DBAPIError) else error
     return (
-        f"the SQLite file is damaged, or is not a database ({said}); check the URL; if it is right, stop every process that uses the file, and "
+        f"the SQLite file is damaged, or is not a database ({said}); check the URL; if it is correct, stop every process that uses the file, and "
         "restore a copy"
     )
 

@@ -12,7 +12,19 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from ...model import TaskStatus
 from .. import history, tables
 from ..grammar import Builder, Grammar, Statement, limit, sql_literal
-from .catalogue import pg_class, pg_inherits, pg_namespace, pg_trigger
+from .catalogue import (
+    pg_attribute,
+    pg_class,
+    pg_constraint,
+    pg_depend,
+    pg_inherits,
+    pg_namespace,
+    pg_policy,
+    pg_publication,
+    pg_publication_rel,
+    pg_rewrite,
+    pg_trigger,
+)
 
 PARTITIONED: Mapping[sa.Table, str] = {tables.task_executions: "id", tables.execution_events: "task_execution_id"}
 """The partitioned tables, in the order in which they are locked, each with the column that divides it."""
@@ -229,9 +241,13 @@ def set_number(_: Grammar) -> sa.Select[Any]:
 
 
 def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the privileges that a table's owner has granted, one row each; `grantee` is None for PUBLIC."""
-    owned = pg_class.alias("owned")
-    given = sa.func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
+    """Select the privileges that were granted on a table and on its columns, one row each; `grantee` is None for PUBLIC,
+    and `column` for the whole table.
+    """
+    on_table = sa.select(sa.null().label("column"), pg_class.c.relacl.label("acl")).where(pg_class.c.oid == relation)
+    on_columns = sa.select(pg_attribute.c.attname, pg_attribute.c.attacl).where(pg_attribute.c.attrelid == relation)
+    owned = on_table.union_all(on_columns).subquery("owned")
+    given = sa.func.aclexplode(owned.c.acl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
     return (
         sa.select(
             sa.func.nullif(
@@ -239,10 +255,10 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
             ).label("grantee"),
             given.c.privilege_type,
             given.c.is_grantable,
+            owned.c.column,
         )
         .select_from(owned)
         .join(given, sa.true())
-        .where(owned.c.oid == relation)
     )
 
 
@@ -253,6 +269,35 @@ def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
         .where(pg_trigger.c.tgrelid == relation, ~pg_trigger.c.tgisinternal)
         .order_by(pg_trigger.c.tgname)
     )
+
+
+def tied(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Select the objects of the application that would stay with a table when it becomes a partition: row security and
+    its policies, views, foreign keys and publications.
+    """
+
+    def called(kind: str, name: Any) -> sa.ColumnElement[str]:
+        return sa.func.concat(sa.literal_column(f"'{kind} '", sa.Text), name).label("object")
+
+    user, rewrites = pg_class.alias("user"), sa.cast(sa.literal_column("'pg_catalog.pg_rewrite'"), REGCLASS)
+    view = sa.cast(sa.cast(user.c.oid, REGCLASS), sa.Text)
+    found = sa.union(
+        sa.select(called("row security on", pg_class.c.relname)).where(
+            pg_class.c.oid == relation, pg_class.c.relrowsecurity
+        ),
+        sa.select(called("the policy", pg_policy.c.polname)).where(pg_policy.c.polrelid == relation),
+        sa.select(called("the view", view))
+        .join_from(pg_depend, pg_rewrite, (pg_depend.c.classid == rewrites) & (pg_depend.c.objid == pg_rewrite.c.oid))
+        .join(user, user.c.oid == pg_rewrite.c.ev_class)
+        .where(pg_depend.c.refobjid == relation, user.c.oid != relation),
+        sa.select(called("the foreign key", pg_constraint.c.conname)).where(
+            pg_constraint.c.confrelid == relation, pg_constraint.c.contype == sa.literal_column("'f'")
+        ),
+        sa.select(called("the publication", pg_publication.c.pubname))
+        .join_from(pg_publication_rel, pg_publication, pg_publication.c.oid == pg_publication_rel.c.prpubid)
+        .where(pg_publication_rel.c.prrelid == relation),
+    ).subquery("found")
+    return sa.select(found.c.object).order_by(found.c.object)
 
 
 def owner(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:

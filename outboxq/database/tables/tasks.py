@@ -1,8 +1,8 @@
 """Define the tables for tasks, their events, queues, keys and workers, and the metadata for all tables.
 
-There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive
-it. `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes,
-so that PostgreSQL keeps those updates heap-only (HOT). Columns that only a running task needs are in the narrow
+There are no foreign keys between them, which would cost a third of the throughput and slow down deletions. `verify`
+checks the references instead. No index on `task_executions` contains a column that a transition changes,
+so PostgreSQL can keep a transition's updates heap-only (HOT). Columns that only a running task needs are in the narrow
 `task_leases`.
 """
 
@@ -173,9 +173,9 @@ class TaskLeasesColumns(TypedColumns):
     row.
 
     The alternative was to keep these columns in `task_executions`, with an index for recovery. That index, on
-    `lease_expires_at`, would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL per
-    heartbeat compared with 81). An old snapshot would bloat the large table instead of this small one. This table does
-    not need an index for recovery, which reads 1,000 running leases in 0.07 ms.
+    `lease_expires_at`, would prevent HOT for every update: claims, completions and heartbeats. A heartbeat would write
+    257 bytes of WAL instead of 81. An old snapshot would bloat the large table instead of this small one. This table
+    does not need an index for recovery, which reads 1,000 running leases in 0.07 ms.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -231,7 +231,7 @@ class DeadLettersColumns(TypedColumns):
     """A row for each Failed task. The row is inserted when the task enters that status, and deleted when the task
     leaves it.
 
-    An index on `status` would prevent HOT updates for all tasks, so the few Failed tasks are listed here.
+    An index on `status` would prevent HOT updates for all tasks, so the few Failed tasks are listed in this table.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)

@@ -226,7 +226,7 @@ def _complaint(claim: Claim) -> str | None:
 
 ENTRY: Columns = {"entry_id": sa.BigInteger()}
 _FIRST_BATCH = sa.literal(UUID(int=1 << 127), sa.Uuid)
-"""Batch ids begin here. Task ids are lower."""
+"""The smallest batch id. All task ids are smaller."""
 _after, _entry_id = parameters(sa.BigInteger, "after", "entry_id")
 _error = sa.bindparam("error", type_=sa.Text, required=True)
 

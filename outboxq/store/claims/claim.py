@@ -64,8 +64,8 @@ class ClaimCursor:
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
-        """The turns in which tasks without a key come first. They come last until the next turn if there are many other
-        queues, because a claim then takes a long time to find out that there are no such tasks.
+        """The turns in which tasks without a key come first. Until the next turn, these tasks come last if there are
+        many other queues, because a claim then takes a long time to find out that there are no such tasks.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
@@ -90,8 +90,8 @@ class Claiming(Transactions):
 
     @cached_property
     def _cursor_for(self) -> Callable[[frozenset[str] | None, frozenset[str] | None], ClaimCursor]:
-        """Returns the store's cursor for claims from these queues and topics, because a claim that leaves no due task in its
-        own queues says nothing about others.
+        """Return the store's cursor for claims from these queues and topics. Other queues and topics have other
+        cursors, because a claim shows only which tasks are left in its own queues.
         """
         return lru_cache(maxsize=_CURSORS)(lambda queues, topics: ClaimCursor())  # noqa: ARG005
 

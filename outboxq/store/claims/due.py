@@ -94,7 +94,9 @@ def look_with_schedules(
 
 
 def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[str, Any]) -> Row:
-    """Return the first statement's row, or the second's if a queue limits its keys and the first found nothing due."""
+    """Return the first statement's row. If that statement found nothing due and a queue limits its keys, return the
+    second statement's row.
+    """
     found = target.run(statements[0], values)[0]
     return target.run(statements[1], values)[0] if found["by_key"] and not found.get("due") else found
 
@@ -106,7 +108,7 @@ reads queues that limit their keys.
 
 
 def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
-    """Return the four statements that `build` makes for all values of `given` and `by_key`."""
+    """Return the four statements that `build` makes for all combinations of `given` and `by_key`."""
     return {
         given: (partial(build, given=given, by_key=False), partial(build, given=given, by_key=True))
         for given in (False, True)

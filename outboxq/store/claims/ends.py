@@ -45,7 +45,7 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""The kind of a transaction, by whether it is durable and whether it is a single statement."""
+"""The kinds of transactions, keyed by whether a transaction is durable and whether it is a single statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """A lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
@@ -179,7 +179,7 @@ def heartbeat(
     if not claims:
         return {}
     if len({claim.worker_id for claim in claims}) > 1:
-        raise InvalidArgument("heartbeat() takes the claims of one worker")
+        raise InvalidArgument("all claims passed to heartbeat() must belong to the same worker")
     rows = [(claim.id, claim.lease_token, claim.lease_seconds, *_cells(progress.get(claim.id))) for claim in claims]
 
     def work(target: Target) -> dict[UUID, Beat]:
@@ -227,9 +227,9 @@ def _fence_of(claim: Claim) -> dict[str, Any]:
 def _check(outcomes: Sequence[Outcome]) -> None:
     workers = {outcome.claim.worker_id for outcome in outcomes}
     if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
-        raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
+        raise InvalidArgument("finish() accepts only outcomes of the same worker, and only one outcome for each task")
     if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
-        raise InvalidArgument(f"{', '.join(sorted(wrong))} does not end a claim, so it cannot be the outcome of one")
+        raise InvalidArgument(f"{', '.join(sorted(wrong))} does not end a claim, so it cannot be an outcome")
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Batch:
@@ -317,7 +317,7 @@ CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_k
 results.
 """
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""The ways of ending a claim that a handler can choose."""
+"""The events with which a handler can choose to end its claim."""
 _MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 """Events that start a task again without a claim."""
 
@@ -348,7 +348,7 @@ def held(g: Grammar) -> Transition:
 
 
 def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
-    """End the claims whose leases the steps of `freed` delete."""
+    """End the claims whose leases are deleted by the steps in `freed`."""
     return Transition(
         given=END,
         constant_columns=CONSTANT_COLUMNS,

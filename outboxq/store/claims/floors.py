@@ -13,8 +13,8 @@ behind a floor is missed. This happens if its transaction was committed more tha
 claim was rolled back, its queue was paused, or the clock was set back. So claims and checks from the front are made at
 a bounded rate, and such a task waits for at most `_LONGEST`.
 
-A claim from a limited queue says nothing about other queues, and claims from all queues leave limited ones out. So each
-limited queue has its own claims from the front.
+A claim from a limited queue says nothing about other queues, and claims from all queues leave out limited queues. So
+each limited queue has its own claims from the front.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LEAST, _LONGEST = 1.0, 10.0
 front.
 """
 _REST = 20
-"""The time between two claims or checks from the front, as a multiple of the time that the last one took."""
+"""The time between two claims or checks from the front, as a multiple of the time that the first of the two took."""
 _MOST = 64
 """Maximum number of pairs whose floors are kept. Each pair costs a claim two index probes."""
 

@@ -5,10 +5,10 @@ claimer that serves more than `queue_order.MANY_QUEUES` queues reads the heads a
 of the first task of a (queue, priority) pair. Between these readings, claims read only the queues with the best heads.
 The last task that a claim took from a pair becomes the pair's head.
 
-The heads affect only the order in which tasks are claimed. No statement takes a task below the priority of a head that
-it leaves, and a claim that finds too few tasks reads the heads again. So no due task is missed. While claims are full,
-a new task waits for the next reading if its pair has no head or a later one. It waits for at most one second, or ten
-seconds if a reading takes a long time.
+The heads affect only the order in which tasks are claimed. No statement takes a task whose priority is lower than that
+of a head that it leaves, and a claim that finds too few tasks reads the heads again. So no due task is missed. While
+claims are full, a new task waits for the next reading if its pair has no head, or has a later head. It waits for at
+most one second, or ten seconds if a reading takes a long time.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ class KeyLimitClaims:
     ) -> list[Row]:
         """Claim up to `limit` tasks with a key, within the limits of each key.
 
-        With `fair`, the keys take turns. Otherwise the task that has been due the longest comes first. `now` is the time at
-        which the settings were locked.
+        With `fair`, the keys take turns. Otherwise, the task that has been due the longest comes first. `now` is the
+        time at which the settings were locked.
         """
         found: list[Row] = []
         with target.atomic():

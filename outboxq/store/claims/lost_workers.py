@@ -209,7 +209,9 @@ def find_running(target: Target, task_id: UUID, now: datetime | None) -> Running
 
 
 def first_running(target: Target, queue: str, key: str | None, now: datetime) -> RunningTask | None:
-    """Return the running task to deal with first in a queue, or with a concurrency key; None if none is running."""
+    """Return the running task in this queue that a person should deal with first; with `key`, only tasks with this
+    concurrency key count. Returns None if there is no such task.
+    """
     builder = first_of_queue if key is None else first_of_key
     return _first(target.run(builder, {"queue": queue, "partition_key": key, "now": now}))
 

@@ -246,7 +246,9 @@ within this time keep their due times.
 
 
 def take_back(g: Grammar) -> Transition:
-    """Recover the tasks of up to :limit expired leases, oldest first. Skips leases that others have locked."""
+    """Recover the tasks of up to :limit expired leases, oldest first. Skips leases that other transactions have
+    locked.
+    """
     oldest = _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit)
     return _recovery(g, lambda _: oldest.with_for_update(skip_locked=True))
 

@@ -24,7 +24,6 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
 from ...model.unknown_options import Answering
-from ...model.wording import span
 from ...model.workers import Orders, ReceiverState, WorkerOrder, WorkerState, as_stored, read_states
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
@@ -323,8 +322,8 @@ def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBac
 def live_workers(
     target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, with_ended: bool = False
 ) -> list[LiveWorker]:
-    """Return the workers that were seen within this time, oldest first. A worker that is live and was last seen in the
-    future has died since the clock was set back, because every report replaces that time.
+    """Return the workers that were seen within this time, oldest first. Without `with_ended`, a worker that was last
+    seen in the future is left out: it has not reported since the clock was set back.
     """
     try:
         since = now - within
@@ -335,16 +334,10 @@ def live_workers(
 
 
 def is_lost(seen_at: datetime, now: datetime) -> bool:
-    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future is older than
-    the moment at which the clock was set back, because every report of a live worker replaces the last one.
+    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future was written
+    before the clock was set back, because every report of a live worker replaces the previous sign.
     """
     return abs(now - seen_at) > LIVE_WITHIN
-
-
-def unseen(silence: timedelta) -> str:
-    """Return a predicate for a worker that counts as dead, from the time since its last sign of life."""
-    since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
-    return f"has not been seen {since}"
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:

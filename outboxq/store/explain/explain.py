@@ -32,12 +32,12 @@ from ...model import EventType, ExecutionEvent, TaskExecution, TaskStatus, statu
 from ...model.batches import Batch, BatchKind, OnFailed, is_batch, link_of
 from ...model.running import Progress
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
-from ...model.wording import plural
+from ...model.wording import plural, unseen
 from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
 from ..claims.lost_workers import find_running, first_running
 from ..claims.unknown_runs import releases_as_unknown
-from ..claims.workers import LiveWorker, live_workers, unseen
+from ..claims.workers import LiveWorker, live_workers
 from ..producing import batches_sql
 from ..producing.batches import batch_of
 from ..task_rows import IDS, pack_ids
@@ -549,12 +549,12 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
             return replace(found, sentence=f"{found.sentence}; {held.worker} has been running it since {since}")
         sentence = f"{found.sentence}; the longest-running one is task {first_id}, which {held.worker} has been running since {since}"
         return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
-    holder = f"{held.worker}, which {unseen(held.silence)}"
+    lost_one = f"{held.worker}, which {unseen(held.silence)}"
     left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
     held_by = (
-        f"it is held by {holder}"
+        f"it is held by {lost_one}"
         if found.waits_for is not None
-        else f"one of them is task {first_id}, held by {holder}"
+        else f"one of them is task {first_id}, held by {lost_one}"
     )
     sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
     cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)

@@ -72,9 +72,7 @@ def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
         sentence = "it is an event, and neither a task nor a relay subscribed to its topic when it was emitted"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see the topics of relays", "relay", "list"))
     if target.run(first_relay, {}):
-        sentence = (
-            "if this is the id of an event, its relays have published the event, or its transaction was rolled back"
-        )
+        sentence = "if this is the id of an event, either its relays have published it, or the transaction that emitted it was rolled back"
         return Explanation(Reason.RELAY_PUBLISHED, f"{sentence}; a published event leaves no row")
     return None
 
@@ -110,14 +108,16 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
     name, now = message["relay"], message["now"]
     relay = f"the relay {name!r}"
     if message["shards"] is None:
-        sentence = f"{relay} does not exist, so no worker publishes the event; declare it again, or delete the event"
+        sentence = (
+            f"{relay} does not exist, so no worker publishes the event; declare the relay again, or delete the event"
+        )
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see all events without a relay", "verify"))
     if (since := message["paused_at"]) is not None:
         why = f": {reason}" if (reason := message["pause_reason"]) else ""  # it names the person who paused the relay
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:
-        sentence = f"no worker publishes shard {message['shard']} of {relay}; start a worker, or run only the relay"
+        sentence = f"no worker publishes shard {message['shard']} of {relay}; start a worker, or run the relay alone"
         return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("run the relay", "relay", "run", "--name", name))
     if (since := message["failing_since"]) is not None:
         due = message["next_try_at"]

@@ -14,11 +14,11 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
-from ...model.wording import plural
+from ...model.wording import plural, unseen
 from ...model.workers import WorkerOrder
 from ..claims.limits import Bucket, KeyState
 from ..claims.lost_workers import last_sign
-from ..claims.workers import LiveWorker, is_lost, unseen
+from ..claims.workers import LiveWorker, is_lost
 from .reasons import (
     Cure,
     Explanation,
@@ -118,7 +118,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
 
 
 def _is_impossible_lease(task: TaskExecution) -> bool:
-    """Return whether the lease cannot have been written by a claim, because its end is not a time or its length is
+    """Return whether the lease is invalid, and so was not written by a claim: its end is not a time, or its length is
     impossible.
     """
     return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
@@ -133,7 +133,7 @@ def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | 
 def _expired(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
     if task.expires_at is None or task.expires_at > facts.now:
         return None
-    sentence = f"it expired at {written(task.expires_at)}; the next claim will record that"
+    sentence = f"it expired at {written(task.expires_at)}; the next claim will record the expiry"
     return Explanation(Reason.EXPIRED, sentence)
 
 
@@ -267,8 +267,8 @@ def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
-    """Return the explanation that nothing prevents the start or, if the workers have been silent or failing, that they
-    may be dead or cannot claim the task.
+    """Return the explanation for a due task that can start. The sentence says so if its workers have been silent, or
+    if they are failing.
     """
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:

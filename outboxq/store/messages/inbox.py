@@ -51,8 +51,8 @@ class InboxMessages:
     def accept(
         self, consumer: str, message_id: str, *, source: str = "", keep: timedelta | float = KEPT, using: object
     ) -> bool:
-        """Record, in the transaction of `using`, that the consumer has this message. Returns False if the consumer
-        already had the message.
+        """Record that the consumer has this message, in the transaction that `using` specifies. Returns False if the
+        consumer already had the message.
 
         If another transaction is accepting the same message, the call waits until that transaction ends. A rollback
         undoes the acceptance. At isolation levels above READ COMMITTED, the database may raise a serialization failure

@@ -71,7 +71,7 @@ def lock_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def declare(g: Grammar) -> Transition:
-    """Write the relays, which keep their pause and their failures."""
+    """Write the relays. A relay that already exists keeps its pause and its failures."""
 
     def written(r: Relations) -> Statement:
         given = r["given"].c

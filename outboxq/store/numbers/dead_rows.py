@@ -77,8 +77,8 @@ class HeldSnapshot:
 
     @property
     def session(self) -> str | None:
-        """The session in a form that `end_session` accepts, such as 4711@2026-11-23T02:30:00.123456Z; None if it cannot
-        be ended here.
+        """The session in a form that `end_session` accepts, such as 4711@2026-11-23T02:30:00.123456Z; None if
+        `end_session` cannot end it.
         """
         if self.kind is not SnapshotKind.SESSION or self.began_at is None:
             return None
@@ -102,7 +102,7 @@ class HeldSnapshot:
                 return f"end it: ROLLBACK PREPARED '{quoted}', or COMMIT PREPARED"
             case SnapshotKind.SLOT:
                 return "end the old query on its standby, or drop the slot if the standby is gone: pg_drop_replication_slot"
-        return "end the old query there, or set hot_standby_feedback = off there"
+        return "end the old query on that standby, or set hot_standby_feedback = off in its configuration"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

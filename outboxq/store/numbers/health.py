@@ -1,7 +1,7 @@
 """Find what needs attention, in the same way for the command line, the dashboard and Prometheus.
 
-Each rule yields one problem for each cause, no matter how many queues it affects. A problem that results from another
-one is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
+Each rule yields one problem for each cause, no matter how many queues it affects. Problems that other problems cause
+are left out, such as tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .maintenance_jobs import PRUNE
 from .problem import HELD, LOST, STORM_WITHIN, Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
-ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
+ADD_RETENTION = Cure("delete tasks 90 days after they end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time since the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
@@ -32,7 +32,7 @@ _TRANSACTIONS = 1_000_000
 transactions.
 """
 _LONG_AGO = timedelta(minutes=10)
-"""The age above which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
+"""The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
 """The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
@@ -219,7 +219,7 @@ def _storm(row: Row) -> str:
 
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for the paused queues, and one for the others. A queue without workers has its own problem."""
+    """Yield one problem for paused queues, and one for other queues. Queues without workers have their own problem."""
     for paused in (False, True):
         if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue
@@ -367,7 +367,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         )
         sentence = (
             f"because a clock was running fast, ticks of {which} were planted for the next "
-            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again by the current clock; "
+            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again according to the current clock; "
             "if that does not happen, the current clock is slow"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)
@@ -501,7 +501,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     if all(one.autovacuum for one in full):
         last = full[0].last_vacuumed_at
         when = f"{span_of(facts.age(last))} ago" if last else "never"
-        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give autovacuum more workers or less delay"
+        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give autovacuum more workers or a shorter delay"
     else:
         why = f"autovacuum is off; turn it on (autovacuum, track_counts, or autovacuum_enabled of the table), and run VACUUM {names}"
     yield Problem(

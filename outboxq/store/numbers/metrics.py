@@ -113,7 +113,7 @@ class TaskCounts:
     retries: int = 0
     """Number of attempts that failed and were followed by another attempt."""
     throughput: float = 0.0
-    """Tasks completed or failed, per second of the window."""
+    """Number of completed and failed tasks per second of the window."""
     wait: Percentiles | None = None
     """Time from a task's due time to its start; None if no attempt began."""
     run: Percentiles | None = None
@@ -153,8 +153,8 @@ class Metrics:
         task: str | None = None,
         using: object = None,
     ) -> list[MetricPoint]:
-        """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or task or
-        for all of them.
+        """Return a point for each step from `since` to `until` (None means now), oldest first. `queue` and `task`
+        restrict the counts to one queue, one task, or one task in one queue.
 
         A ten-second span belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`). A span
         that is longer than a step belongs to the first of the steps that it covers. Raises InvalidArgument for more
@@ -426,8 +426,8 @@ def of_tasks(g: Grammar) -> sa.Select[Any]:
 
 
 def series(g: Grammar) -> sa.Select[Any]:
-    """Select the sums for each step of :step microseconds, from :since up to but excluding :until, for one :queue or
-    :task_name or for all.
+    """Select the sums for each step of :step microseconds, from :since up to but excluding :until. :queue and
+    :task_name restrict the sums.
     """
     micros = sa.bindparam("step", type_=sa.BigInteger, required=True)
     same = [sa.or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]

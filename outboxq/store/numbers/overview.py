@@ -120,8 +120,8 @@ def health(
 
 
 def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
-    """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, tasks
-    are kept forever.
+    """Return whether a schedule deletes old tasks, or a program has deleted old tasks within the last 32 days. By
+    default, tasks are kept forever.
     """
 
     def work(target: Target) -> bool:
@@ -312,7 +312,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 _HELD_LOOKED_AT = 1_000
-"""Maximum number of held keys, with or without waiting tasks, that are searched for such keys."""
+"""Maximum number of held keys that are searched for keys with waiting tasks."""
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
 _TAKEN = 100
@@ -380,7 +380,7 @@ def _stuck_batches(g: Grammar) -> list[sa.Select[Any]]:
 
 
 def stuck_signs(g: Grammar) -> sa.Select[Any]:
-    """Select a row for each held key and each stuck batch. A worker's role may not read the times of dead letters."""
+    """Select a row for each held key and each stuck batch. A worker's role cannot read the times of dead letters."""
     return signals_of(signal("held", name=_held_keys().c.queue), *_stuck_batches(g))
 
 

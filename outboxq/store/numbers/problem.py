@@ -139,7 +139,7 @@ class HealthLimits:
 
 
 _LARGEST = 2**62
-"""Larger limits than this do not fit into a LIMIT."""
+"""The largest number that fits into a LIMIT."""
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50

@@ -46,7 +46,9 @@ class QueueSettings:
     paused_at: datetime | None = None
     """The time at which the queue was paused, after which no tasks are claimed from it; None if it is not paused."""
     pause_reason: str | None = None
-    """The reason for the pause, with the person: "provider down (by ann in the dashboard)". None if it is unknown."""
+    """The reason for the pause, with the name of the person: "provider down (by ann in the dashboard)". None if it is
+    unknown.
+    """
     concurrency: int | None = None
     """The maximum number of tasks from this queue that run at once, on all machines together; None means no limit."""
     rate: tuple[int, timedelta] | None = None
@@ -132,7 +134,7 @@ class Queues(Answering):
         }
         if not settings:
             raise InvalidArgument(
-                "limit() takes at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
+                "limit() requires at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
             )
         return self._say(queue, using, on_change, create=create, **settings)
 
@@ -156,8 +158,8 @@ class Queues(Answering):
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
         """Delete and return the settings of a queue without tasks, for example after a mistyped name.
 
-        Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or
-        running tasks or dead letters, which could start without the settings; use `resume` and `limit` instead.
+        Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has unfinished
+        tasks or dead letters, which could start without the settings; use `resume` and `limit` instead.
         """
         values = {"queue": storable(queue, "queue")}
 
@@ -191,7 +193,7 @@ class Queues(Answering):
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all known queues, sorted by name: those with settings, waiting or running tasks or dead letters, those
+        """Return all known queues, sorted by name: those that have settings, unfinished tasks or dead letters, those
         in the last sample, and those that a live worker serves. A queue without settings has the defaults.
 
         At most 10,000 dead letters are searched.

@@ -248,13 +248,12 @@ def _last_of_steps(g: Grammar) -> sa.CTE:
 
 
 def thin_out(g: Grammar) -> sa.Delete:
-    """Delete the samples from :since up to, but not including, :before, except the first of each queue and hour."""
+    """Delete the samples from :since up to, but not including, :before, except the first of each hour.
+
+    A sample is kept with the rows of all queues, because `series` takes a queue without a row to have no tasks.
+    """
     other = queue_samples.alias("other")
-    first = (
-        sa.select(sa.func.min(other.c.at))
-        .where(other.c.queue == _sample.queue, other.c.at >= g.hour(_sample.at))
-        .correlate(queue_samples)
-    )
+    first = sa.select(sa.func.min(other.c.at)).where(other.c.at >= g.hour(_sample.at)).correlate(queue_samples)
     span = (_sample.at >= _since, _sample.at < _before)
     return sa.delete(queue_samples).where(*span, _sample.at > first.scalar_subquery())
 

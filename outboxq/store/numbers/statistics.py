@@ -112,7 +112,7 @@ class Statistics:
     cancelled: int = 0
     """Number of tasks that were cancelled while they were running."""
     throughput: float = 0.0
-    """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
+    """Number of completed and failed tasks per second of the window, or of the time since `counted_since`."""
     failure_rate: float | None = None
     """`failures` as a fraction of the completed and failed tasks, from 0 to 1; None if there are no such tasks."""
     wait: Percentiles | None = None
@@ -133,7 +133,7 @@ def stats(
 ) -> list[Statistics]:
     """Return statistics for each queue or, with `by="task"`, for each task name in each queue, sorted by these names.
 
-    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it contains every queue
+    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise, it contains every queue
     that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
     paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`, 1,000 of
     each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the

@@ -95,9 +95,9 @@ def known(_: Grammar) -> sa.Select[Any]:
 
 
 def unclosed(_: Grammar) -> sa.Select[Any]:
-    """Select the unclosed batches among the first :most unfinished ones, using the index of unfinished batches.
+    """Select the unclosed batches among the first :most unfinished batches, using the index of unfinished batches.
 
-    An unclosed batch never ends on its own, so it is eventually among the first ones.
+    An unclosed batch never ends on its own, so it is eventually among the first batches.
     """
     first = _first_unfinished()
     return sa.select(first.c.id, first.c.name, first.c.kind).where(sa.not_(first.c.closed)).order_by(first.c.id)

@@ -63,8 +63,8 @@ def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Hand
     """Write one task, which consists of an execution, a `task_created` event and an outbox entry.
 
     `using` accepts a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then
-    committed or rolled back with that transaction. On PostgreSQL, this is one statement. Raises InvalidArgument,
-    InvalidTarget and SchemaOutOfDate before anything is written.
+    committed or rolled back with the transaction of that session or connection. On PostgreSQL, this is one statement.
+    Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
     """
     return store.enqueue_many([task], using=using)[0]
 
@@ -83,10 +83,9 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
     transaction again.
 
-    A free key costs nothing. A taken key costs a lookup of its task, unless the task is to be skipped and the key never
-    expires. Keys are locked in sorted order, so that two calls never wait for each other; the calls in one transaction
-    should also use a fixed order. If a conflict may raise an error, several tasks are written under a savepoint of the
-    caller's PostgreSQL transaction.
+    A free key costs nothing. A taken key costs a lookup of its task. Keys are locked in sorted order, so that two calls
+    never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise an
+    error, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
     """
     if not tasks:
         return []
@@ -192,7 +191,7 @@ def _checked(task: NewTask) -> Mapping[str, Any] | None:
 
 
 _known: dict[str, tuple[object, tuple[object, ...], Mapping[str, Any]]] = {}
-"""The last plain task with each name: its `made_of`, the values that it shares with other tasks, and its columns."""
+"""The last plain task with each name: its `made_of` (the values that it shares with other tasks) and its columns."""
 _MOST_KNOWN = 1000
 
 
@@ -201,7 +200,7 @@ def _check_all(tasks: Sequence[NewTask]) -> bool:
     all fields except the id and the arguments, so the shared fields are checked only once. The arguments are checked as
     one string.
 
-    Each of 1,000 tasks then takes 2.5 us from here to the driver, instead of 5.6 us.
+    Each of 1,000 tasks then takes 2.5 us from this check to the driver, instead of 5.6 us.
     """
     made_of, first = tasks[0].made_of, _shared_in_batch(tasks[0])
     made_alike = made_of is not None and set(map(id, map(_made_of, tasks))) == {id(made_of)}
@@ -275,7 +274,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if not is_span(task.delay, _NOTHING):
         raise InvalidArgument(f"delay of {name} must be a timedelta from 0 to 100 years")
     if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):
-        raise InvalidArgument(f"{name} must expire after a positive timedelta of at most 100 years")
+        raise InvalidArgument(f"expires_in of {name} must be a positive timedelta of at most 100 years")
     if task.expires_at is not None and task.expires_in is not None:
         raise InvalidArgument(f"{name} cannot have both expires_at and expires_in")
     for moment, which in ((task.available_at, "due time"), (task.expires_at, "expiry")):
@@ -296,7 +295,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
         raise InvalidArgument(f"{name} belongs to a batch, so it cannot replace a task outside the batch")
     if task.partition_key is not None and task.concurrency_key is not None:
-        raise InvalidArgument(f"{name} has both a partition_key and a concurrency_key; pass one of them")
+        raise InvalidArgument(f"{name} has both a partition_key and a concurrency_key; pass only one of them")
     if task.on_dead_letter is OnDeadLetter.HOLD and (
         task.partition_key is None or concurrency_key_of(task.partition_key) is not None
     ):

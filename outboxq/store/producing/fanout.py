@@ -271,7 +271,8 @@ def _insert_for_subscribers(g: Grammar, *, messages: bool) -> Transition:
 
 
 def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
-    """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
+    """Write the tasks for the subscribers that have no task with this key. The other subscribers are returned without
+    a position.
 
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys
     in order of task name, so two emits cannot wait for each other. With `messages`, also write the messages of the

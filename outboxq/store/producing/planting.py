@@ -113,7 +113,7 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
     changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
-        "because a clock was running fast, the schedule %r was planted until %s; it is planted again from %s, by the current clock",
+        "because a clock was running fast, the schedule %r was planted until %s; it is planted again from %s, according to the current clock",
         schedule.name,
         iso(schedule.planted_until),
         iso(now),

@@ -507,8 +507,8 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
     """Raise InvalidArgument for a schedule that cannot be stored or whose ticks cannot become tasks."""
     if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
         raise InvalidArgument(
-            f"a schedule name must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
-            f"{str(schedule.name)[:LONGEST_NAME]!r}"
+            f"a schedule name must be 1 to {LONGEST_NAME} characters long, without NUL or lone surrogates; "
+            f"{str(schedule.name)[:LONGEST_NAME]!r} is not"
         )
     name = f"the schedule {schedule.name!r}"
     if not is_name(schedule.task_name):
@@ -518,7 +518,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
         raise InvalidArgument(f"args of {name} must be a string without NUL or lone surrogates")
     check_rule(schedule.rule, schedule.tz)
     if type(schedule.overlap) is not Overlap or type(schedule.catch_up) is not CatchUp:
-        raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
+        raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up must be a CatchUp")
     if schedule.on_dead_letter is OnDeadLetter.HOLD and schedule.overlap is Overlap.ALLOW:
         raise InvalidArgument(
             f"{name} can hold its ticks back after a failure only if its overlap is 'queue' or 'skip'"
@@ -578,7 +578,7 @@ def refuse_another(stored: Schedule, new: NewSchedule, declared_by: str | None) 
     if declared_by is not None and stored.declared_by is None:
         raise InvalidArgument(
             f"the code declares a schedule {name} for the task {new.task_name}, but a schedule with that name was stored at run time, "
-            f"for the task {task}; rename one of them, or remove the stored one: outboxq schedule remove {new.name}"
+            f"for the task {task}; rename one of them, or remove the stored schedule: outboxq schedule remove {new.name}"
         )
     if task != new.task_name and not (stored.pause_reason or "").startswith(REMOVED):
         raise InvalidArgument(

@@ -79,9 +79,9 @@ def parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Count, by status, task and queue, the tasks that `count_tasks` counted in this snapshot, largest count first. For
-    each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this limit
-    would cancel are counted.
+    """Count the tasks that `count_tasks` counted in this snapshot, grouped by status, task and queue, largest count
+    first. For each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with
+    this limit would cancel are counted.
     """
     of = status_of(status)
     if limit is not None:
@@ -269,7 +269,7 @@ def largest_first(part: Part) -> tuple[int, str, str, str]:
 def look_up(
     store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
 ) -> tuple[list[UUID], UUID | None]:
-    """Return the next ids, and the last id that was read, or None if there are no more tasks."""
+    """Return the next ids, and the last id that was read. None replaces that id if there are no more tasks."""
     source = source_of(target, status, values)
     given = store.values(target, **values)
     ended = ending(target, source, given, up=True)

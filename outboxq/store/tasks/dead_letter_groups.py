@@ -29,7 +29,7 @@ _SHARE = 0.9
 _BEFORE = timedelta(hours=1)
 """A worker that was last seen up to this long before the first failure still counts: a rollout may have replaced it."""
 _NAMED = 3
-"""Maximum number of other versions that the sentence names."""
+"""Maximum number of other versions that the sentence from `blame` names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +51,9 @@ class DeadLetterGroup:
     """Id of the task that failed last."""
     queues: tuple[str, ...]
     versions: tuple[FailuresOfVersion, ...] = ()
-    """The versions of the application that left these dead letters, the one with the most first, followed by the
-    versions that left none although they were at work and knew the task. Empty if no worker reported its version.
+    """The versions of the application that left these dead letters, sorted by number of dead letters, largest first,
+    followed by the versions that left none although they were at work and knew the task. Empty if no worker reported
+    its version.
     """
 
     @property
@@ -162,8 +163,8 @@ def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
 
 
 def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) -> tuple[FailuresOfVersion, ...]:
-    """Return the versions that left these dead letters, the one with the most first, and those that left none although
-    their workers knew the task. The rows must be sorted newest first.
+    """Return the versions that left these dead letters, the version that left the most first, and the versions that
+    left none although their workers knew the task. The rows must be sorted newest first.
     """
     counts = Counter(row["version"] for row in rows if row["version"] is not None)
     since = rows[-1]["failed_at"] - _BEFORE

@@ -238,9 +238,9 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[Part]:
-        """Count, by task, queue and exception, the dead letters that `count` counted in this snapshot, largest count
-        first. With `group`, the newest `most` are read, otherwise any `most` of them. With `limit`, the oldest `most`
-        are read, and only the `limit` oldest that match are counted.
+        """Count the dead letters that `count` counted in this snapshot, grouped by task, queue and exception, largest
+        count first. With `group`, the newest `most` dead letters are read; otherwise, any `most` of them are read. With
+        `limit`, the oldest `most` are read, and only the `limit` oldest that match are counted.
         """
         group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
         if limit is not None:
@@ -468,7 +468,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters after (:after_failed_at, :after_id) in the snapshot :head, :open, oldest
     first.
 
-    They are not locked here. The lock on the execution protects the change, and is taken before that on the dead letter.
+    This statement does not lock them. The lock on the execution protects the change, and is taken before the lock on
+    the dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

@@ -106,7 +106,7 @@ class EventLog(Answering):
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
         """Return up to `limit` committed events after the cursor, and the next cursor. If the cursor is None, the
-        events begin with the first stored one. Every event is returned once, the events of a task are returned in
+        events begin with the first stored event. Every event is returned once, the events of a task are returned in
         order, and no event is missed, even if its transaction commits late. An event may be held back while an older
         transaction is still open. An empty list means that no event is available yet. Store the new cursor in the
         transaction that uses the events, so that each event is used exactly once. This method does not take `using`,
@@ -119,7 +119,7 @@ class EventLog(Answering):
         positive(limit)
         if not isinstance(cursor, TailCursor | None):
             raise InvalidArgument(
-                f"tail() takes a TailCursor, not {type(cursor).__name__}; read a stored one with TailCursor.parse()"
+                f"tail() takes a TailCursor, not {type(cursor).__name__}; read a stored cursor with TailCursor.parse()"
             )
         start = cursor or TailCursor()
 
@@ -179,8 +179,8 @@ class EventLog(Answering):
 
 
 def marked(cursor: TailCursor, seen: Row) -> TailCursor:
-    """Return the cursor after passing its mark, if possible. If it does not have a mark, it gets a new one. See the top
-    of this file.
+    """Return the cursor, moved past its mark if the mark has passed. A cursor without a mark gets a new mark. See the
+    top of this file.
     """
     head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
     if oldest_open >= next_transaction:  # no writer is open, so a new mark would already have passed
@@ -270,8 +270,8 @@ def _later(
     part: sa.ColumnElement[bool],
     kinds: Sequence[EventType] = (),
 ) -> sa.ScalarSelect[int]:
-    """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the
-    three indexes.
+    """Select the number of one of the task's events that are not in the snapshot. `part` is the condition of one of
+    the three indexes.
 
     The LIMIT makes this a lookup for each task, instead of one read for all tasks.
     """

@@ -90,7 +90,6 @@ def _round(
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
-    handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
     refused = [task for task in tasks if task.id not in handles]
     if not refused:
         return []
@@ -128,7 +127,7 @@ def _round(
 def _replace(
     store: Transactions, target: Target, values: Mapping[str, Any], by_owner: Mapping[UUID, Sequence[NewTask]]
 ) -> dict[UUID, Handle]:
-    """Replace waiting tasks. If several tasks replace one task, only the last one is written."""
+    """Replace waiting tasks. If several tasks replace one task, only the last of them is written."""
     rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
     replaced = target.run(replace, values, rows)
     # A replaced task may have left its partition key, or moved back within it, so another task may now be the first
@@ -143,7 +142,7 @@ def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> l
     """Return the handles of the tasks that an earlier attempt wrote. That attempt wrote either all of the tasks, or
     none of them, in which case the result is None.
 
-    An attempt that replaced a task left its own id in that task's event.
+    If the attempt replaced a task, the event of the replaced task contains the id of the new task.
     """
     values = store.values(target)
     created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
@@ -226,11 +225,6 @@ def _ids(rows: Iterable[Row]) -> set[UUID]:
 
 def _key(task: NewTask) -> Key:
     return task.task_name, task.idempotency_key
-
-
-def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task can be skipped without reading the holder of its key, because the key never expires."""
-    return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
 def _refused(task: NewTask, owner: UUID) -> Handle:

@@ -181,7 +181,9 @@ class BatchStanding:
 
     @property
     def blocked_by(self) -> TaskStatus | None:
-        """The status of the tasks that may prevent the batch from enqueueing this task; None if no task does."""
+        """The status of the tasks that may prevent the batch from enqueueing this task; None if there are no such
+        tasks.
+        """
         waits = self.on_failed is OnFailed.WAIT and self.counts.failed > 0
         if self.link.number == 0:
             return TaskStatus.FAILED if waits and self.completed_at is None else None
@@ -219,7 +221,7 @@ def batch_standings(
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return the first task of a batch that has one of these one or two statuses; None if no task has one."""
+    """Return a batch's first task with one of these statuses (one or two); None if there is no such task."""
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 

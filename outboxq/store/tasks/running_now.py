@@ -52,9 +52,9 @@ def later_parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Count, by state, task and queue, the tasks that `count_later` counted in this snapshot, largest count first. Only
-    `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would make due are
-    counted.
+    """Count the tasks that `count_later` counted in this snapshot, grouped by state, task and queue, largest count
+    first. Only `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would
+    make due are counted.
     """
     up_to = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))
     values = {**_values(wanted, waiting), **bound_to(snapshot, TaskStatus.READY)}

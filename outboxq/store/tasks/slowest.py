@@ -1,7 +1,7 @@
 """Find the tasks that ran or waited for the longest time, among a bounded number of the newest tasks.
 
-No index is sorted by these times, because every transition would have to update it. So the times of the newest matching
-tasks are read and then compared here.
+No index is sorted by these times, because every transition would have to update it. So this module reads the times of
+the newest matching tasks, and compares them itself.
 """
 
 from __future__ import annotations

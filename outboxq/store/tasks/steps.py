@@ -162,7 +162,7 @@ class Steps:
             if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
-        raise InvalidTransition(f"task {task_id} keeps being claimed and released; try to rewind it again")
+        raise InvalidTransition(f"task {task_id} keeps being claimed and released; try the rewind again")
 
     def list(self, task_id: AnyId, *, using: object = None) -> builtins.list[Step]:
         """Return the completed steps and the begun sleeps of a task, in order."""

@@ -100,8 +100,8 @@ class PageFilters(TaskFilters, total=False):
     idempotency_key: str | None
     """Idempotency key that the task holds; requires `task`."""
     argument: tuple[str, object] | None
-    """Name and value of an argument, or of a member of one, at any depth; requires `queue`. Only the next 1,000 tasks
-    are searched.
+    """Name and value of an argument, or of a member of an argument at any depth; requires `queue`. Only the next 1,000
+    tasks are searched.
     """
 
 

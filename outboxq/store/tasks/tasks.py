@@ -24,7 +24,7 @@ from ..transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
-"""Maximum number of tasks that the error names."""
+"""Maximum number of tasks that AmbiguousTask names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

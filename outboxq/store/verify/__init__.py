@@ -102,8 +102,7 @@ def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, 
         except Exception as error:
             if not waiting or not store.dialect.is_bad_value(error):
                 raise
-            cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
-            meaning = f"this could not be checked, because the database cannot read a row: {cause}"
+            meaning = f"this could not be checked, because the database cannot read a row: {_cause(error)}"
             found.append(Violation(name=waiting.pop(), meaning=meaning, count=1, examples=()))
             on_progress(len(CHECKS) - len(waiting), len(CHECKS))
     return found
@@ -121,19 +120,33 @@ def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
     return found
 
 
+def _cause(error: Exception) -> str:
+    """Return the database's message without details."""
+    return str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
+
+
 def _repair(store: Transactions, violation: Violation, using: object) -> Violation:
+    """Make the repair, if there is one. If the database cannot read one of the rows, nothing is repaired, and the
+    meaning says so: the other repairs do not depend on this one.
+    """
     if (repair := REPAIRS.get(violation.name)) is None:
         return violation
 
     def work(target: Target) -> list[Row]:
-        with target.atomic():
+        with target.atomic(savepoint=True):
             if lock := LOCKS.get(violation.name):
                 target.run(lock, store.values(target))
             rows = target.run(repair, store.values(target))
         store.wake(target, {row["queue"] for row in rows if "queue" in row})
         return rows
 
-    rows = store.run(work, using=using)
+    try:
+        rows = store.run(work, using=using)
+    except Exception as error:
+        if not store.dialect.is_bad_value(error):
+            raise
+        reason = f"it could not be repaired, because the database cannot read a row: {_cause(error)}"
+        return replace(violation, meaning=f"{violation.meaning}; {reason}")
     for row in rows:
         fields = {"task_id": str(row["id"])} if isinstance(row["id"], UUID) else None  # otherwise it is a queue
         log.warning("repaired %s: %s", row["id"], violation.meaning, extra=fields)

@@ -85,7 +85,8 @@ def of_claim(recorded: sa.ColumnElement[Any], task: Any, token: Any, event: Any 
 def last(
     recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]
 ) -> Any:
-    """Select a value from the last such event of EXECUTION's task, among the events in these indexes.
+    """Select a value from the last event of EXECUTION's task that meets these conditions, among the events in these
+    indexes.
 
     Each index stores a task's events together. The rows are ordered by a sum, because a planner might otherwise follow
     the primary key and read the whole log backward for each task. With 752,000 events, checking 20 dead letters takes
@@ -104,7 +105,9 @@ def last(
 
 
 def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether EXECUTION's task has such an event in one of these indexes."""
+    """Return a condition that tests whether an event of EXECUTION's task in one of these indexes meets these
+    conditions.
+    """
     return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 
 

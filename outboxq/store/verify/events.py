@@ -61,7 +61,7 @@ def task_event_checks() -> Mapping[str, Check]:
         "counters_differ_from_events": Check(
             meaning="a task's attempt or number of recoveries differs from its events",
             broken=_recorded_values_differ,
-            also={"error_differs_from_events": "a task's error differs from the last one recorded"},
+            also={"error_differs_from_events": "a task's error differs from the last recorded error"},
         ),
     }
 
@@ -216,7 +216,7 @@ def log_checks() -> Mapping[str, Check]:
         "events_without_task": Check(
             meaning="a task has events but no row; pruning deletes both, so the task is lost",
             broken=_lost_or_moved,
-            also={"pipeline_differs_from_events": "an event names a different pipeline execution from its task"},
+            also={"pipeline_differs_from_events": "an event and its task name different pipeline executions"},
         ),
     }
 

@@ -119,7 +119,9 @@ def _entry_again(g: Grammar) -> Transition:
 
 
 def _worker(_: Grammar) -> Transition:
-    """Return the task and its lease to the worker that claimed it. If no claim is recorded, nothing is changed."""
+    """Give the task and its lease back to the worker that claimed the task. If no claim is recorded, nothing is
+    changed.
+    """
     claimed_by = events.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
@@ -224,7 +226,9 @@ def _missing_dead_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
-    """Return the key to the task unless another task has it, because it is then unknown which task should have it."""
+    """Give the key back to the task unless another task has it. In that case, it is unknown which task should have the
+    key.
+    """
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
     return _inserted(g, "taken", tables.partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...database import tables
+from ...database.bounds import TIMES_OF_TASKS
 from ...database.grammar import Grammar, number, sql_literal, text_literal
 from ...database.tables import relay_messages, relay_shards, relays, task_subscriptions
 from ...errors import InvalidArgument
@@ -81,7 +82,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
-            meaning="a lease belongs to a different queue from its task",
+            meaning="a lease and its task belong to different queues",
             broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(
@@ -243,7 +244,7 @@ def _impossible(g: Grammar) -> sa.Select[Any]:
             ),
             "result_not_json": sa.and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
             "lease_too_long": sa.or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
-            "task_out_of_bounds": sa.or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
+            "task_out_of_bounds": sa.or_(*_out_of_bounds(g, EXECUTION, TIMES_OF_TASKS), *_counts_wrong(), *ids_wrong),
             "hold_without_key": HOLDS_NOTHING,
             "status_contradicts_row": _STATUS_CONTRADICTS,
         },
@@ -285,7 +286,6 @@ def _number(number: int) -> sa.ColumnElement[int]:
 
 
 _PRIORITIES = _number(-100), _number(100)
-_INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
 
 _step = tables.task_steps.c
 TASK_OF_STEP = sa.select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
@@ -420,12 +420,12 @@ def tick_checks() -> Mapping[str, Check]:
         "planted_by_a_clock_ahead": Check(
             meaning=(
                 "a schedule is planted further ahead than the current clock allows; within 15 seconds, a worker "
-                "plants it again by the current clock; if that does not happen, the current clock is slow"
+                "plants it again according to the current clock; if that does not happen, the current clock is slow"
             ),
             broken=_planted_ahead,
         ),
         "schedule_unreadable": Check(
-            meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
+            meaning="the rule, time zone or arguments of a schedule cannot be read by this process, so none of its ticks is planted, or its tasks "
             "fail: store the schedule again, or remove it",
             broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
                 _schedule.paused_at.is_(None)
@@ -478,8 +478,8 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules that are planted too far ahead. Paused schedules are left out, because they are planted by
-    the current clock when they are resumed.
+    """Select the schedules that are planted too far ahead. Paused schedules are left out, because they are planted
+    according to the current clock when they are resumed.
     """
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 

@@ -36,7 +36,7 @@ class ScheduleState(StrEnum):
     OVERDUE = "overdue"
     """A tick has passed without being planted by a worker."""
     AHEAD = "ahead"
-    """The schedule was planted while a clock was running fast. Workers will plant it again by the current clock."""
+    """The schedule was planted while a clock was running fast. Workers will plant it again according to the current clock."""
     UNREADABLE = "unreadable"
     """The dashboard cannot read the rule, perhaps because a later release wrote it."""
     ACTIVE = "active"

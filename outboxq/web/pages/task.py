@@ -21,7 +21,7 @@ from ...model.history import summed_up
 from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import grouped, span
-from ...operating.states import state_of
+from ...operating.reading import state_of
 from ...operating.verb import Noun, State
 from ...operating.verbs import REDRIVE, verb_of
 from ...store import Attempt, Reason, TaskDetail

@@ -12,8 +12,7 @@ from ...errors import AmbiguousTask, DuplicateTask, InvalidArgument, InvalidTran
 from ...model import TaskExecution, Waiting
 from ...model.display import HIDDEN
 from ...model.wording import grouped, plural, sentence
-from ...operating.reading import read_argument, read_since
-from ...operating.states import read_state, state_of
+from ...operating.reading import read_argument, read_since, read_state, state_of
 from ...operating.verb import Verb
 from ...operating.verbs import CANCEL, DISCARD, REDRIVE, RUN_NOW
 from ...store import Reason, Slow, TaskPage

@@ -19,7 +19,7 @@ from ...model.schedules import is_older
 from ...model.unknown_options import no_queue
 from ...model.wording import sentence
 from ...operating.verb import Noun, State
-from ...operating.verbs import STACKS
+from ...operating.worker_verbs import STACKS
 from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
 from ...store.claims.workers import KEPT
 from ...store.numbers.maintenance_jobs import PRUNE

@@ -1,5 +1,5 @@
-"""Distributors, which wait until there may be work: on PostgreSQL through notifications, and on SQLite by watching the
-file.
+"""Distributors, which wait until work may be available: on PostgreSQL through notifications, and on SQLite by watching
+the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def create_work_distributor(
         commits_of: The engine whose commits in this process are noticed immediately (SQLite). None means the database's
             engine.
         on_break: Called, in one of the distributor's threads, when its connection to the server is lost (PostgreSQL).
-        floors: The floors for claims (PostgreSQL). Without them, every search begins at the front.
+        floors: The floors for claims (PostgreSQL). Without them, every search begins at the front of the outbox.
     """
     store = database if isinstance(database, Store) else Store(database)
     kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor

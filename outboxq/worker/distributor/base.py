@@ -34,7 +34,7 @@ class Health:
 
 
 class WorkDistributor(Protocol):
-    """Waits until there may be work. The caller claims whenever the wait ends, whatever the reason."""
+    """Waits until work may be available. The caller claims whenever the wait ends, whatever the reason."""
 
     @property
     def health(self) -> Health: ...
@@ -47,8 +47,8 @@ class WorkDistributor(Protocol):
         """Begin to notice work. Before that, `wait_for_work` only waits."""
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        """Return when there may be work, after `timeout` seconds, after the fallback poll, or when the distributor is
-        closed.
+        """Return when work may be available, after `timeout` seconds, after the fallback poll, or when the distributor
+        is closed.
 
         One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
         more work, so the caller claims again immediately.) Events between that claim and this call are not missed.

@@ -102,7 +102,7 @@ class Listener(threading.Thread):
             self._error = "a pooler does not forward notifications, or listen_url leads to another database"
             self.on_change()
             log.warning(
-                "notifications do not reach this worker: %s; polling instead (give --listen-url, or --no-notifications; in code, listen_url= or notifications=False)",
+                "notifications do not reach this worker: %s; polling instead (pass --listen-url or --no-notifications; in code, listen_url= or notifications=False)",
                 self._error,
             )
         finally:

@@ -1,7 +1,7 @@
 """A distributor that waits for notifications: a listening thread, and the protocol by which only sleeping workers are
 notified.
 
-`store/claims/sleeping_workers.py` contains the proof.
+`store/claims/sleeping_workers.py` proves that this protocol loses no notifications.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ class Answer:
     """The answer to a job, sent when the handler has ended."""
 
     outcome: Outcome | None
-    """The outcome without its claim, which the worker has. None if the lease was lost or if there is no outcome."""
+    """The outcome without its claim, because the worker already has the claim. None if the lease was lost or if there
+    is no outcome.
+    """
     is_committed: bool
     was_lost: bool
     began: float | None

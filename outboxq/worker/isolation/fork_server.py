@@ -2,7 +2,7 @@
 
 The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
 The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
-worker ends. The server notices that the socket between them has closed. If the server was killed, the kernel kills its
+worker ends. The server notices that its socket to the worker has closed. If the server was killed, the kernel kills its
 children (on Linux), or each child notices that its own socket has closed.
 """
 
@@ -86,8 +86,11 @@ class ForkServer:
         threading.Thread(target=self._listen, name="outboxq-children", daemon=True).start()
 
     def fork(self) -> tuple[int, socket.socket]:
-        """Return a new child's process id, and the socket to it. Raises CannotFork."""
-        ours, theirs = socket.socketpair()
+        """Return a new child's process id, and the socket that is connected to the child. Raises CannotFork."""
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # too many open files
+            raise CannotFork(f"no socket to a child process could be opened: {error}") from error
         with self._asking, theirs:
             try:
                 assert self._control is not None

@@ -158,7 +158,9 @@ class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
     application: Application
-    """The application's hooks are called here for attempts whose child has died. Otherwise, the child calls them."""
+    """The application's hooks, which are called in the worker for attempts whose child has died. Otherwise, the child
+    calls them.
+    """
     children: Children
     steps: StepRunner
     """Knows how long a task slept before its child died."""
@@ -196,7 +198,8 @@ class IsolatedRunner:
                 self._finish(active, answer)
 
     def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
-        """Return the child's answer, or None if it has run out of time. Raises EOFError or OSError if the child dies.
+        """Return the child's answer, or None if its handler has run out of time. Raises EOFError or OSError if the child
+        dies.
 
         `known` is the news that the child already has.
         """
@@ -208,6 +211,8 @@ class IsolatedRunner:
                 if isinstance(message, Answer):
                     return message
                 self._heed(message, active, child)
+                if active.state is ClaimState.ENDING:
+                    kill_at = math.inf  # the handler has ended, and its outcome must not be overturned by a slow commit
             elif time.monotonic() >= kill_at:
                 return None
             elif self.children.server.knows_end_of(child.pid) and not connection.poll():

@@ -23,8 +23,8 @@ class Care(Enum):
     NONE = "none"
     """A call contains as many events as the order allows."""
     PROBE = "probe"
-    """The first event and another event, each in a separate call with half of the time. The other event is chosen at
-    random, because the events at the front may be the cause of the error.
+    """The first event and another event, each in a separate call with half of the time until the deadline. The other
+    event is chosen at random, because the events at the front may be the cause of the error.
     """
     SEARCH = "search"
     """A call contains as many events as with `NONE`, but a call that raises an error is repeated in halves, to find the
@@ -73,7 +73,7 @@ def publish(
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
     earlier one. An event that is `Unsure` may have to be repeated. With `holds`, the broker must not get the later
     events while an earlier one is refused. So after an event without a confirmation, the later events for its key are
-    not published: always after Unsure, but only with `holds` after Refused. Events without a key have no order, and all
+    not published: always after Unsure, but after Refused only with `holds`. Events without a key have no order, and all
     of them are in the first call.
     """
     report, left = Report(), list(messages)
@@ -102,8 +102,8 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Divide the messages into two lists: the first message for each partition key and all messages without a key, and
-    the others.
+    """Return two lists: first, the first message for each partition key and all messages without a key; second, the
+    remaining messages.
     """
     seen: set[str] = set()
     first, others = [], []

@@ -54,7 +54,7 @@ class Shard:
     connection: BrokerConnection
     cursor: TailCursor = field(default_factory=TailCursor)
     is_proven: bool = False
-    """True if no transaction is open that began before the announcement that this sender is sleeping."""
+    """True if every transaction that began before this sender announced its sleep has ended."""
     care: Care | None = None
     """The care for the next batch. None if nothing has been published yet."""
     has_raised: bool = False
@@ -142,7 +142,7 @@ class Sender(threading.Thread):
 
     def live_leases(self, overdue: Collection[threading.Lock] = ()) -> list[ShardLease]:
         """Return the leases to extend. There are none if one of the sender's transports is overdue, because its other
-        shards are waiting for it, or if another sender's `overdue` transport is also this one's.
+        shards are waiting for it, or if this sender also uses a transport that is `overdue` for another sender.
         """
         shards = list(self._shards.values())
         if self.overdue() or any(one.connection.lock in overdue for one in shards):
@@ -192,8 +192,8 @@ class Sender(threading.Thread):
         return shards[first:] + shards[:first]
 
     def _until_look(self, looks: Sequence[RelayLook]) -> float:
-        """Return the number of seconds for which the sender may sleep. If it has not announced its sleep, announce it,
-        and return 0, so that it searches again first.
+        """Return the number of seconds for which the sender may sleep. If the sender has not announced that it is about
+        to sleep, announce it, and return 0, so that the sender searches once more first.
         """
         longest = _LONGEST_SLEEP if len(self._shards) == self._number else _TAKE_EVERY
         if not looks:

@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def start(self) -> None: ...
 
     def wait(self, relay: str, seconds: float) -> None:
-        """Return when there may be messages for the relay, after this many seconds, or after `close`."""
+        """Return when messages for the relay may be available, after this many seconds, or after `close`."""
 
     def wake(self, relay: str) -> None: ...
 

@@ -32,8 +32,8 @@ REPORT_EVERY = 5.0
 _LOOK_EVERY = 1.0
 """The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
-"""Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so
-neither pause makes a tick late.
+"""The pause between two plantings, in seconds: normally, and after a start that planted a page. Ticks are planted a
+minute ahead, so neither pause makes a tick late.
 """
 WRITE_EVERY = 10.0
 """Seconds between two writes of the counts. If a worker is killed, at most the counts from this interval are lost."""
@@ -41,8 +41,8 @@ SAMPLE = "sample"
 """The maintenance job that takes samples."""
 _SAMPLE_EVERY = 15.0
 _SHARE = 100
-"""The wait for the next sample is at least this many times the duration of the last one, so samples take at most 1 % of
-the time.
+"""The wait for the next sample is at least this many times as long as the previous sample took, so samples take at most
+1 % of the time.
 """
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
@@ -206,13 +206,13 @@ class BatchCanceller:
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Check immediately, or a second after the last check, because a task in a batch has failed."""
+        """Check immediately, or a second after the previous check, because a task in a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the number of seconds until the next check. If a task in a batch has failed here, the check is due a
-        second after the last one.
+        """Return the number of seconds until the next check. If a task in a batch has failed in this process, the next
+        check is due a second after the previous one.
         """
         if self._is_due:
             return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())

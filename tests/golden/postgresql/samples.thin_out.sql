@@ -5,5 +5,5 @@ WHERE
     AND queue_samples.at > (
         SELECT min(other.at) AS min_1
         FROM queue_samples AS other
-        WHERE other.queue = queue_samples.queue AND other.at >= date_trunc('hour', queue_samples.at, 'UTC')
+        WHERE other.at >= date_trunc('hour', queue_samples.at, 'UTC')
     )

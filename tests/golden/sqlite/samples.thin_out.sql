@@ -5,7 +5,5 @@ WHERE
     AND queue_samples.at > (
         SELECT min(other.at) AS min_1
         FROM queue_samples AS other
-        WHERE
-            other.queue = queue_samples.queue
-            AND other.at >= (substr(queue_samples.at, 1, 14) || '00:00.000000+00:00')
+        WHERE other.at >= (substr(queue_samples.at, 1, 14) || '00:00.000000+00:00')
     )

@@ -303,7 +303,7 @@ def test_a_worker_that_is_silent_is_named(stage):
 
 def test_what_has_expired_says_so_before_and_after_a_worker_came_by(stage):
     task = stage.add(expires_in=timedelta(microseconds=1))
-    assert "the next claim will record that" in stage.page(task).text
+    assert "the next claim will record the expiry" in stage.page(task).text
     stage.work()
     assert "It expired: it had to start before" in stage.page(task).text
 

@@ -571,7 +571,7 @@ def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):
     database.corrupted = True  # `verify` reports the rule
     words = reader.words("/schedules")
     assert words.index("odd unreadable") < words.index("nightly active")
-    assert "cannot be read here" in reader.words("/schedule", name="odd")
+    assert "cannot be read by this process" in reader.words("/schedule", name="odd")
 
 
 def test_a_schedule_that_is_gone_is_not_found_and_its_buttons_say_so(database, reader):

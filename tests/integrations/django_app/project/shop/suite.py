@@ -412,7 +412,7 @@ class Committed(TransactionTestCase):
             return
         with self.assertLogs("outboxq.worker", "ERROR"):
             done = work()
-        assert "write using(ctx)" in done["write_apart"].last_error
+        assert "call using(ctx)" in done["write_apart"].last_error
 
     def test_a_transactional_task_that_touches_no_table_completes(self):
         tasks.touch_nothing.enqueue()
