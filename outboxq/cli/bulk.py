@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def recorded_change(
     store: Store, verb: Verb, wanted: Mapping[str, Any], limit: int | None, reason: str
 ) -> dict[str, Any]:
-    """Return the arguments with which a bulk change is recorded, in the histories of its tasks and as an action."""
+    """Return the arguments that record a bulk change in the histories of its tasks and in the list of actions."""
     operator = present_operator()
     details = {**wanted, **({} if limit is None else {"limit": limit})}
     action = verb.action(operator, details=details, reason=reason)

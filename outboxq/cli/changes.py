@@ -60,9 +60,11 @@ class Exactly:
     at_least: bool = False
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required without a terminal.")
+yes_option = click.option(
+    "--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required if there is no terminal."
+)
 _dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Change nothing. Print the number of matches, and a few of them."
+    "--dry-run", is_flag=True, help="Change nothing. Print the number of matches, and a few examples."
 )
 
 

@@ -114,7 +114,7 @@ def imported(name: str) -> ModuleType:
 
 
 def _fail_if_imported(error: Exception) -> None:
-    """Exit with 1 and the application's part of the traceback, if `error` was raised while its module was imported."""
+    """Print the application's part of the traceback and exit with 1, if the import of its module raised `error`."""
     found = error.__traceback__
     while found is not None and found.tb_frame.f_code is not imported.__code__:
         found = found.tb_next
@@ -166,7 +166,7 @@ def _fail_if_plain(error: DBAPIError) -> None:
 
 
 def _syntax_error(error: SyntaxError) -> str:
-    """Return the sentence that is printed in place of the import's traceback, in which the faulty line comes last."""
+    """Return the sentence to print instead of the import's traceback, which would end with the faulty line."""
     line = f": {error.text.strip()}" if error.text else ""
     return f"{error.filename}, line {error.lineno}: {error.msg}{line}; correct this line, and start the command again"
 

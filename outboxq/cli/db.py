@@ -142,8 +142,8 @@ def sql(store: Store, start: str | None, end: str) -> None:
 def sizes(store: Store) -> None:
     """Print the sizes of the tables, and what keeps them large.
 
-    Sizes include indexes. Dead rows are rows that PostgreSQL has not vacuumed yet, perhaps because an old transaction
-    prevents it. On SQLite, only the size of the whole file is known.
+    Sizes include indexes. Dead rows are deleted or replaced rows that PostgreSQL has not vacuumed yet, perhaps because
+    an old transaction prevents it. On SQLite, only the size of the whole file is known.
     """
     found = store.system()
     rows = [(t.name, size(t.size), size(t.index_size), t.rows, t.dead_rows, t.last_vacuumed_at) for t in found.tables]
@@ -203,7 +203,7 @@ def grants(
 
     \b
     producer  enqueues tasks; add --with for emit, batches and other features
-    worker    runs tasks; grant producer too if its tasks enqueue others
+    worker    runs tasks; grant producer too if its tasks enqueue other tasks
     viewer    reads: status, task list, verify
     operator  reads and changes: task cancel, failed redrive, prune
     migrator  creates the tables, in an existing schema
@@ -251,8 +251,8 @@ def upgrade(
     PostgreSQL schema does not exist, the command creates it.
 
     On PostgreSQL, the command waits for a server that is starting, and then locks the tables. While other transactions
-    are using them, it keeps trying and names those transactions. If it cannot get the locks in time, it exits with code
-    75.
+    are using the tables, it keeps trying and names those transactions. If it cannot get the locks in time, it exits
+    with code 75.
     """
     from .. import migrations
     from ..database.engine import make_engine

@@ -264,7 +264,7 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 def remove(store: Store, names: Sequence[str], *, reason: str, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
-    Tasks that earlier events have enqueued remain. If a worker still declares the task, the worker stores the
+    Tasks that were enqueued for earlier events remain. If a worker still declares the task, the worker stores the
     subscriptions again when it starts.
     """
     wanted = dict.fromkeys(names)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The program through which the commands are typed, and the database that they use."""
+    """The program whose command line contains the commands, and the database that they use."""
 
     program: Callable[[], str]
     """A function that returns the words before a command, e.g. ``flask outboxq``."""
@@ -93,7 +93,7 @@ class FramedGroup(Group):
         return self._frame.program()
 
     def written(self, ctx: click.Context, cure: str) -> str:
-        """Return a cure as a user of the framework would type it. For an omitted command, it says what to use instead."""
+        """Return a cure as a user of the framework would type it. For an omitted command, say what to use instead."""
         elsewhere = self._frame.elsewhere
         return next((how for name, how in elsewhere.items() if cure == f"{PROGRAM} {name}"), super().written(ctx, cure))
 

@@ -89,7 +89,7 @@ class Stop:
         self._waits = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait this long or until a signal arrives. Return whether the command should stop."""
+        """Wait for this long, or until a signal arrives. Return whether the command should stop."""
         with suppress(_Woken):
             self._waits = True
             if not self.is_wanted:
@@ -107,7 +107,7 @@ class Stop:
 
 
 class _Woken(BaseException):
-    """Raised by the first signal while the command waits."""
+    """The exception that the first signal raises while the command is waiting."""
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def until_stopped() -> Iterator[Stop]:
     not an error.
 
     The signal raises no exception inside a transaction. An exception during a statement would leave its connection
-    unusable, and would look like an outage, after which the statement is repeated.
+    unusable, and would look like an outage, so the statement would be repeated.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals

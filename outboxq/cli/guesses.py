@@ -1,5 +1,5 @@
-"""Hints for commands and options that outboxq does not have, especially misspelled ones and those from Celery, RQ and
-Dramatiq, and for words typed where APP belongs.
+"""Hints for words typed where APP belongs, and for commands and options that outboxq does not have, especially
+misspelled ones and those from Celery, RQ and Dramatiq.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _read_moment(text: str) -> timedelta | datetime:
 
 
 def _read_task_id(text: str) -> str:
-    """Return the hex digits of an id or of its beginning, for `Store.find`."""
+    """Return the hex digits of an id or of the beginning of an id, for `Store.find`."""
     from ..store.tasks.tasks import digits_of
 
     try:
@@ -122,7 +122,7 @@ def stacked(*options: Add[Any]) -> Add[Any]:
 
 
 class Once(click.Option):
-    """An option that takes one value, and refuses a second, different one. Click would silently use the last."""
+    """An option that takes one value, and refuses a second, different one. Click would silently use the last value."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:  # noqa: ARG002 - click passes it
         parser.add_option(obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="append", nargs=1)

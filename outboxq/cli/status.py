@@ -278,7 +278,7 @@ _UNITS: Final = ("", "k", "M", "G")
 _STEPS: Final = 24
 """Number of bars in a curve."""
 _CURVES: Final = 6
-"""Maximum number of queues for which a curve is drawn. Each curve takes one statement."""
+"""Maximum number of queues for which a curve is drawn. Each curve requires one statement."""
 _PROBLEMS: Final = 5
 _WORKERS: Final = 8
 _CURVES_EVERY: Final = 15.0
@@ -367,7 +367,7 @@ EXIT_PROBLEM = 1
 
 def _read_number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise InvalidArgument("write a whole number of at least 0, or none")
+        raise InvalidArgument("write a whole number of at least 0, or 'none'")
     return int(text)
 
 
@@ -425,9 +425,9 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with code 1 if anything does.
 
     Each problem is printed on one line, with the commands that can help. Problems are sorted by how many tasks they hold
-    up and for how long, but a problem always follows those that cause it. The largest parts of a problem follow it,
-    indented. The exit code is 0 if there is no problem, 3 if there is no queue with the given name, and 69, 77 or 4 if
-    the database cannot be read.
+    up and for how long, but a problem always follows the problems that cause it. The largest parts of a problem follow
+    it, indented. The exit code is 0 if there is no problem, 3 if there is no queue with the given name, and 69, 77 or 4
+    if the database cannot be read.
     """
     from ..store import HealthLimits
 

@@ -99,7 +99,7 @@ def read_limit(text: str) -> int | None:
     if text == NONE:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-        raise InvalidArgument(f"write a whole number from 1 to 999999999, or none, not {text[:40]!r}")
+        raise InvalidArgument(f"write a whole number from 1 to 999999999, or 'none', not {text[:40]!r}")
     return int(text)
 
 
@@ -114,7 +114,7 @@ def read_rate(text: str) -> tuple[int, timedelta] | None:
         found = None, timedelta(0)
     if found[0] is None or not found[1]:
         raise InvalidArgument(
-            f"write a number of starts and a span above 0, such as 100/1m, or none, not {text[:40]!r}"
+            f"write a number of starts and a span above 0, such as 100/1m, or 'none', not {text[:40]!r}"
         )
     return found[0], found[1]
 
@@ -142,7 +142,7 @@ def read_argument(text: str) -> tuple[str, Any]:
 
 
 def read_arguments(text: str) -> str:
-    """Return a task's arguments, which are a JSON object with their names and values, in their stored form."""
+    """Return the stored form of a task's arguments, which are written as a JSON object."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -184,19 +184,19 @@ def read_grace(text: str) -> timedelta | None:
     if text == NONE:
         return None
     if not (found := read_span(text)):
-        raise InvalidArgument("write a span above 0, such as 10m, or none")
+        raise InvalidArgument("write a span above 0, such as 10m, or 'none'")
     return found
 
 
 def read_order(text: str) -> bool:
     """Return whether the partition keys of a queue take turns: True for ``turns``, False for ``oldest``."""
     if text not in {"turns", "oldest"}:
-        raise InvalidArgument("choose turns or oldest")
+        raise InvalidArgument("choose 'turns' or 'oldest'")
     return text == "turns"
 
 
 def read_state(text: str) -> tuple[TaskStatus, Waiting | None]:
-    """Return the status that a word selects, and the part of Ready. Raises InvalidArgument."""
+    """Return the status and the part of Ready that a word selects. Raises InvalidArgument."""
     if (found := STATES.get(text.lower())) is None:
         raise InvalidArgument(f"there is no state {text!r}: choose one of {', '.join(STATES)}")
     return found

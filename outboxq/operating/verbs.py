@@ -157,8 +157,9 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
 def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
 
-    The worker must not have been seen for 90 seconds. Another worker runs the task without waiting for its lease to
-    expire. A frozen worker can no longer write the outcome. After three recoveries in a row, the task becomes a dead letter.
+    This is possible only if the worker has not been seen for at least 90 seconds. Another worker runs the task without
+    waiting for its lease to expire. A frozen worker can no longer write the outcome. After three recoveries in a row,
+    the task becomes a dead letter.
     """
     now = store.recover_lost(task, reason=why, using=using).status
     words = {

@@ -95,8 +95,8 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
 def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
     """Recover the running tasks of a worker that is gone.
 
-    The worker must not have been seen for 90 seconds. Other workers can run the tasks immediately, without waiting for
-    the leases to expire. After three recoveries in a row, a task becomes a dead letter.
+    This is possible only if the worker has not been seen for at least 90 seconds. Other workers can run the tasks
+    without waiting for the leases to expire. After three recoveries in a row, a task becomes a dead letter.
     """
     now = store.recover_all_lost(worker, reason=why, on_change=on_change, using=using)
     number, record = now.total(), {"id": worker, "changed": now.total(), "statuses": now}

@@ -193,7 +193,9 @@ class Sessions:
     def __init__(self, token: str) -> None:
         """Raise ConfigurationError if the token can be guessed or cannot be typed."""
         if token != token.strip():
-            raise ConfigurationError("the dashboard's token begins or ends with a space or a line break; remove it")
+            raise ConfigurationError(
+                "the dashboard's token begins or ends with a space or a line break; remove that character"
+            )
         if len(token) < _SHORTEST:
             raise ConfigurationError(
                 f"the dashboard's token has {len(token)} characters, so it can be guessed; use {_SHORTEST} or more, such as the output "

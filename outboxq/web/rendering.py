@@ -73,7 +73,7 @@ class Templates:
 
 def environment(redact: Redact = str) -> Environment:
     """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
-    filter `drawn` keeps the last charts, because drawing charts takes half of the time for a page that has any.
+    filter `drawn` keeps the last charts, because drawing takes half of the time that a page with charts needs.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """

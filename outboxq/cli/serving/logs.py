@@ -93,7 +93,7 @@ class JsonFormatter(logging.Formatter):
     them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
-    is only included with `tracebacks`. Fields that `TaskContextFilter` sets to None are omitted.
+    is included only with `tracebacks`. Fields that `TaskContextFilter` sets to None are omitted.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
@@ -182,7 +182,7 @@ def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
 
 @contextmanager
 def in_thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Run `work` in a thread during the block. It must return soon after its event is set."""
+    """Run `work` in a thread during the block. `work` must return soon after its event is set."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()

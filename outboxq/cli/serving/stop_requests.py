@@ -193,9 +193,7 @@ class Orders:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return the next order, or nothing if the lifeline was closed, even if the supervisor had not read `_LISTENING`
-    yet.
-    """
+    """Return the next order; nothing if the lifeline was closed, even if the supervisor never read `_LISTENING`."""
     try:
         return os.read(descriptor, 1)
     except ConnectionResetError:

@@ -187,7 +187,8 @@ def validate(task: Any, defaults: Options) -> None:
         raise InvalidTask(str(error)) from None
     if new.on_conflict is OnConflict.SKIP:
         raise InvalidTask(
-            f"{task.module_path}: with on_conflict='skip', enqueue() may have no result to return; use 'return'"
+            f"{task.module_path}: with on_conflict='skip', enqueue() may have no result to return; "
+            "use on_conflict='return'"
         )
 
 

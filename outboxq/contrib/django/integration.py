@@ -138,8 +138,8 @@ class DjangoIntegration(Integration):
 
 @contextmanager
 def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[object]:
-    """Yield the connection inside the current `atomic()` block. If there is none, open a separate one, as `save()`
-    does.
+    """Yield the connection inside the current `atomic()` block. If there is no such block, open a separate one, as
+    `save()` does.
 
     `mode` is the separate transaction's mode on SQLite.
     """

@@ -66,7 +66,7 @@ class TaskAdapter(Task[..., Any]):
 
     def named_arguments(self, stored: str) -> Mapping[str, Any]:
         if (call := Call.parse(stored)) is None:
-            raise PayloadError(f"{self.name}: the arguments do not have the form of a Django task's")
+            raise PayloadError(f"{self.name}: the arguments do not have the form of a Django task's arguments")
         try:
             return self.call_signature().bind(*call.args, **call.kwargs).arguments
         except TypeError as misfit:

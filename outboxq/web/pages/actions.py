@@ -244,7 +244,7 @@ def unfound(
 
 
 def _page_of_command(request: PageRequest, group: str, *words: str) -> str | None:
-    """Return the URL of the page that can do the same as a command; None if the dashboard does not have one."""
+    """Return the URL of the page that can do what a command does; None if the dashboard has no such page."""
     match group, words:
         case "relay", ("run", "--name", name):
             return request.url(group, name=name)

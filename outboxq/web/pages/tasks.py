@@ -187,7 +187,10 @@ def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[
 def _listed(
     request: PageRequest, state: str, given: Mapping[str, str], sort: str
 ) -> tuple[TaskPage, Mapping[UUID, timedelta]]:
-    """Return the page of tasks that the URL specifies and, if it is sorted by time, the times. Raises InvalidArgument."""
+    """Return the page of tasks that the URL specifies and, if it is sorted by time, the tasks' times.
+
+    Raises InvalidArgument.
+    """
     status, waiting = read_state(state) if state else (None, None)
     beside = {name: request.query[name] for name in ("before", "after") if request.query.get(name)}
     wanted: dict[str, Any] = {**given, **beside}

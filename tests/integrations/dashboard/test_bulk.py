@@ -172,7 +172,7 @@ def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
     stage.present(task_names=[WORK, BULK])
     mine = failed(stage, 5, queue="mail")
     stage.visitor.go("/bulk?action=discard&queue=mail")
-    assert "A task in the queue outboxq makes this change, 500 tasks per transaction." in stage.visitor.text
+    assert "A task in the queue outboxq makes this change in transactions of up to 500 tasks." in stage.visitor.text
     assert "No live worker" not in stage.visitor.text
     stage.visitor.press("Discard 5", tick=True, reason="gone")
     (task,) = bulk_tasks(stage)

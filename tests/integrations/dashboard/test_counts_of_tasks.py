@@ -17,7 +17,7 @@ def reader(database):
 
 
 def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monkeypatch):
-    assert "No attempt has ended here in the last hour." in reader.words("/queue", name="default")
+    assert "No attempt has ended in this queue in the last hour." in reader.words("/queue", name="default")
     first, second = worker(database, label="web-1:7"), worker(database, label="web-1:8")
     for one in (first, second):
         counted = [
@@ -40,7 +40,7 @@ def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monke
 
 def test_the_page_of_a_worker_has_its_own_counts_of_the_last_two_minutes(database, reader):
     mine, other = worker(database, label="web-1:7"), worker(database, label="web-1:8")
-    assert "No attempt has ended here in the last two minutes." in reader.words(f"/workers/{mine}")
+    assert "No attempt has ended in this worker in the last two minutes." in reader.words(f"/workers/{mine}")
     database.store.metrics.record([metric(completed=5), metric(queue="sms", completed=2)], worker_id=mine)
     database.store.metrics.record([metric(completed=700)], worker_id=other)
     words = reader.words(f"/workers/{mine}").partition("Tasks in the last two minutes")[2]
