@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pickle
 import select
 import signal
 import struct
@@ -17,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from ...context import StepRunner
@@ -55,7 +55,7 @@ class _Child:
     tasks: int = 0
     """The number of tasks that the child has been given."""
     _unread: bytearray = field(default_factory=bytearray)
-    """What the child has sent since its last complete message."""
+    """The beginning of a message whose end has not arrived, or messages that have not been returned yet."""
 
     def receive(self, seconds: float) -> Any:
         """Wait up to this many seconds, and return a message, or None if no complete message has arrived.
@@ -76,7 +76,7 @@ class _Child:
         end = _LENGTH.size + _LENGTH.unpack_from(self._unread)[0]
         if len(self._unread) < end:
             return None
-        message = pickle.loads(self._unread[_LENGTH.size : end])  # noqa: S301 - the worker's own child has sent it
+        message = ForkingPickler.loads(self._unread[_LENGTH.size : end])  # as `Connection.recv` does
         del self._unread[:end]
         return message
 
