@@ -105,16 +105,18 @@ def _start(store: Store, written: str | None, begin: datetime | None, last: int 
 
 
 def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: Stop | None) -> Batches:
-    """Yield the events after the cursor. With `stop`, wait for new events until the user requests a stop.
+    """Yield the events after the cursor. With `stop`, wait for new events until the user requests a stop. Otherwise, end
+    after the events that are stored now, because workers may write new ones faster than they are read.
 
     `printed` is set to the position after a batch when the next batch is requested, that is, once the batch has been
     printed.
     """
+    last = store.log.tail_from_now().sequence_num if stop is None else 0
     while True:
         events, cursor = store.log.tail(cursor, limit=_BATCH)
         yield events
         printed[:] = [cursor]
-        if not events and stop is None:
+        if stop is None and (not events or cursor.sequence_num >= last):
             return
         if stop is not None and stop.wait(0.0 if events else _PAUSE):
             return

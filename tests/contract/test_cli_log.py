@@ -19,6 +19,7 @@ from outboxq.cli.groups import Stop, until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
+from outboxq.store.tasks.event_log import EventLog
 from tests import forked
 from tests.contract import helpers
 
@@ -271,3 +272,16 @@ def test_a_dead_letter_is_redriven_at_a_time(database):
     assert HOUR * 0.9 < store.explain(task_id).due_at - store.now() <= HOUR
     assert store.dead_letters.list() == []
     assert store.verify() == []
+
+
+def test_a_log_that_is_not_followed_ends_although_events_keep_coming(database, monkeypatch):
+    failed(database)
+    real, calls = EventLog.tail, []
+
+    def tail(self, *arguments, **options):
+        calls.append(database.add(database.store))
+        assert len(calls) < 10, "each read finds another new event"
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(EventLog, "tail", tail)
+    assert len(events(outboxq(database, "log"))) >= 3

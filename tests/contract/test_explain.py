@@ -134,6 +134,25 @@ def test_what_expired_is_told_before_and_after_that_is_recorded(database):
     explained(database, handle, Reason.CANCELLED, "expired: it had to start before 2030-01-01 13:00:00 UTC")
 
 
+def test_what_expired_says_what_keeps_claims_from_recording_it(database):
+    at_work(database)
+    first = database.add(queue="mail", expires_in=HOUR)
+    second = database.add(queue="sms", expires_in=HOUR)
+    database.add(queue="sms", priority=1)
+    later = database.add(queue="web", delay=3 * HOUR, expires_in=HOUR)
+    database.frozen.queues.pause("mail")
+    database.frozen.queues.limit("sms", concurrency=1)
+    database.claim(queues=["sms"])
+    database.clock.advance(2 * HOUR)
+    assert database.claim(10) == []
+    not_yet = "expired at 2030-01-01 13:00:00 UTC; the expiry is not recorded yet: "
+    paused = f"{not_yet}its queue has been paused since"
+    explained(database, first, Reason.EXPIRED, paused, cured=[("queue", "resume")])
+    full = f"{not_yet}its queue may run at most 1 task at a time"
+    explained(database, second, Reason.EXPIRED, full, cured=[("queue", "limit")])
+    explained(database, later, Reason.EXPIRED, f"{not_yet}it is due in 1 h", cured=[("task", "run-now")])
+
+
 # Running tasks.
 
 

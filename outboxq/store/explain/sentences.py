@@ -130,11 +130,17 @@ def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | 
     return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 
 
-def _expired(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
+def _expired(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
+    """Return the reason if the task has expired. A claim records that only if it could also have started the task."""
     if task.expires_at is None or task.expires_at > facts.now:
         return None
-    sentence = f"it expired at {written(task.expires_at)}; the next claim will record the expiry"
-    return Explanation(Reason.EXPIRED, sentence)
+    expired = f"it expired at {written(task.expires_at)}"
+    for rule in _KEEP_FROM_CLAIMS:
+        if (found := rule(task, row, facts)) is not None:
+            return replace(
+                found, reason=Reason.EXPIRED, sentence=f"{expired}; the expiry is not recorded yet: {found.sentence}"
+            )
+    return Explanation(Reason.EXPIRED, f"{expired}; the next claim will record the expiry")
 
 
 def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
@@ -290,14 +296,7 @@ def _another_worker(queue: str) -> tuple[Cure, ...]:
     return cure_of("start a worker", "worker", "-q", queue)
 
 
-_RULES: tuple[Callable[[TaskExecution, Row, Facts], Explanation | None], ...] = (
-    _expired,
-    _given_back,
-    _not_yet,
-    _paused,
-    _behind,
-    _limited_key,
-    _limited,
-    _unmanned,
-    _due,
-)
+_Rule = Callable[[TaskExecution, Row, Facts], Explanation | None]
+_KEEP_FROM_CLAIMS: tuple[_Rule, ...] = (_not_yet, _paused, _behind, _limited_key, _limited)
+"""The rules about what keeps a task from being claimed, whatever workers there are."""
+_RULES: tuple[_Rule, ...] = (_expired, _given_back, *_KEEP_FROM_CLAIMS, _unmanned, _due)
