@@ -367,6 +367,17 @@ def test_the_slowest_tasks_are_found_by_their_run_and_by_their_wait(database):
         store.slowest(status=READY)
 
 
+def test_the_slowest_tasks_are_filtered_by_their_idempotency_key(database):
+    store = database.frozen
+    mine, _ = (database.add(idempotency_key=key) for key in "ab")
+    for claim in database.claim(2):
+        store.complete(claim)
+    for by in Slow:
+        found = store.slowest(by=by, task="tests.work", idempotency_key="a")
+        assert [one.id for one in found.tasks] == [mine.id]
+    assert store.slowest(task="tests.work", idempotency_key="none").tasks == []
+
+
 def test_the_slowest_tasks_are_those_of_the_newest(database, monkeypatch):
     monkeypatch.setattr(slowest, "SCAN", 2)
     tasks = [database.add() for _ in range(3)]

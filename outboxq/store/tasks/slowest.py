@@ -27,7 +27,7 @@ from ...model.options import choice
 from ..arguments import positive, status_of
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
-from .task_pages import SCAN, PageFilters, ending, filter_values, page_of_ids, source_of
+from .task_pages import SCAN, PageFilters, ending, filter_values, find_key, page_of_ids, source_of
 from .tasks import execution_of, select_now, with_lease
 
 
@@ -76,6 +76,7 @@ def slowest(
 
     def work(target: Target) -> SlowTasks:
         given = store.values(target, **values, status=of, scan=SCAN, limit=SCAN)
+        find_key(target, given)
         source = source_of(target, of, given)
         last = ending(target, source, given, up=False)
         present = target.run(select_now, store.values(target))[0]["now"]

@@ -203,6 +203,13 @@ def _batch_id(given: AnyId) -> UUID:
     return batch_id
 
 
+def find_key(target: Target, given: dict[str, Any]) -> None:
+    """Bound the search to the task that holds the idempotency key, if one is wanted."""
+    if given["idempotency_key"] is not None:
+        wanted = next((row["id"] for row in target.run(task_with_key, given)), LAST)
+        given |= {"from_id": max(given["from_id"], wanted), "to_id": min(given["to_id"], next_id(wanted))}
+
+
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
     """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the
     queue if they are few.
@@ -251,9 +258,7 @@ def _page(
         raise InvalidArgument(f"only Ready tasks can be {values['waiting']}, so pass status=TaskStatus.READY too")
     scan = SCAN if values["argument_first"] is None else SCAN_ARGUMENTS
     given = {**values, "status": status, "scan": max(limit, scan), "limit": limit + 1}
-    if given["idempotency_key"] is not None:
-        wanted = next((row["id"] for row in target.run(task_with_key, given)), LAST)
-        given["from_id"], given["to_id"] = max(given["from_id"], wanted), min(given["to_id"], next_id(wanted))
+    find_key(target, given)
     if before is not None:
         given["to_id"] = min(given["to_id"], identifier(before))
     if after is not None:
