@@ -9,7 +9,7 @@ import pytest
 
 from outboxq.errors import QueueNotFound, RelayNotFound
 from outboxq.model import EventType, NewTask, TaskStatus
-from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
@@ -193,6 +193,37 @@ def test_a_batch_that_is_cancelled_is_not_said_to_have_ended_before(database, mo
     database.frozen.batches.create(batch)
     assert helpers.lossy(database, monkeypatch).batches.cancel(batch.id) == 0  # it has no tasks, so it ends immediately
     assert database.frozen.batches.get(batch.id).status == "Cancelled"
+
+
+def test_a_cancel_by_a_dead_letter_is_not_taken_for_that_of_a_person(database, monkeypatch):
+    """The first one lets the `then` task run, the other one does not."""
+    batch_id = new_batch_id()
+    link = BatchLink(batch_id=batch_id, number=1)
+    then = NewTask(id=link.task_id, task_name="tests.then", args="{}")
+    batches = database.frozen.batches
+    batches.create(NewBatch(id=batch_id, on_failed=OnFailed.CANCEL, then=(then,)))
+    database.add(pipeline_execution_id=batch_id)
+    batches.close(batch_id)
+    (claim,) = database.claim()
+    database.add(pipeline_execution_id=batch_id)
+    database.frozen.fail(claim, "E")
+    assert batches.get(batch_id).cancel_requested_at is not None
+    store = Store(database.engine, clock=database.clock)
+    real, lost = store.transaction, []
+
+    @contextmanager
+    def rolled_back_once(begin):
+        with real(begin) as target:
+            yield target
+            if begin == "write" and not lost:
+                lost.append(begin)
+                raise helpers.lost_connection(database)
+
+    monkeypatch.setattr(store, "transaction", rolled_back_once)
+    assert store.batches.cancel(batch_id) == 1
+    assert lost
+    found = batches.get(batch_id)
+    assert (found.status, found.stage, found.runs_then) == ("Cancelled", 0, False)
 
 
 def test_a_batch_that_ends_when_it_is_closed_is_not_said_to_be_missing(database, monkeypatch):

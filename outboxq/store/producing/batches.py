@@ -219,7 +219,10 @@ class Batches(Answering):
 
         def committed(target: Target, _: object) -> bool:
             rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
-            return bool(rows) and rows[0]["cancel_requested_at"] is not None
+            if not rows or rows[0]["cancel_requested_at"] is None:
+                return False
+            # A dead letter may have requested the cancellation earlier, and would still let the `then` tasks run.
+            return runs_then or not rows[0]["runs_then"]
 
         if not (found := self._store.run(request, using=using, committed=committed)):
             raise already_ended(self.get(batch_id, using=using))
