@@ -102,6 +102,7 @@ class Unit:
     def close(self) -> None:
         if self._abandonment.end():
             self.connection.invalidate()
+        self._ends = True  # the transaction around a failed unit is its owner's, who may commit it
         for session in self._sessions:
             session.close()
 

@@ -591,3 +591,19 @@ def test_a_session_is_flushed_before_and_read_anew_after(shop, connection):
             order.state = "new"
             harness.drain()
             assert order.state == "booked"
+
+
+def test_a_test_commits_its_transaction_after_a_transactional_task_has_failed(database):
+    """Only the handler may not commit the transaction that its savepoint is part of."""
+    outbox = Outbox(database.host_engine())
+
+    @outbox.task(name="fails", transactional=True, retry=RetryPolicy.never())
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with database.host_engine().connect() as connection:
+        with Harness(outbox, using=connection) as harness:
+            handle = fails.using(connection).enqueue()
+            assert [one.outcome for one in harness.drain(raises=False)] == [EventType.FAILED]
+        connection.commit()
+    assert outbox.store.get(handle.id).status == "Failed"
