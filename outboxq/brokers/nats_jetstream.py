@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -46,6 +46,8 @@ it is too large or has a `Nats-Expected-…` header, and of a `Nats-Rollup` head
 """
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
+_LOST_AFTER = 0.1
+"""The interval at which the wait for answers checks whether the connection has been lost, in seconds."""
 _ENOUGH = 0.1
 """The wait for answers ends at most this many seconds before the deadline, so that the answers that have arrived are
 recorded.
@@ -272,8 +274,10 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
             )
             continue
         answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))
-    if answers:
-        await asyncio.wait([answer for _, answer in answers], timeout=max(0.0, deadline - time.monotonic()))
+    left: Collection[asyncio.Future[Any]] = [answer for _, answer in answers]
+    # nats-py does not end the wait for an answer when the connection is lost.
+    while left and link.is_usable and (seconds := deadline - time.monotonic()) > 0:
+        _, left = await asyncio.wait(left, timeout=min(_LOST_AFTER, seconds))
     for letter, answer in answers:
         if not answer.done():
             continue
