@@ -182,7 +182,19 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
+DEFAULT_MARKS = "not campaign and not apart"
+"""The tests that `addopts` selects."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    """Leave out the long tests if the command does not say which tests to run, and share the files of initdb."""
+    given = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword or config.option.full
+    if not hasattr(config, "workerinput") and not given and config.option.markexpr == DEFAULT_MARKS:
+        config.option.markexpr += " and not long"
+    share_initdb(config)
+
+
+def share_initdb(config: pytest.Config) -> None:
     """Let all processes of the run share the files that initdb creates. Each initdb takes 0.7 s of CPU time."""
     if postgres.INITIALISED not in os.environ:
         directory = tempfile.mkdtemp(prefix="outboxq-initdb-", dir=postgres.parent_directory())
@@ -238,6 +250,45 @@ QUICK = ("tests/unit/", *(f"tests/contract/test_{noun}.py" for noun in CORE))
 """Paths that `--quick` collects."""
 
 LONG = (
+    *(
+        f"tests/contract/test_{noun}"
+        for noun in ("cli_locks", "clock_jumps", "demo", "isolation", "migrations", "stuck_rows", "worker_orders")
+    ),
+    *(
+        f"tests/dialects/test_{noun}"
+        for noun in (
+            "calls",
+            "channel",
+            "connections",
+            "encodings",
+            "locked_batches",
+            "partitions",
+            "scale",
+            "server_settings",
+            "sleeping",
+            "upgrade_locks",
+        )
+    ),
+    *(
+        f"tests/docs/test_{noun}_page"
+        for noun in ("dashboard", "django", "personal_data", "receive_webhooks", "testing")
+    ),
+    "tests/docs/test_frameworks",
+    "tests/docs/test_guides",
+    "tests/docs/test_tutorials",
+    "tests/faults/",
+    *(f"tests/integrations/dashboard/test_{noun}" for noun in ("databases", "each_page", "redacting")),
+    *(f"tests/integrations/{host}" for host in ("django_", "examples/", "test_starting_workers", "tracing/")),
+    "tests/integrations/test_benchmarks",
+    "tests/roles/",
+)
+"""Paths of tests that start many processes and programs, or wait long: a third of the time. Their marker is `long`."""
+
+LONGEST = (
+    "tests/test_oldest.py",
+    "tests/unit/test_house.py",
+    "tests/docs/test_site.py",
+    "tests/contract/test_cli_locks.py",
     "tests/contract/test_demo.py",
     "tests/faults/test_campaign.py",
     "tests/faults/test_outages.py",
@@ -245,8 +296,6 @@ LONG = (
     "tests/faults/test_server_crash.py",
     "tests/integrations/django_",
     "tests/integrations/examples/",
-    "tests/integrations/test_benchmarks.py",
-    "tests/unit/test_house.py",
 )
 """Paths of the tests that individually take longest."""
 
@@ -259,16 +308,21 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore files without selected tests. With `-m apart`, each process then finds its 170 tests in 2 s instead of 16 s."""
+    """Ignore files without selected tests, so that each process collects in a third of the time."""
     if collection_path.is_dir() or collection_path.suffix != ".py":
         return None
     if config.getoption("quick") and not collection_path.relative_to(config.rootpath).as_posix().startswith(QUICK):
         return True
-    mark = config.getoption("markexpr")
-    if mark not in {"apart", "campaign"}:
+    marks = config.getoption("markexpr")
+    is_long = collection_path.relative_to(config.rootpath).as_posix().startswith(LONG)
+    if marks == f"{DEFAULT_MARKS} and not long":
+        return is_long or None
+    if marks not in {"apart or long", "campaign"}:
         return None
     text = collection_path.read_text(encoding="utf-8")
-    return not (f"pytest.mark.{mark}" in text or (mark == "apart" and "browser" in text)) or None
+    if marks == "campaign":
+        return "pytest.mark.campaign" not in text or None
+    return not (is_long or "pytest.mark.apart" in text or "browser" in text) or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -277,7 +331,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The last tests are then short, so that all processes end at about the same time.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    for item in items:
+        if item.nodeid.startswith(LONG) and item.get_closest_marker("campaign") is None:
+            item.add_marker("long")
     in_browser = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
     for item in in_browser:
         if item.get_closest_marker("campaign") is None:

@@ -145,7 +145,7 @@ def test_ci_runs_the_second_command_and_then_the_tests_that_it_leaves_out():
     script = ROOT / ".ci" / "run"
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
     command = blocks("sh")[1][1].rstrip()
-    assert lines == ['cd "$(dirname "$0")/.." || exit', f"{command} && .venv/bin/python -m pytest -m apart"]
+    assert lines == ['cd "$(dirname "$0")/.." || exit', f'{command} && .venv/bin/python -m pytest -m "apart or long"']
     assert os.access(script, os.X_OK)
 
 
