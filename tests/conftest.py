@@ -189,7 +189,7 @@ DEFAULT_MARKS = "not campaign and not apart"
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out the long tests if the command does not say which tests to run, and share the files of initdb."""
     given = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword or config.option.full
-    if not hasattr(config, "workerinput") and not given and config.option.markexpr == DEFAULT_MARKS:
+    if not given and config.option.markexpr == DEFAULT_MARKS:
         config.option.markexpr += " and not long"
     share_initdb(config)
 
