@@ -180,26 +180,31 @@ class SqlalchemyTarget(Target):
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if (known := self._known_driver()) is None:
             try:
-                result = self.connection.exec_driver_sql(sql, dict(parameters))
+                return self._take_the_long_way(sql, parameters)
             except DBAPIError as error:
+                if self.dialect.is_unreadable(sql, error):
+                    return self.dialect.fetch(self._raw(), sql, parameters)
                 error.hide_parameters = True
                 self.dialect.hide_rows(error)
                 raise
-            if not result.returns_rows:
-                return []
-            cursor: Any = result.cursor
-            found = getattr(cursor, "pgresult", None)
-            try:
-                return result.all()  # type: ignore[return-value]  # a Row is a tuple
-            except DataError:
-                if found is None:
-                    raise
-                return self.dialect.read_again(cursor, found)
         raw, _ = known
         try:
             return self.dialect.fetch(raw, sql, parameters)
         except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, sql, raw) from error
+
+    def _take_the_long_way(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        result = self.connection.exec_driver_sql(sql, dict(parameters))
+        if not result.returns_rows:
+            return []
+        cursor: Any = result.cursor
+        found = getattr(cursor, "pgresult", None)
+        try:
+            return result.all()  # type: ignore[return-value]  # a Row is a tuple
+        except DataError:
+            if found is None:
+                raise
+            return self.dialect.read_again(cursor, found)
 
     def check(self) -> None:
         raw = self._raw()

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
 from outboxq import Outbox
@@ -235,6 +236,15 @@ NO_NUMBERS = [
     (ENTRY, "task_execution_id", NO_TEXT),
     (ENTRY, "task_execution_id", BLOB),
 ]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_invalid_text_does_not_hide_the_other_rows_from_an_engine_with_listeners(place):
+    """Tracing listens to statements, which then take SQLAlchemy's cursor."""
+    event.listen(place.database.engine, "before_cursor_execute", lambda *_: None)
+    ids = {place.work.using(place.outbox).enqueue().id for _ in range(3)}
+    plant(place.database, f"UPDATE {EXECUTION} SET task_name = {NO_TEXT} WHERE id = '{min(ids).hex}'")
+    assert {task.id for task in place.store.tasks()} == ids
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

@@ -131,6 +131,10 @@ class Dialect(ABC):
         `info` is SQLAlchemy's record of the connection, if there is one.
         """
 
+    def is_unreadable(self, sql: str, error: BaseException) -> bool:  # noqa: ARG002 - most drivers read everything
+        """Return whether the driver could not read a row of a statement that only reads. `fetch` can read it."""
+        return False
+
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
         """Return the rows of a result that the driver refused to read at first."""
         return list(cursor.fetchall())

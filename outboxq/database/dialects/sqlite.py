@@ -40,6 +40,7 @@ class SqliteDialect(Dialect):
         super().__init__(compiler, schema, SqliteGrammar())
 
     fetch = staticmethod(sqlite_engine.fetch)
+    is_unreadable = staticmethod(sqlite_engine.is_unreadable)
     begin_statements = staticmethod(sqlite_engine.begin_statements)
     execute_begin = staticmethod(sqlite_engine.execute_begin)
     keep_settings = staticmethod(sqlite_engine.keep_settings)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import tenacity
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import DBAPIError
 
 from ..engine_events import listen
 from .base import Begin
@@ -132,13 +133,19 @@ def fetch(
     try:
         return cursor.execute(sql, parameters).fetchall()
     except sqlite3.OperationalError as error:
-        if _WRITES.search(sql) or not str(error).startswith(NO_TEXT):
+        if not is_unreadable(sql, error):
             raise
         raw.text_factory = _read_leniently  # an unreadable text in one row must not hide the others
         return cursor.execute(sql, parameters).fetchall()
     finally:
         raw.text_factory = text_factory
         cursor.close()
+
+
+def is_unreadable(sql: str, error: BaseException) -> bool:
+    """Return whether a statement that only reads has met text that is not UTF-8."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return str(cause).startswith(NO_TEXT) and not _WRITES.search(sql)
 
 
 def _read_leniently(text: bytes) -> str:
