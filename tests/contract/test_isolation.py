@@ -477,6 +477,28 @@ def test_no_process_is_left_when_the_worker_has_stopped_or_could_not_start(outbo
     until(lambda: server.has_ended)
 
 
+@pytest.mark.parametrize(("drain_timeout", "longest"), [(60, 2.0), (0, 0.8)])
+def test_a_worker_without_time_left_waits_only_briefly_for_its_idle_children(
+    outbox, monkeypatch, drain_timeout, longest
+):
+    """`run` ends the process 1.76 seconds after the drain timeout."""
+
+    @outbox.task(name="quick")
+    def quick() -> None: ...
+
+    given, real = [], fork_server.ForkServer.end_of
+
+    def noting(self, pid, timeout):
+        given.append(timeout)
+        return real(self, pid, timeout)
+
+    monkeypatch.setattr(fork_server.ForkServer, "end_of", noting)
+    with working(outbox, concurrency=1) as worker:
+        ended(outbox, quick.using(outbox).enqueue())
+        worker.stop(drain_timeout)
+    assert [round(one, 1) for one in given[:1]] == [longest]
+
+
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox, monkeypatch, isolation):
     @outbox.task(name="late", timeout=0.2, timeout_action="raise", retry=RetryPolicy.never())
