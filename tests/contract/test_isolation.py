@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -608,6 +609,23 @@ def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, mon
             until(lambda: worker.handled)
             worker._parts.completer.flush(10)
         assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        assert ended(outbox, handle).status is TaskStatus.COMPLETED
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux changes another process's limits")
+def test_a_task_is_released_while_the_fork_server_has_too_many_open_files(outbox):
+    @outbox.task(name="plain", retry=NEVER)
+    def plain() -> None: ...
+
+    with working(outbox) as worker:
+        server = worker._parts.children.server._pid
+        limits = resource.prlimit(server, resource.RLIMIT_NOFILE)
+        resource.prlimit(server, resource.RLIMIT_NOFILE, (0, limits[1]))
+        handle = plain.using(outbox).enqueue()
+        until(lambda: worker.handled)
+        worker._parts.completer.flush(10)
+        assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        resource.prlimit(server, resource.RLIMIT_NOFILE, limits)
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
