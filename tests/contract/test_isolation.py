@@ -264,8 +264,9 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     database.run("DROP TABLE ledger")
 
 
-def test_a_child_is_not_killed_while_it_commits(outbox):
-    """The handler has ended in time, so the end of the grace period is not its own, as in a thread."""
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_handler_that_has_ended_in_time_is_not_late_while_it_commits(outbox, caplog, isolation):
+    """The child is not killed at the end of the grace period, and nothing says that its handler is late."""
 
     def slowly(point):
         if point is Failpoint.BEFORE_COMMIT:
@@ -276,9 +277,10 @@ def test_a_child_is_not_killed_while_it_commits(outbox):
         return "done"
 
     handle = quick.using(outbox).enqueue()
-    with working(outbox, timeout_grace=0.2, on_failpoint=slowly):
+    with working(outbox, isolation=isolation, timeout_grace=0.2, heartbeat=0.05, on_failpoint=slowly):
         task = ended(outbox, handle)
     assert (task.status, task.last_error) == (TaskStatus.COMPLETED, None)
+    assert "has run past its timeout" not in caplog.text
 
 
 def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):

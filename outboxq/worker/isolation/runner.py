@@ -265,6 +265,7 @@ class IsolatedRunner:
             self.children.answered(child, message.text)
         else:
             active.state = ClaimState.ENDING
+            context.ended = time.monotonic()
             child.connection.send(Notice.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
