@@ -614,7 +614,6 @@ def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, mon
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux changes another process's limits")
 def test_a_task_is_released_while_the_fork_server_has_too_many_open_files(outbox):
     @outbox.task(name="plain", retry=NEVER)
     def plain() -> None: ...
