@@ -329,7 +329,9 @@ class TaskContext(Answering):
         ``timeout_action="ask"``, the handler has to check this itself.
         """
         limit = self.claim.timeout_seconds
-        return limit is not None and self.began is not None and time.monotonic() > self.began + limit
+        if limit is None or self.began is None:
+            return False
+        return (time.monotonic() if self.ended is None else self.ended) > self.began + limit
 
     @property
     def was_killed(self) -> bool:

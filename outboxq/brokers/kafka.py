@@ -259,7 +259,8 @@ class _Consumer:
         return Message(
             body=one.value() or b"",
             headers=headers,
-            id="/".join(map(str, tag)),
+            # The time distinguishes the messages of a topic that was deleted and created again, with offsets from 0.
+            id="/".join(map(str, (*tag, one.timestamp()[1]))),
             type=one.topic(),
             source=one.topic(),
             tag=tag,

@@ -48,6 +48,8 @@ _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _LOST_AFTER = 0.1
 """The interval at which the wait for answers checks whether the connection has been lost, in seconds."""
+_CHECK_EVERY = 5.0
+"""Seconds between two checks that the consumer exists, while no messages arrive."""
 _ENOUGH = 0.1
 """The wait for answers ends at most this many seconds before the deadline, so that the answers that have arrived are
 recorded.
@@ -330,18 +332,20 @@ class _Consumer:
 
     def __init__(self, place: NatsJetStream, stream: str, durable: str) -> None:
         deadline = time.monotonic() + _CONNECT_TIMEOUT
+        self._stream, self._durable = stream, durable
+        self._check_at = time.monotonic() + _CHECK_EVERY
         self._link = _Link(place, deadline)
         try:
-            self._subscription = self._link.do(self._subscribe(stream, durable), deadline)
+            self._subscription = self._link.do(self._subscribe(), deadline)
         except BaseException:
             self.close()
             raise
 
-    async def _subscribe(self, stream: str, durable: str) -> nats.js.JetStreamContext.PullSubscription:
+    async def _subscribe(self) -> nats.js.JetStreamContext.PullSubscription:
         from nats.js.api import AckPolicy, ConsumerConfig
         from nats.js.errors import NotFoundError
 
-        context = self._link.stream
+        context, stream, durable = self._link.stream, self._stream, self._durable
         _renaming_status(self._link.client)
         try:
             await context.consumer_info(stream, durable)
@@ -358,8 +362,17 @@ class _Consumer:
         try:
             found = await self._subscription.fetch(limit, timeout=max(0.01, deadline - time.monotonic()))
         except TimeoutError:  # raised by the library, or by asyncio if the deadline passes in a later step
+            await self._ensure_it_exists()
             return []
         return [_message(one) for one in found]
+
+    async def _ensure_it_exists(self) -> None:
+        """Raise an error from time to time if the consumer was deleted, for example with its stream. Requests to a
+        consumer that does not exist only time out. The next connection creates it again.
+        """
+        if time.monotonic() >= self._check_at:
+            await self._link.stream.consumer_info(self._stream, self._durable)
+            self._check_at = time.monotonic() + _CHECK_EVERY
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         self._link.do(self._acknowledge([one.tag for one in messages]), time.monotonic() + _CONNECT_TIMEOUT)
@@ -392,10 +405,12 @@ def _message(one: Any) -> Message:
     given = {_STATUS if name == _RENAMED else name: value for name, value in (one.headers or {}).items()}
     headers = {re.sub(r"^ce-", "ce_", name): value for name, value in given.items() if name != _ID}
     place = one.metadata
+    # The time distinguishes the messages of a stream that was deleted and created again, which is numbered from 1.
+    position = f"{place.stream}/{place.sequence.stream}/{place.timestamp.isoformat()}"
     return Message(
         body=one.data,
         headers=headers,
-        id=(one.headers or {}).get(_ID) or f"{place.stream}/{place.sequence.stream}",
+        id=(one.headers or {}).get(_ID) or position,
         type=one.subject,
         source=place.stream,
         tag=one,

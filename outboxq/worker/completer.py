@@ -416,6 +416,8 @@ class Completer(threading.Thread):
         self._refused = 0
         if not lost:
             self._count([failure])
+            if is_batch(failure.claim.pipeline_execution_id):
+                self.on_member_failed()
         return lost, _NONE
 
     def _count(self, outcomes: Sequence[Outcome], *, lost: frozenset[UUID] = frozenset()) -> None:

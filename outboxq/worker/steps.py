@@ -242,11 +242,12 @@ class Steps:
         claim, holds = context.claim, self.store.dialect.one_writer
         unit: UnitOfWork | None = None
         before: float | None = None
+        extended: float | None = None
         is_ours, is_committing = True, False
         try:
             with self.integration.unit_of_work(self.store) as unit:
                 if holds:
-                    before = self._hold_lease(context, unit)
+                    before = extended = self._hold_lease(context, unit)
                 self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
                 context.unit, is_ours = unit, False
                 began = time.monotonic()
@@ -262,11 +263,12 @@ class Steps:
                 if holds:
                     sent = time.monotonic()
                     if self._extend(claim, unit):
-                        before = sent + claim.lease_seconds
+                        extended = sent + claim.lease_seconds
                 if self.rows.complete(claim, new, using=unit.target) is None:
                     raise _NotWritten
                 is_committing = True
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
+            before = extended
             self.on_failpoint(Failpoint.AFTER_COMMIT)
         except _NotWritten:
             return step.load(self._after_all(context, known, step.name).result)
@@ -276,6 +278,7 @@ class Steps:
                 if interrupted(self.store, error, unit, is_ours=is_ours):
                     context.interruption = error
                 raise
+            before = extended
         finally:
             if before is not None:
                 self.leases.hold_until(context, before)

@@ -48,6 +48,8 @@ responding.
 """
 _LAST_COUNTS_TIMEOUT = 5.0
 """Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
+_LAST_HOOKS_TIMEOUT = 2.0
+"""Seconds that idle child processes have to exit after their hooks, if the drain timeout is not over."""
 _SIGNAL_CHECK = 0.1
 """Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
 _END_TIMEOUT = 5.0
@@ -356,7 +358,7 @@ class Worker(Answering):
         unfinished = parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         self._stop_services(deadline)
         self._stop_senders(deadline)
-        self._end_handlers()
+        self._end_handlers(deadline)
         parts.hooks.stopped()
         self._disconnect(for_good=True)
         released = f"; released {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
@@ -397,14 +399,15 @@ class Worker(Answering):
         if (senders := self._parts.senders) is not None:
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
-    def _end_handlers(self) -> None:
+    def _end_handlers(self, deadline: float) -> None:
         """End the child processes, killing their handlers, and stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:
             parts.keeper.leave()
         if parts.children is not None:
-            parts.children.close()
+            left = deadline - time.monotonic()
+            parts.children.close(max(_GIVE_BACK_TIMEOUT, min(_LAST_HOOKS_TIMEOUT, left)))
 
     def _disconnect(self, *, for_good: bool) -> None:
         """Close the worker's own connections, and its metrics port. A start that failed may be repeated."""

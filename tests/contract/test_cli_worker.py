@@ -126,7 +126,7 @@ class Started:
 
     def is_over(self) -> bool:
         """Wait until neither the process nor a child has its stdout open. Return whether they printed nothing."""
-        return self.process.stdout.read() == b""
+        return self.process.communicate(timeout=PATIENCE)[0] == b""
 
     def children(self) -> list[int]:
         """Return the pids of the processes that it reported as started."""

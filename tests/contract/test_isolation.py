@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -263,8 +264,9 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
     database.run("DROP TABLE ledger")
 
 
-def test_a_child_is_not_killed_while_it_commits(outbox):
-    """The handler has ended in time, so the end of the grace period is not its own, as in a thread."""
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_handler_that_has_ended_in_time_is_not_late_while_it_commits(outbox, caplog, isolation):
+    """The child is not killed at the end of the grace period, and nothing says that its handler is late."""
 
     def slowly(point):
         if point is Failpoint.BEFORE_COMMIT:
@@ -275,9 +277,10 @@ def test_a_child_is_not_killed_while_it_commits(outbox):
         return "done"
 
     handle = quick.using(outbox).enqueue()
-    with working(outbox, timeout_grace=0.2, on_failpoint=slowly):
+    with working(outbox, isolation=isolation, timeout_grace=0.2, heartbeat=0.05, on_failpoint=slowly):
         task = ended(outbox, handle)
     assert (task.status, task.last_error) == (TaskStatus.COMPLETED, None)
+    assert "has run past its timeout" not in caplog.text
 
 
 def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
@@ -477,6 +480,28 @@ def test_no_process_is_left_when_the_worker_has_stopped_or_could_not_start(outbo
     until(lambda: server.has_ended)
 
 
+@pytest.mark.parametrize(("drain_timeout", "longest"), [(60, 2.0), (0, 0.8)])
+def test_a_worker_without_time_left_waits_only_briefly_for_its_idle_children(
+    outbox, monkeypatch, drain_timeout, longest
+):
+    """`run` ends the process 1.76 seconds after the drain timeout."""
+
+    @outbox.task(name="quick")
+    def quick() -> None: ...
+
+    given, real = [], fork_server.ForkServer.end_of
+
+    def noting(self, pid, timeout):
+        given.append(timeout)
+        return real(self, pid, timeout)
+
+    monkeypatch.setattr(fork_server.ForkServer, "end_of", noting)
+    with working(outbox, concurrency=1) as worker:
+        ended(outbox, quick.using(outbox).enqueue())
+        worker.stop(drain_timeout)
+    assert [round(one, 1) for one in given[:1]] == [longest]
+
+
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox, monkeypatch, isolation):
     @outbox.task(name="late", timeout=0.2, timeout_action="raise", retry=RetryPolicy.never())
@@ -586,6 +611,22 @@ def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, mon
             until(lambda: worker.handled)
             worker._parts.completer.flush(10)
         assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        assert ended(outbox, handle).status is TaskStatus.COMPLETED
+
+
+def test_a_task_is_released_while_the_fork_server_has_too_many_open_files(outbox):
+    @outbox.task(name="plain", retry=NEVER)
+    def plain() -> None: ...
+
+    with working(outbox) as worker:
+        server = worker._parts.children.server._pid
+        limits = resource.prlimit(server, resource.RLIMIT_NOFILE)
+        resource.prlimit(server, resource.RLIMIT_NOFILE, (0, limits[1]))
+        handle = plain.using(outbox).enqueue()
+        until(lambda: worker.handled)
+        worker._parts.completer.flush(10)
+        assert outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED
+        resource.prlimit(server, resource.RLIMIT_NOFILE, limits)
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 

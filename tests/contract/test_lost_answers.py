@@ -287,6 +287,15 @@ def test_all_tasks_of_a_lost_worker_are_recovered_once_and_each_is_counted(datab
     assert [database.frozen.get(one).recovery_attempts for one in abandoned] == [1, 1, 1]
 
 
+def test_a_worker_learns_which_tasks_it_has_recovered(database, monkeypatch):
+    ids = {helpers.claimed(database, lease=timedelta(seconds=60)).id for _ in range(3)}
+    database.clock.advance(61)
+    leases = database.frozen.expired_leases().leases
+    recovered = helpers.lossy(database, monkeypatch).recover(3, leases=leases)
+    assert {one.id for one in recovered} == ids
+    assert [database.frozen.get(one).recovery_attempts for one in ids] == [1, 1, 1]
+
+
 def test_a_batch_of_a_recovery_that_could_not_begin_counts_none_of_the_one_before(database, monkeypatch, abandoned):
     monkeypatch.setattr("outboxq.store.claims.lost_workers._AT_ONCE", 2)
     store = Store(database.engine, clock=database.clock)

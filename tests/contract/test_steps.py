@@ -36,6 +36,7 @@ from outboxq.model import Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Store
 from outboxq.store.tasks.steps import Steps
+from outboxq.worker.failpoints import Failpoint
 from tests.contract.helpers import claimed, lossy, lost_connection, stuck, transaction
 from tests.waiting import until
 
@@ -1006,3 +1007,23 @@ def test_a_failed_step_leaves_the_lease_that_heartbeats_extended_while_it_waited
     handle = goes_on.using(outbox).enqueue()
     outbox.worker(notifications=False, concurrency=1).run(burst=True)
     assert [outbox.result(handle.id, timeout=0)] == extended
+
+
+def test_a_step_that_is_rolled_back_does_not_extend_the_lease_on_sqlite(sqlite):
+    outbox = Outbox(sqlite.host_engine())
+
+    def fail(point):
+        if point is Failpoint.BEFORE_COMMIT:
+            raise OSError
+
+    @outbox.task(name="goes on", retry=ONCE)
+    def goes_on(ctx: TaskContext) -> list[float]:
+        before = ctx.deadline
+        with suppress(OSError):
+            ctx.step("one", int, transactional=True)
+        return [before, ctx.deadline]
+
+    handle = goes_on.using(outbox).enqueue()
+    outbox.worker(notifications=False, concurrency=1, on_failpoint=fail).run(burst=True)
+    before, after = outbox.result(handle.id, timeout=0)
+    assert after == before

@@ -491,8 +491,79 @@ def test_a_deadline_that_passes_in_any_step_of_a_request_to_nats_is_no_error() -
             raise TimeoutError
 
     consumer = nats_jetstream._Consumer.__new__(nats_jetstream._Consumer)
-    consumer._subscription = Subscription()
+    consumer._subscription, consumer._check_at = Subscription(), soon()
     assert asyncio.run(consumer._fetch(10, 0.0)) == []
+
+
+class EmptyNats(Nats):
+    """A client whose pull requests time out, with one durable consumer, which may be deleted."""
+
+    consumers: ClassVar[set[tuple[str, str]]] = set()
+
+    async def consumer_info(self, stream: str, durable: str) -> None:
+        if (stream, durable) not in self.consumers:
+            raise NotFoundError
+
+    async def add_consumer(self, stream: str, config: Any) -> None:
+        self.consumers.add((stream, config.durable_name))
+
+    async def pull_subscribe_bind(self, **_: str) -> EmptyNats:
+        return self
+
+    async def fetch(self, *_: Any, **__: Any) -> list[Any]:
+        raise TimeoutError
+
+    async def _process_headers(self, _: object) -> None: ...
+
+
+def test_a_consumer_in_nats_that_was_deleted_is_created_again(
+    fake_nats: list[Nats], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer is deleted with its stream. Requests to it time out, as if there were no messages."""
+    monkeypatch.setattr("nats.aio.client.Client", EmptyNats)
+    monkeypatch.setattr(nats_jetstream, "_CHECK_EVERY", 0.0)
+    source = NatsJetStream(servers="nats://h", stream="s", durable="d")
+    connection = source.connect()
+    assert connection.receive(10, time.monotonic()) == []
+    EmptyNats.consumers.clear()
+    with pytest.raises(NotFoundError):
+        connection.receive(10, time.monotonic())
+    connection.close()
+    again = source.connect()
+    assert again.receive(10, time.monotonic()) == []
+    assert EmptyNats.consumers == {("s", "d")}
+    again.close()
+
+
+# A stream or topic that was deleted and created again is numbered from the beginning.
+
+
+def test_the_first_messages_of_two_streams_in_nats_with_one_name_differ() -> None:
+    def first(created: datetime) -> str | None:
+        place = SimpleNamespace(stream="s", sequence=SimpleNamespace(stream=1), timestamp=created)
+        return nats_jetstream._message(SimpleNamespace(data=b"1", headers=None, subject="a", metadata=place)).id
+
+    now = datetime.now(UTC)
+    assert first(now) == first(now)
+    assert first(now) != first(now + timedelta(milliseconds=1))
+
+
+def test_the_first_messages_of_two_topics_in_kafka_with_one_name_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Consumer:
+        def __init__(self, _: object) -> None: ...
+
+        def subscribe(self, _: object) -> None: ...
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Consumer)
+    connection = Kafka(servers="h", topic="t", group="g").connect()
+
+    def first(created: int) -> str | None:
+        given = {"topic": "t", "partition": 0, "offset": 0, "timestamp": (1, created), "value": b"1", "headers": None}
+        methods = {name: lambda value=value: value for name, value in {**given, "error": None}.items()}
+        return connection._message(SimpleNamespace(**methods)).id  # type: ignore[attr-defined]
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
 
 
 # An event that two relays publish is not a duplicate.

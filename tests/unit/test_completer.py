@@ -424,6 +424,15 @@ def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, le
     assert len(told) == 1
 
 
+def test_a_failure_in_place_of_a_refused_outcome_is_told(completer, store, leases):
+    told = []
+    completer.on_member_failed = lambda: told.append(len(store.batches))
+    store.answer = fail(1, ValueError("no"), [])
+    completer.put(outcome(leases, batch=new_batch_id()))
+    until(lambda: not leases.held())
+    assert told == [2]
+
+
 def test_a_refused_outcome_shows_that_outcomes_can_be_written_again(completer, store, leases):
     """The database was down, and then refuses this outcome permanently. Other outcomes can be written, so the worker may claim again."""
     answers = [Away(), ValueError("no"), ValueError("no")]

@@ -353,6 +353,20 @@ def test_a_process_that_cannot_even_be_started_is_tried_again(supervise, monkeyp
     assert "worker process 2 could not be started: " in caplog.text
 
 
+def test_a_process_for_which_no_thread_can_be_started_is_tried_again(supervise, monkeypatch, caplog):
+    start, refused = threading.Thread.start, []
+
+    def sometimes(thread):
+        if thread.name == "outboxq-wait-2" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", sometimes)
+    assert supervise(UNTIL_TOLD, lambda one: until(lambda: one._children[1].starts == 2) and when_begun(2)(one)) == 0
+    assert "worker process 2 could not be started: can't start new thread" in caplog.text
+
+
 def test_the_lifeline_ends_when_the_supervisor_does(supervise, monkeypatch):
     """The lifeline ends whatever happens to the supervisor. Here, the supervisor fails."""
 

@@ -264,3 +264,20 @@ def test_limits_that_are_over_are_forgotten(timeouts):
     for _ in range(10):
         limit(timeouts, 3600).call(nothing)
     assert timeouts._limits == {}
+
+
+def test_an_exception_at_the_first_line_that_allows_it_leaves_the_worker_protected(timeouts):
+    class RaisesAtOnce(TimeLimit):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if (name, value) == ("_is_held_back", False) and protected == []:
+                raise TaskTimeout
+
+    protected = [None]
+    one = RaisesAtOnce(60, math.inf, nothing, timeouts)
+    protected.clear()
+    with one.holding_back():
+        with pytest.raises(TaskTimeout), one.letting_through():
+            pass
+        protected.append(one._is_held_back)
+    assert protected == [True]

@@ -205,6 +205,7 @@ class Supervisor:
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
+            self._watch(child, process)
         except OSError as error:  # too many processes, too little memory, too many files
             child.close_lifeline()
             self._replace(child, 1, f"worker process {child.number} could not be started: {error}")
@@ -213,11 +214,19 @@ class Supervisor:
         child.process, child.pid = process, process.pid
         log.info("%s started", child)
 
+    def _watch(self, child: _WorkerProcess, process: subprocess.Popen[bytes]) -> None:
+        """Notice the end of the process. Raises OSError, and ends the process, if no thread can wait for it."""
+
         def wait() -> None:
             code = process.wait()
             self._events.put(partial(self._ended, child, code))
 
-        threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
+        try:
+            threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
+        except RuntimeError as error:
+            process.kill()
+            process.wait()
+            raise OSError(str(error)) from error
 
     def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
         """Return the variable that keeps a process from logging its database and tasks. One process per database logs

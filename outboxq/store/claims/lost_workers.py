@@ -22,13 +22,13 @@ from ...database.grammar import Grammar, limit
 from ...database.tables import task_executions, task_leases, workers
 from ...database.target import Target
 from ...errors import InvalidTransition, WorkerNotFound
-from ...model import MAX_RECOVERIES, EventType, TaskStatus
+from ...model import MAX_RECOVERIES, TaskStatus
 from ...model.wording import span
 from ..arguments import AnyId, identifier, positive
 from ..tasks import tasks
 from ..tasks.operations import OnChange, row_of
 from ..transactions import Transactions
-from .recovery import READ_LEASE, Lease, Recovered, recover_in
+from .recovery import READ_LEASE, Lease, Recovered, recover_in, was_recovered
 from .workers import LIVE_WITHIN, is_lost, worker
 
 
@@ -98,7 +98,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
             )
         return held.lease, found[0]
 
-    _, recovered = store.run(work, using=using, committed=lambda target, found: _was_recovered(target, *found))
+    _, recovered = store.run(work, using=using, committed=lambda target, found: was_recovered(target, *found))
     return recovered
 
 
@@ -156,7 +156,7 @@ def recover_all_lost(
     def committed(target: Target, batch: tuple[list[RunningTask], list[Recovered]]) -> bool:
         held, found = batch
         leases = {one.lease.id: one.lease for one in held}
-        return bool(found) and _was_recovered(target, leases[found[0].id], found[0])
+        return bool(found) and was_recovered(target, leases[found[0].id], found[0])
 
     while True:
         held, found = store.run(work, using=using, committed=committed)
@@ -164,12 +164,6 @@ def recover_all_lost(
         if len(held) < _AT_ONCE:
             return recovered
         after = held[-1].lease.id
-
-
-def _was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
-    """Return whether this recovery was committed, although its answer was lost with the connection."""
-    claim = {"task_id": lease.id, "lease_token": lease.lease_token, "worker_id": lease.worker_id}
-    return [row["event_type"] for row in target.run(tasks.ended_by, claim)] == [_RECOVERED_AS[found.status]]
 
 
 def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:
@@ -243,12 +237,6 @@ def _lost_task(row: Row) -> LostTask:
 
 
 _AT_ONCE = 500
-_RECOVERED_AS = {
-    TaskStatus.READY: EventType.RESET,
-    TaskStatus.FAILED: EventType.ABANDONED,
-    TaskStatus.CANCELLED: EventType.CANCELLED,
-}
-"""The event of a recovery for each status that it gives a task."""
 _FIRST = UUID(int=0)
 _task_id, _queue, _key = (
     sa.bindparam(name, type_=kind, required=True)

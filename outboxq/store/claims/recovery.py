@@ -41,6 +41,12 @@ from .ends import A_MOMENT, HELD, fence, unlocked
 from .sleeping_workers import SleepingWorkers
 
 _DUE_AT_ONCE = 500
+_RECOVERED_AS = {
+    TaskStatus.READY: EventType.RESET,
+    TaskStatus.FAILED: EventType.ABANDONED,
+    TaskStatus.CANCELLED: EventType.CANCELLED,
+}
+"""The event of a recovery for each status that it gives a task."""
 _Given: TypeAlias = tuple[object, ...]
 """The columns of a `Lease`."""
 
@@ -139,12 +145,16 @@ def recover(
             return []
         return _take_back(store, target, options, given)
 
+    def committed(target: Target, found: list[Recovered]) -> bool:
+        first = next((lease for lease in leases or () if found and lease.id == found[0].id), None)
+        return first is not None and was_recovered(target, first, found[0])
+
     if given == []:
         return []
     if given is None and using is None and store.dialect.reads_before_writing and not store.run_one(any_expired):
         return []
     try:
-        recovered = store.run(work, using=using, gives_up=store.is_locked_out)
+        recovered = store.run(work, using=using, committed=committed, gives_up=store.is_locked_out)
     except Exception as error:
         if using is not None or not store.is_locked_out(error):
             raise
@@ -161,6 +171,12 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
     """
     options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
     return _take_back(store, target, options, [astuple(lease) for lease in leases])
+
+
+def was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
+    """Return whether this recovery was committed, although its answer was lost with the connection."""
+    claim = {"task_id": lease.id, "lease_token": lease.lease_token, "worker_id": lease.worker_id}
+    return [row["event_type"] for row in target.run(tasks.ended_by, claim)] == [_RECOVERED_AS[found.status]]
 
 
 def _counted_to(max_recoveries: int) -> dict[str, Any]:

@@ -208,7 +208,7 @@ class _Server:
                     *orders, rest = (rest + data).split(b"\n")
                     for order in orders:
                         if order == _FORK:
-                            self._fork(descriptors.pop(0))
+                            self._fork(descriptors)
                         elif order.startswith(_KILL):
                             self._kill(int(order[1:]))
                         else:
@@ -219,8 +219,11 @@ class _Server:
             for pid in list(self._children):
                 self._kill(pid)
 
-    def _fork(self, descriptor: int) -> None:
-        with socket.socket(fileno=descriptor) as channel:
+    def _fork(self, descriptors: list[int]) -> None:
+        if not descriptors:  # the kernel has dropped the descriptor
+            self._say(_REFUSED, "no child process could be started: too many open files")
+            return
+        with socket.socket(fileno=descriptors.pop(0)) as channel:
             server = os.getpid()
             try:
                 pid = os.fork()

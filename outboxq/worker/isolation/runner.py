@@ -38,8 +38,6 @@ _NEWS_EVERY = 0.1
 """Seconds until a handler in a child is informed of what the worker knows about its claim."""
 _END_TIMEOUT = 5.0
 """Seconds to wait for a child to exit after its socket has closed."""
-_CLOSE_TIMEOUT = 2.0
-"""Seconds that idle children have to exit when the worker stops, because their hooks may have data to send."""
 _RETRY_AFTER = timedelta(seconds=1)
 _LENGTH = struct.Struct("!i")
 """The length of a message, which a `Connection` sends before the message."""
@@ -174,9 +172,11 @@ class Children:
             asked.text = text
             asked.answered.set()
 
-    def close(self) -> None:
-        """Give idle children a moment to exit, and then kill the rest."""
-        idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
+    def close(self, seconds: float = 0.0) -> None:
+        """Give idle children this many seconds to exit, because their hooks may have data to send. Then kill the
+        rest.
+        """
+        idle, until = list(self._idle), time.monotonic() + seconds
         for child in idle:
             child.connection.close()
         for child in idle:
@@ -265,6 +265,7 @@ class IsolatedRunner:
             self.children.answered(child, message.text)
         else:
             active.state = ClaimState.ENDING
+            context.ended = time.monotonic()
             child.connection.send(Notice.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
