@@ -65,7 +65,16 @@ def batch_checks() -> Mapping[str, Check]:
         "batch_not_closed": Check(
             meaning="the `with` block of a batch raised an error, but the transaction was committed, so its `then` tasks will "
             "never be enqueued; cancel the batch: outboxq batch cancel ID",
-            broken=lambda _: sa.select(_batch.id).where(_batch.completed_at.is_(None), sa.not_(_batch.closed)),
+            broken=lambda _: broken_ones(
+                sa.select(_batch.id),
+                {
+                    "batch_not_closed": sa.and_(_GOES_ON, sa.not_(_batch.closed)),
+                    "batch_completed_early": sa.and_(~_GOES_ON, _batch.closed, _pending() > _zero),
+                },
+            ),
+            also={
+                "batch_completed_early": "a batch has a completion time, although its counts say that some of its tasks have not ended, so its `then` tasks will never be enqueued; set completed_at to NULL in its row, and run `outboxq verify --repair`"
+            },
         ),
     }
 
@@ -153,10 +162,15 @@ def _counted(g: Grammar) -> sa.FromClause:
 
 
 def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
-    pending = _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
+    pending = _pending()
     left = counted.c.unended + sa.case((_waits, counted.c.failed), else_=_zero)
     fewer = (_batch[name] < counted.c[name] for name in ("completed", "failed", "cancelled"))
     return sa.and_(_batch.closed, sa.or_(pending <= _zero, pending != left, *fewer))
+
+
+def _pending() -> sa.ColumnElement[int]:
+    """Return the number of tasks that the batch is waiting for according to its counts."""
+    return _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
 
 
 def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
