@@ -15,7 +15,7 @@ from uuid import UUID
 from ...database.dialects import Begin, Row
 from ...database.target import Target
 from ..transactions import Transactions
-from .batches import batch_checks
+from .batches import batch_checks, unreadable
 from .check import Check
 from .events import log_checks, task_event_checks
 from .keys import idempotency_key_checks, partition_key_checks
@@ -135,9 +135,9 @@ def _repair(store: Transactions, violation: Violation, using: object) -> Violati
 
     def work(target: Target) -> list[Row]:
         with target.atomic(savepoint=True):
-            if lock := LOCKS.get(violation.name):
-                target.run(lock, store.values(target))
-            rows = target.run(repair, store.values(target))
+            lock = LOCKS.get(violation.name)
+            locked = target.run(lock, store.values(target)) if lock else []
+            rows = target.run(repair, {**store.values(target), **unreadable(target, locked)})
         store.wake(target, {row["queue"] for row in rows if "queue" in row})
         return rows
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from ...database.dialects import Row
 from ...database.grammar import Grammar, Transition, sql_literal, text_literal
 from ...database.tables import task_batches, task_executions
+from ...database.target import Target
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed, links_of
+from ..task_rows import IDS, pack_ids
 from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a, updated
 from .rows import GRACE, latest, seconds
 
@@ -133,7 +136,12 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
         links = links_of(row["then_tasks"])
     except ValueError:
         return True
-    return row["links"] is not None and int(row["links"]) != len(links)
+    return row.get("links") is not None and int(row["links"]) != len(links)
+
+
+def unreadable(target: Target, rows: Iterable[Row]) -> Mapping[str, Any]:
+    """Return the ids of those of these batches whose `then` tasks cannot be read, as the parameter of `recount`."""
+    return pack_ids(target, "unreadable", [row["id"] for row in rows if _is_unreadable(row)])
 
 
 def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
@@ -182,7 +190,7 @@ def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
     """Lock the wrong batches. The repair is a separate statement, so that it sees every task that has ended by then."""
-    return sa.select(_batch.id).where(among(g, wrong)).order_by(_batch.id).with_for_update()
+    return sa.select(_batch.id, _batch.then_tasks).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
 
 def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
@@ -194,17 +202,18 @@ def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
 
 def recount(g: Grammar) -> Transition:
     """Recompute the counts of an unfinished batch from the statuses of its tasks. The batch completes if all of them
-    have ended.
+    have ended, and its `then` tasks would be enqueued, so the unreadable ones (:unreadable) are left out.
 
     A pruned task counts as cancelled, unless it has already been counted.
     """
+    readable = _batch.id.not_in(sa.select(g.rows("unreadable", IDS).c.id))
     present, done, dead, left = (
         _tasks(*statuses)
         for statuses in (TaskStatus, (TaskStatus.COMPLETED,), (TaskStatus.FAILED,), (*_UNENDED, TaskStatus.FAILED))
     )
     size = sa.case((_batch.size < present, present), else_=_batch.size)
     counts = {"size": size, "completed": done, "failed": dead, "cancelled": size - left - done, "updated_at": g.now}
-    return updated(task_batches, sa.and_(_GOES_ON, _batch.closed, among(g, counts_differ)), counts, _batch.id)
+    return updated(task_batches, sa.and_(_GOES_ON, _batch.closed, readable, among(g, counts_differ)), counts, _batch.id)
 
 
 def set_stage(g: Grammar) -> Transition:
