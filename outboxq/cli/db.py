@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 import click
 
@@ -381,6 +380,8 @@ def prune(
 
     A finished task is Completed or Cancelled. Unfinished tasks are kept at any age.
     """
+    from ..store.retention import first_prunable
+
     statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
@@ -392,18 +393,12 @@ def prune(
         return Exactly(number=prune(dry_run=True))
 
     def first() -> list[str]:
-        oldest = (
-            one
-            for status in statuses
-            for one in store.tasks(status=status, until=before, after=UUID(int=0), limit=FEW)
-            if one.completed_at is not None and one.completed_at < before
-        )
-        return [f"{one.id}  {one.task_name}  {one.status}" for one in sorted(oldest, key=lambda one: one.id)[:FEW]]
+        found = first_prunable(store, before, statuses=statuses, whole_partitions=whole_partitions, limit=FEW)
+        return [f"{row['id']}  {row['task_name']}  {row['status']}" for row in found]
 
     names = f"{', '.join(statuses[:-1])} and {statuses[-1]}"
     what = f"{names} tasks that ended before {short(before)} UTC, with their events"
-    few = (list) if whole_partitions else first
-    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=few):
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=first):
         return
     total = None if yes else count()  # with millions of tasks, counting takes seconds
     details = {"before": before, **({"failed": True} if failed else {})}

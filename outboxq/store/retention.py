@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -93,29 +94,14 @@ def prune(
     period of one partition.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
-    wanted = set(statuses)
-    if not isinstance(older_than, datetime) and duration(older_than, "older_than") < timedelta(0):
-        raise InvalidArgument("older_than must not be negative")
-    if not wanted <= TERMINAL:
-        raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-    if isinstance(older_than, datetime):
-        before = min(max(aware(older_than, "older_than"), EARLIEST), LATEST)
-    else:
-        now = moment(store, using=using)
-        before = now - min(duration(older_than, "older_than"), now - EARLIEST)
-    values: dict[str, Any] = {"before": before, "limit": pace.batch}
-    values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
-    # One day is added, because ids contain times from the producers' clocks, which may be fast.
-    last = first_id(before + timedelta(days=1))
-    ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
-    batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
+    before, batches = _asked(store, older_than, set(statuses), whole_partitions=whole_partitions, using=using)
     if dry_run:
         return sum(int(store.run_one(prunable, using=using, **given)[0]["tasks"]) for given in batches)
     deleted = 0
     if using is None:
         partitions = TimePartitions(store)
         partitions.make()
-        deleted = partitions.drop_before(before, values, stop, on_change)
+        deleted = partitions.drop_before(before, {**batches[0], "limit": pace.batch}, stop, on_change)
     done = on_progress or (lambda _: None)
     if deleted:
         done(deleted)
@@ -128,6 +114,47 @@ def prune(
     if not stop():  # otherwise, health checks must still notice that old tasks are not deleted
         record_prune(store, using=using)
     return deleted
+
+
+def first_prunable(
+    store: Transactions,
+    older_than: timedelta | float | datetime,
+    *,
+    statuses: Iterable[TaskStatus],
+    whole_partitions: bool = False,
+    limit: int,
+) -> list[Row]:
+    """Return the ids, names and statuses of the first `limit` tasks that `prune` with these arguments would delete."""
+    _, batches = _asked(store, older_than, set(statuses), whole_partitions=whole_partitions, using=None)
+    found = (row for given in batches for row in store.run_one(prunable_tasks, **{**given, "limit": limit}))
+    return list(islice(found, limit))
+
+
+def _asked(
+    store: Transactions,
+    older_than: timedelta | float | datetime,
+    wanted: set[TaskStatus],
+    *,
+    whole_partitions: bool,
+    using: object,
+) -> tuple[datetime, list[dict[str, Any]]]:
+    """Check the arguments of `prune`. Return the time before which tasks must have ended, and the parameters for each
+    range of ids.
+    """
+    if not isinstance(older_than, datetime) and duration(older_than, "older_than") < timedelta(0):
+        raise InvalidArgument("older_than must not be negative")
+    if not wanted <= TERMINAL:
+        raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
+    if isinstance(older_than, datetime):
+        before = min(max(aware(older_than, "older_than"), EARLIEST), LATEST)
+    else:
+        now = moment(store, using=using)
+        before = now - min(duration(older_than, "older_than"), now - EARLIEST)
+    values = {"before": before, **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}}
+    # One day is added, because ids contain times from the producers' clocks, which may be fast.
+    last = first_id(before + timedelta(days=1))
+    ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
+    return before, [{**values, "from_id": low, "to_id": high} for low, high in ranges]
 
 
 class Pace:
@@ -446,6 +473,12 @@ def delete_old(g: Grammar) -> Transition:
 def prunable(g: Grammar) -> sa.Select[Any]:
     """Count the tasks that `prune` would delete."""
     return sa.select(sa.func.count().label("tasks")).select_from(tables.task_executions).where(_prunable(g))
+
+
+def prunable_tasks(g: Grammar) -> sa.Select[Any]:
+    """Select the first :limit tasks that `prune` would delete, in id order."""
+    columns = (_execution.id, _execution.task_name, _execution.status)
+    return sa.select(*columns).where(_prunable(g)).order_by(_execution.id).limit(limit)
 
 
 def prune_unrouted(g: Grammar) -> Transition:

@@ -653,3 +653,21 @@ def switched_off(database: Database) -> Iterator[None]:
         assert [one.name for one in database.store.verify()] == ["part_missing"]
         yield
         database.run(str(made))
+
+
+@pytest.mark.parametrize("then_tasks", ["forged", "1", "[1, 2]", '[{"id": "1"}]'])
+def test_an_unreadable_follow_up_prevents_no_repair_of_another_batch(database: Database, then_tasks: str) -> None:
+    database.corrupted = True
+    bad, good = (made(database, 1, then=(new_task("tests.later"),)) for _ in range(2))
+    for _ in range(2):
+        complete(database)
+    database.run("UPDATE task_batches SET size = 5, completed = 0, completed_at = NULL")
+    database.run("DELETE FROM task_executions WHERE task_name = 'tests.later'")
+    database.run("DELETE FROM task_outbox")
+    database.run("UPDATE task_batches SET stage = 0")
+    row = bad.id if database.name == "postgresql" else bad.id.hex
+    database.run(f"UPDATE task_batches SET then_tasks = '{then_tasks}' WHERE id = '{row}'")
+    repaired = {one.name: one.repaired for one in database.store.verify(repair=True)}
+    assert (repaired["batch_counts_differ"], repaired["batch_unreadable"]) == (1, 0)
+    assert state(database, good) == (5, 1, 0, 4, True)
+    assert state(database, bad) == (5, 0, 0, 0, False)

@@ -148,3 +148,15 @@ def test_what_is_not_there_is_said(database: Database) -> None:
     words = ["task", "list", "--batch", str(new_batch_id()), "--url", database.url]
     unknown = CliRunner().invoke(main, words, catch_exceptions=False)
     assert (unknown.exit_code, unknown.stdout, "there is no batch" in unknown.stderr) == (3, "", True)
+
+
+def test_a_dry_run_of_prune_lists_no_task_that_its_batch_still_needs(database: Database, batch: NewBatch) -> None:
+    alone = database.add(database.store)
+    claims = database.claim(3, store=database.store)
+    [mine] = [claim for claim in claims if claim.id == alone.id]
+    database.store.complete(mine)
+    command = ["prune", "--older-than", "0s", "--dry-run", "--url", database.url]
+    found = CliRunner().invoke(main, command, catch_exceptions=False).stdout
+    assert ": 1 would be deleted\n" in found
+    assert found.count("  tests.work  Completed") == 1
+    assert f"{alone.id}  tests.work  Completed" in found

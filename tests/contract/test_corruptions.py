@@ -224,6 +224,13 @@ CASES = [
     Case("key_differs_from_birth+key_lost", with_idempotency_key, change("key = 'other'", "idempotency_keys")),
     Case("key_differs_from_birth+key_lost", with_idempotency_key, change("scope = 'other'", "idempotency_keys")),
     *(
+        Case("key_expiry_differs_from_birth", unique_for_years, change(f"expires_at = {moment}", "idempotency_keys"))
+        for moment in ("NULL", f"'{NEVER}'", f"'{LONG_AGO}'")
+    ),
+    Case(
+        "key_expiry_differs_from_birth", with_idempotency_key, change(f"expires_at = '{LONG_AGO}'", "idempotency_keys")
+    ),
+    *(
         Case("key_lost", state, ["DELETE FROM idempotency_keys"])
         for state in (with_idempotency_key, unique_until_finished, unique_for_years)
     ),
@@ -248,6 +255,7 @@ CASES = [
     ),
     of_batch("batch_cancel_contradicts", in_a_chain, "runs_then = false", repaired=False),
     of_batch("batch_not_closed", in_a_batch, "closed = false", repaired=False),
+    of_batch("batch_completed_early", in_a_batch, f"completed_at = '{LONG_AGO}'", repaired=False),
     of_batch("batch_ahead_of_time", in_a_chain, f"updated_at = '{NEVER}'"),
     Case("batch_lost", in_a_chain, ["DELETE FROM task_batches;"], (str(BATCH),), repaired=False),
     *(
@@ -394,6 +402,14 @@ CASES = [
         repaired=False,
     ),
     Case("shard_missing", relayed, ["DELETE FROM relay_shards;"], ("orders",), repaired=False),
+    Case("shard_without_relay", relayed, ["UPDATE relay_shards SET shard = -1;"], ("orders",), repaired=False),
+    Case(
+        "shard_lease_ends_too_late",
+        relayed,
+        [f"UPDATE relay_shards SET lease_expires_at = '{NEVER}';"],
+        ("orders",),
+    ),
+    Case("relay_waits_too_long", relayed, [f"UPDATE relays SET next_try_at = '{NEVER}';"], ("orders",)),
     Case(
         "shard_lease_without_worker",
         relayed,

@@ -12,6 +12,7 @@ import pytest
 from outboxq.errors import LeaseLost
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store.verify import CHECKS
+from outboxq.store.verify.batches import unreadable
 from outboxq.store.verify.repairs import REPAIRS
 from tests.contract import helpers
 from tests.contract.corrupting import (
@@ -364,7 +365,9 @@ def test_repair_beside_writers_breaks_nothing(database):
             while not over.is_set() and (passes < 3 or min(rounds) < 3):
                 for repair in REPAIRS.values():
                     found += database.store.run(
-                        lambda target, repair=repair: target.run(repair, database.store.values(target))
+                        lambda target, repair=repair: target.run(
+                            repair, {**database.store.values(target), **unreadable(target, [])}
+                        )
                     )
                 passes += 1
             return found, passes

@@ -15,6 +15,7 @@ from sqlalchemy import event
 from benchmarks.verify import Filler
 from outboxq.database.dialects import Begin, dialect_for
 from outboxq.store.verify import CHECKS
+from outboxq.store.verify.batches import unreadable
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
 from tests import postgres
 from tests.conftest import Database
@@ -73,7 +74,9 @@ def explained(database: Database, name: str, explain: str, setting: str = "") ->
         event.listen(database.engine, "before_cursor_execute", note)
         try:
             store, build = database.store, STATEMENTS[name]
-            rows = store.run(lambda target: target.run(build, store.values(target)), using=connection)
+            rows = store.run(
+                lambda target: target.run(build, {**store.values(target), **unreadable(target, [])}), using=connection
+            )
         finally:
             event.remove(database.engine, "before_cursor_execute", note)
         assert seen

@@ -74,7 +74,7 @@ PROOFS: Mapping[str, Proof] = {
             "contract/test_idempotency.py::test_the_second_of_two_concurrent_transactions_with_the_same_key_waits_and_is_not_aborted",
             "contract/test_idempotency.py::test_fifty_callers_with_few_keys_leave_exactly_one_task_for_each_committed_key",
         ),
-        checks=("key_lost", "key_differs_from_birth"),
+        checks=("key_lost", "key_differs_from_birth", "key_expiry_differs_from_birth"),
     ),
     "A completed step is not called again": Proof(
         tests=(
@@ -88,7 +88,7 @@ PROOFS: Mapping[str, Proof] = {
             "contract/test_batch_races.py::test_simultaneous_ends_enqueue_the_follow_up_once",
             "contract/test_batch_races.py::test_a_task_can_be_added_while_the_last_one_ends",
         ),
-        checks=("batch_counts_differ", "batch_lost"),
+        checks=("batch_counts_differ", "batch_lost", "batch_completed_early"),
     ),
     "A committed event reaches the broker": Proof(
         tests=(
@@ -98,7 +98,13 @@ PROOFS: Mapping[str, Proof] = {
             "contract/test_broker_relays.py::test_a_settlement_after_the_lease_is_lost_writes_nothing",
             "brokers/test_campaign.py::test_each_committed_event_has_its_effect_once_and_in_order",
         ),
-        checks=("message_without_relay", "topic_without_relay", "shard_missing"),
+        checks=(
+            "message_without_relay",
+            "topic_without_relay",
+            "shard_missing",
+            "shard_lease_ends_too_late",
+            "relay_waits_too_long",
+        ),
     ),
     "A received message becomes one task": Proof(
         tests=(
@@ -121,6 +127,12 @@ PROOFS: Mapping[str, Proof] = {
 """The promises, in the order of the page, each with its tests and checks."""
 
 
+MEANINGS = {
+    name: meaning for main, check in CHECKS.items() for name, meaning in {main: check.meaning, **check.also}.items()
+}
+"""The meaning of each check, including those that are made together with another one."""
+
+
 def proofs() -> str:
     """Return a list for each promise: the tests, and the checks with their meanings."""
     lines = []
@@ -130,7 +142,7 @@ def proofs() -> str:
             file, _, name = test.partition("::")
             sentence = name.removeprefix("test_").replace("_", " ")
             lines.append(f"* Test: {sentence} (`tests/{file}`)")
-        lines += [f"* `outboxq verify`, `{name}`: {CHECKS[name].meaning}" for name in proof.checks]
+        lines += [f"* `outboxq verify`, `{name}`: {MEANINGS[name]}" for name in proof.checks]
         lines.append("")
     return "\n".join(lines)
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from ...database.dialects import Begin, Row
 from ...database.target import Target
 from ..transactions import Transactions
-from .batches import batch_checks
+from .batches import batch_checks, unreadable
 from .check import Check
 from .events import log_checks, task_event_checks
 from .keys import idempotency_key_checks, partition_key_checks
@@ -74,10 +74,11 @@ def verify(
     An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a lease
     gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
     returned to the task that is running or holding it, unless another task has taken it. A due time, retry time,
-    completion time, error, worker, position, idempotency key or cancel request that differs from the task's events gets
-    the value from the events. A lease or rate that ends too late is set to end after its own length, counted from now,
-    and the position counter continues after the largest position. Ticks and steps without tasks are deleted. Each
-    repair is a separate transaction. With `using`, the snapshot of this connection's transaction is used.
+    completion time, error, worker, position, idempotency key, expiry of a key or cancel request that differs from the
+    task's events gets the value from the events. A lease or rate that ends too late is set to end after its own length,
+    counted from now, a relay that waits too long tries again now, and the position counter continues after the largest
+    position. Ticks and steps without tasks are deleted. Each repair is a separate transaction. With `using`, the
+    snapshot of this connection's transaction is used.
 
     `on_progress` is called after each check, with the number of finished checks and the total number of checks.
     """
@@ -134,9 +135,9 @@ def _repair(store: Transactions, violation: Violation, using: object) -> Violati
 
     def work(target: Target) -> list[Row]:
         with target.atomic(savepoint=True):
-            if lock := LOCKS.get(violation.name):
-                target.run(lock, store.values(target))
-            rows = target.run(repair, store.values(target))
+            lock = LOCKS.get(violation.name)
+            locked = target.run(lock, store.values(target)) if lock else []
+            rows = target.run(repair, {**store.values(target), **unreadable(target, locked)})
         store.wake(target, {row["queue"] for row in rows if "queue" in row})
         return rows
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from ...database.dialects import Row
 from ...database.grammar import Grammar, Transition, sql_literal, text_literal
 from ...database.tables import task_batches, task_executions
+from ...database.target import Target
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed, links_of
+from ..task_rows import IDS, pack_ids
 from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a, updated
 from .rows import GRACE, latest, seconds
 
@@ -65,7 +68,16 @@ def batch_checks() -> Mapping[str, Check]:
         "batch_not_closed": Check(
             meaning="the `with` block of a batch raised an error, but the transaction was committed, so its `then` tasks will "
             "never be enqueued; cancel the batch: outboxq batch cancel ID",
-            broken=lambda _: sa.select(_batch.id).where(_batch.completed_at.is_(None), sa.not_(_batch.closed)),
+            broken=lambda _: broken_ones(
+                sa.select(_batch.id),
+                {
+                    "batch_not_closed": sa.and_(_GOES_ON, sa.not_(_batch.closed)),
+                    "batch_completed_early": sa.and_(~_GOES_ON, _batch.closed, _pending() > _zero),
+                },
+            ),
+            also={
+                "batch_completed_early": "a batch has a completion time, although its counts say that some of its tasks have not ended, so its `then` tasks will never be enqueued; set completed_at to NULL in its row, and run `outboxq verify --repair`"
+            },
         ),
     }
 
@@ -124,7 +136,12 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
         links = links_of(row["then_tasks"])
     except ValueError:
         return True
-    return row["links"] is not None and int(row["links"]) != len(links)
+    return row.get("links") is not None and int(row["links"]) != len(links)
+
+
+def unreadable(target: Target, rows: Iterable[Row]) -> Mapping[str, Any]:
+    """Return the ids of those of these batches whose `then` tasks cannot be read, as the parameter of `recount`."""
+    return pack_ids(target, "unreadable", [row["id"] for row in rows if _is_unreadable(row)])
 
 
 def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
@@ -153,10 +170,15 @@ def _counted(g: Grammar) -> sa.FromClause:
 
 
 def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
-    pending = _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
+    pending = _pending()
     left = counted.c.unended + sa.case((_waits, counted.c.failed), else_=_zero)
     fewer = (_batch[name] < counted.c[name] for name in ("completed", "failed", "cancelled"))
     return sa.and_(_batch.closed, sa.or_(pending <= _zero, pending != left, *fewer))
+
+
+def _pending() -> sa.ColumnElement[int]:
+    """Return the number of tasks that the batch is waiting for according to its counts."""
+    return _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
 
 
 def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -168,7 +190,7 @@ def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
     """Lock the wrong batches. The repair is a separate statement, so that it sees every task that has ended by then."""
-    return sa.select(_batch.id).where(among(g, wrong)).order_by(_batch.id).with_for_update()
+    return sa.select(_batch.id, _batch.then_tasks).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
 
 def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
@@ -180,17 +202,18 @@ def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
 
 def recount(g: Grammar) -> Transition:
     """Recompute the counts of an unfinished batch from the statuses of its tasks. The batch completes if all of them
-    have ended.
+    have ended, and its `then` tasks would be enqueued, so the unreadable ones (:unreadable) are left out.
 
     A pruned task counts as cancelled, unless it has already been counted.
     """
+    readable = _batch.id.not_in(sa.select(g.rows("unreadable", IDS).c.id))
     present, done, dead, left = (
         _tasks(*statuses)
         for statuses in (TaskStatus, (TaskStatus.COMPLETED,), (TaskStatus.FAILED,), (*_UNENDED, TaskStatus.FAILED))
     )
     size = sa.case((_batch.size < present, present), else_=_batch.size)
     counts = {"size": size, "completed": done, "failed": dead, "cancelled": size - left - done, "updated_at": g.now}
-    return updated(task_batches, sa.and_(_GOES_ON, _batch.closed, among(g, counts_differ)), counts, _batch.id)
+    return updated(task_batches, sa.and_(_GOES_ON, _batch.closed, readable, among(g, counts_differ)), counts, _batch.id)
 
 
 def set_stage(g: Grammar) -> Transition:

@@ -21,6 +21,7 @@ from .check import (
     RUNNING,
     UNFINISHED,
     Check,
+    broken_ones,
     has_event,
     is_a,
     leading_to,
@@ -132,7 +133,14 @@ def idempotency_key_checks() -> Mapping[str, Check]:
         ),
         "key_differs_from_birth": Check(
             meaning="a task holds an idempotency key that it was not enqueued with, so the same request may run twice",
-            broken=lambda g: sa.select(task_of(idempotency_keys)).where(holds_another(g)),
+            broken=lambda g: broken_ones(
+                sa.select(task_of(idempotency_keys)),
+                {"key_differs_from_birth": holds_another(g), "key_expiry_differs_from_birth": expires_otherwise(g)},
+            ),
+            also={
+                "key_expiry_differs_from_birth": "an idempotency key expires at another time than its task was enqueued with, so it is free too early or "
+                "too late"
+            },
         ),
         "key_lost": Check(
             meaning="an unfinished task does not hold its idempotency key, so the same request may run twice",
@@ -164,13 +172,36 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
     key, or has another name.
     """
     birth = Birth(g, "birth")
-    other = sa.or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
+    return _of_holder(birth.task, birth, ~_is_its_own(birth)).exists()
+
+
+def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether a key expires at another time than its task requested. A key that a redrive
+    took back does not expire, but is free when the task has ended.
+    """
+    birth = Birth(g, "birth")
+    taken_back = sa.and_(_key.until_finished, _key.expires_at.is_(None))
+    differs = (_is_its_own(birth), birth.until.is_distinct_from(_key.expires_at), ~taken_back)
+    return _of_holder(birth.task, birth, *differs).exists()
+
+
+def requested_expiry(g: Grammar) -> Any:
+    """Select the expiry that the holder of a key requested for it."""
+    birth = Birth(g, "birth")
+    return _of_holder(birth.until, birth, _is_its_own(birth)).scalar_subquery()
+
+
+def _is_its_own(birth: Birth) -> sa.ColumnElement[bool]:
+    return sa.and_(birth.key == _key.key, EXECUTION.task_name == _key.scope)
+
+
+def _of_holder(column: sa.ColumnElement[Any], birth: Birth, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Select a column for the task named by a row of `idempotency_keys`, if the conditions are true."""
     return (
-        sa.select(birth.task)
+        sa.select(column)
         .join_from(birth.event, task_executions, EXECUTION.id == birth.task)
-        .where(birth.task == _key.task_execution_id, birth.asked, other)
+        .where(birth.task == _key.task_execution_id, birth.asked, *conditions)
         .correlate(idempotency_keys)
-        .exists()
     )
 
 

@@ -13,6 +13,7 @@ from ...database.column_types import Instant
 from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
 from ...model import OnDeadLetter
 from .. import task_rows
+from ..messages.relays import LEASE
 from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, only, task_of, updated
 
@@ -35,6 +36,7 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "hold_without_key": lambda _: _written(rows.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
         "letter_differs_from_task": _renewed_dead_letter,
         "key_differs_from_birth": _other_key,
+        "key_expiry_differs_from_birth": _key_expiry,
         "key_lost": _lost_key,
         "ready_without_entry": _missing_entry,
         "entry_without_ready": lambda _: _deleted(tables.task_outbox, ~rows.READY_OF_ENTRY.exists()),
@@ -55,6 +57,10 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "batch_counts_differ": batches.recount,
         "batch_stage_differs": batches.set_stage,
         "batch_ahead_of_time": batches.set_back,
+        "shard_lease_ends_too_late": _shard_lease_end,
+        "relay_waits_too_long": lambda g: updated(
+            tables.relays, rows.relay_waits_too_long(g), {"next_try_at": g.now}, tables.relays.c.name.label("id")
+        ),
     }
 
 
@@ -149,6 +155,11 @@ def _lease_end(g: Grammar) -> Transition:
     return updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
 
+def _shard_lease_end(g: Grammar) -> Transition:
+    end, shard = g.later(g.now, rows.seconds(LEASE)), tables.relay_shards
+    return updated(shard, rows.shard_lease_too_late(g), {"lease_expires_at": end}, shard.c.relay.label("id"))
+
+
 def _lease_queue(_: Grammar) -> Transition:
     queue = sa.select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
     return updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
@@ -178,6 +189,12 @@ def _renewed_dead_letter(g: Grammar) -> Transition:
 def _other_key(g: Grammar) -> Transition:
     """Delete a key that the task was not enqueued with. The next repair restores a lost key."""
     return _deleted(tables.idempotency_keys, keys.holds_another(g))
+
+
+def _key_expiry(g: Grammar) -> Transition:
+    """Set the expiry that the task requested."""
+    values = {"expires_at": keys.requested_expiry(g)}
+    return updated(tables.idempotency_keys, keys.expires_otherwise(g), values, task_of(tables.idempotency_keys))
 
 
 def _lost_key(g: Grammar) -> Transition:

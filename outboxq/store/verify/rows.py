@@ -513,20 +513,19 @@ def relay_checks() -> Mapping[str, Check]:
         ),
         "shard_without_relay": Check(
             meaning="a shard belongs to a relay that does not exist, or has a number that the relay does not have",
-            broken=lambda _: (
-                sa.select(_s.relay.label("id")).where(~_relay(_s.relay, _s.shard < _r.shards).exists()).distinct()
-            ),
+            broken=_shards_wrong,
+            also={
+                "shard_lease_without_worker": "the lease of a shard has a worker but no end, so no other worker can take over",
+                "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over",
+            },
         ),
         "shard_missing": Check(
             meaning="a relay has fewer shards than it is declared with, so some of its events are never published; change its "
             "number of shards and start a worker",
-            broken=_shard_missing,
-        ),
-        "shard_lease_without_worker": Check(
-            meaning="the lease of a shard has a worker but no end, so no other worker can take over",
-            broken=lambda _: sa.select(_s.relay.label("id")).where(
-                _s.worker_id.is_not(None), _s.lease_expires_at.is_(None)
-            ),
+            broken=_relays_wrong,
+            also={
+                "relay_waits_too_long": "a relay waits for its next attempt for longer than any pause after a failure, so none of its events is published"
+            },
         ),
     }
 
@@ -535,6 +534,28 @@ def _relay(name: sa.ColumnElement[Any], *where: sa.ColumnElement[bool]) -> sa.Se
     return sa.select(_r.name).where(_r.name == name, *where).correlate(relay_messages, relay_shards, task_subscriptions)
 
 
-def _shard_missing(_: Grammar) -> sa.Select[Any]:
+def _shards_wrong(g: Grammar) -> sa.Select[Any]:
+    return broken_ones(
+        sa.select(_s.relay.label("id")),
+        {
+            "shard_without_relay": ~_relay(_s.relay, _s.shard.between(_number(0), _r.shards - _number(1))).exists(),
+            "shard_lease_without_worker": sa.and_(_s.worker_id.is_not(None), _s.lease_expires_at.is_(None)),
+            "shard_lease_ends_too_late": shard_lease_too_late(g),
+        },
+    )
+
+
+def shard_lease_too_late(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether a shard's lease ends too late. A lease is short compared with GRACE."""
+    return _s.lease_expires_at > g.later(latest(g), seconds(GRACE))
+
+
+def _relays_wrong(g: Grammar) -> sa.Select[Any]:
     number = sa.select(sa.func.count()).where(_s.relay == _r.name).correlate(relays).scalar_subquery()
-    return sa.select(_r.name.label("id")).where(number < _r.shards)
+    broken = {"shard_missing": number < _r.shards, "relay_waits_too_long": relay_waits_too_long(g)}
+    return broken_ones(sa.select(_r.name.label("id")), broken)
+
+
+def relay_waits_too_long(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether a relay's pause is too long. A pause is short compared with GRACE."""
+    return _r.next_try_at > g.later(latest(g), seconds(GRACE))

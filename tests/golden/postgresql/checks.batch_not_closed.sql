@@ -1,3 +1,17 @@
-SELECT task_batches.id
-FROM task_batches
-WHERE task_batches.completed_at IS NULL AND NOT task_batches.closed
+SELECT found.id, found.batch_not_closed, found.batch_completed_early
+FROM (
+    SELECT
+        task_batches.id AS id,
+        coalesce(task_batches.completed_at IS NULL AND NOT task_batches.closed, false) AS batch_not_closed,
+        coalesce(
+            task_batches.completed_at IS NOT NULL
+                AND task_batches.closed
+                AND ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE
+                    WHEN (task_batches.on_failed = 'wait') THEN 0
+                    ELSE task_batches.failed
+                END > 0,
+            false
+        ) AS batch_completed_early
+    FROM task_batches
+) AS found
+WHERE found.batch_not_closed OR found.batch_completed_early

@@ -3,4 +3,4 @@ FROM task_executions
 WHERE
     task_executions.status = 'Running'
     AND task_executions.cancel_requested_at IS NULL
-    AND (/* checks.execution_events-4: max_1 */) IS NOT NULL
+    AND (/* checks.execution_events-5: max_1 */) IS NOT NULL

@@ -2,6 +2,10 @@ WITH
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
+    unreadable AS (
+        SELECT batch.id AS id, batch.ordinal AS ordinal
+        FROM unnest(%(unreadable_id)s::UUID[]) WITH ORDINALITY AS batch(id, ordinal)
+    ),
     moved AS (
         UPDATE task_batches
         SET
@@ -101,6 +105,7 @@ WITH
         WHERE
             task_batches.completed_at IS NULL
             AND task_batches.closed
+            AND (task_batches.id NOT IN (SELECT unreadable.id FROM unreadable))
             AND task_batches.id IN (/* repairs.task_batches-1 */)
         RETURNING task_batches.id
     )

@@ -1,3 +1,9 @@
-SELECT idempotency_keys.task_execution_id AS id
-FROM idempotency_keys
-WHERE EXISTS (/* checks.execution_events-3 */)
+SELECT found.id, found.key_differs_from_birth, found.key_expiry_differs_from_birth
+FROM (
+    SELECT
+        idempotency_keys.task_execution_id AS id,
+        coalesce(EXISTS (/* checks.execution_events-3 */), 0) AS key_differs_from_birth,
+        coalesce(EXISTS (/* checks.execution_events-4 */), 0) AS key_expiry_differs_from_birth
+    FROM idempotency_keys
+) AS found
+WHERE found.key_differs_from_birth = 1 OR found.key_expiry_differs_from_birth = 1

@@ -1,4 +1,8 @@
 -- moved
+WITH unreadable AS MATERIALIZED (
+    SELECT unreadable_rows."key" AS ordinal, unreadable_rows.value AS id
+    FROM json_each(:unreadable) AS unreadable_rows
+)
 UPDATE task_batches
 SET
     size=CASE
@@ -85,5 +89,6 @@ SET
 WHERE
     task_batches.completed_at IS NULL
     AND task_batches.closed = 1
+    AND (task_batches.id NOT IN (SELECT unreadable.id FROM unreadable))
     AND task_batches.id IN (/* repairs.task_batches-1 */)
 RETURNING id

@@ -1,8 +1,8 @@
 -- moved
 UPDATE task_executions
-SET cancel_requested_at=(/* checks.execution_events-4: max_1 */)
+SET cancel_requested_at=(/* checks.execution_events-5: max_1 */)
 WHERE
     task_executions.status = 'Running'
     AND task_executions.cancel_requested_at IS NULL
-    AND (/* checks.execution_events-4: max_1 */) IS NOT NULL
+    AND (/* checks.execution_events-5: max_1 */) IS NOT NULL
 RETURNING id

@@ -7,7 +7,7 @@ WHERE
     AND birth.event_type = 'task_created'
     AND birth.event_data LIKE '%%"idempotency_key"%%'
     AND (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') IS NOT NULL
-    AND (
-        (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') != idempotency_keys.key
-            OR task_executions.task_name != idempotency_keys.scope
+    AND NOT (
+        (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') = idempotency_keys.key
+            AND task_executions.task_name = idempotency_keys.scope
     )
