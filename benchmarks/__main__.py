@@ -59,27 +59,35 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="small sizes, under five minutes on two cores")
-    size.add_argument("--tiny", action="store_true", help="to see that it works; its figures mean nothing")
-    parser.add_argument("--only", action="append", choices=MEASURES, help="this measure; may be given again")
-    parser.add_argument("--on", choices=KINDS, help="this database only")
+    size.add_argument(
+        "--quick", action="store_true", help="measure small sizes; takes less than five minutes on two cores"
+    )
+    size.add_argument("--tiny", action="store_true", help="only check that everything works; the figures mean nothing")
+    parser.add_argument("--only", action="append", choices=MEASURES, help="take only this measurement; may be repeated")
+    parser.add_argument("--on", choices=KINDS, help="measure only this database")
     parser.add_argument(
         "--peer",
         action="append",
         choices=[queue.name for queue in POSTGRESQL if queue.requirements] + ["none"],
-        help="this peer only; may be given again; none: only outboxq and raw",
+        help="measure only this peer; may be repeated; none: only outboxq and raw",
     )
-    parser.add_argument("--rounds", type=int, help="how often everything is measured")
-    parser.add_argument("--json", type=Path, help="write what was measured to this file")
+    parser.add_argument("--rounds", type=int, help="number of times that everything is measured")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--charts", type=Path, help="write charts into this directory")
-    parser.add_argument("--cache", type=Path, default=default_cache(), help="the peers' virtual environments")
-    parser.add_argument("--compare", nargs=2, type=Path, metavar="FILE", help="two files of --json; measures nothing")
-    parser.add_argument("--read", type=Path, metavar="FILE", help="report of a file of --json; measures nothing")
+    parser.add_argument(
+        "--cache", type=Path, default=default_cache(), help="directory of the peers' virtual environments"
+    )
+    parser.add_argument(
+        "--compare", nargs=2, type=Path, metavar="FILE", help="compare two files that --json wrote, without measuring"
+    )
+    parser.add_argument(
+        "--read", type=Path, metavar="FILE", help="report on a file that --json wrote, without measuring"
+    )
     parser.add_argument(
         "--publish",
         type=Path,
         metavar="FILE",
-        help="make this file of --json the one that README.md and docs/explanation show; measures nothing",
+        help="show this file, which --json wrote, in README.md and docs/explanation, without measuring",
     )
     return parser.parse_args()
 

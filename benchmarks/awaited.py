@@ -66,10 +66,12 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.awaited", description=__doc__)
     parser.add_argument("--on", choices=["postgresql", "sqlite"], default="postgresql")
-    parser.add_argument("--rounds", type=int, default=100, help="tasks of each duration, fewer of long ones")
+    parser.add_argument(
+        "--rounds", type=int, default=100, help="number of tasks of each duration; fewer for long durations"
+    )
     parser.add_argument("--callers", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--work", metavar="URL", help="be the worker")
+    parser.add_argument("--work", metavar="URL", help="run as the worker on this database")
     return parser.parse_args()
 
 

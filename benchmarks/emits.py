@@ -74,7 +74,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.emits", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=150, help=f"turns of {_BLOCK} events for each way")
+    parser.add_argument("--rounds", type=int, default=150, help=f"number of rounds of {_BLOCK} events in each way")
     return parser.parse_args()
 
 

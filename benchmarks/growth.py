@@ -234,17 +234,17 @@ def history(series: str, rows: int) -> Past:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="the largest size; on SQLite at most 1 000 000")
-    parser.add_argument("--least", type=int, default=SMALLEST, help="the smallest size")
-    parser.add_argument("--on", choices=SERIES, help="this database only")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="largest size; at most 1,000,000 on SQLite")
+    parser.add_argument("--least", type=int, default=SMALLEST, help="smallest size")
+    parser.add_argument("--on", choices=SERIES, help="measure only this database")
     parser.add_argument(
-        "--only", action="append", choices=SERIES["postgresql"], help="these tables only; may be given again"
+        "--only", action="append", choices=SERIES["postgresql"], help="fill only these tables; may be repeated"
     )
-    parser.add_argument("--minutes", type=float, default=25, help="no size begins that would not end by then")
+    parser.add_argument("--minutes", type=float, default=25, help="do not begin a size that would end later than this")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--charts", type=Path, help="write charts into this directory")
-    parser.add_argument("--read", type=Path, help="a file of --json; prints and draws it, and measures nothing")
+    parser.add_argument("--read", type=Path, help="print and draw a file that --json wrote, without measuring")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = Results.read(given.read) if given.read else measured(given)

@@ -72,15 +72,19 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.herd", description=__doc__)
-    parser.add_argument("--idle", type=int, action="append", help="workers; may be repeated; by default 1, 10 and 50")
+    parser.add_argument(
+        "--idle", type=int, action="append", help="number of idle workers; may be repeated (default: 1, 10 and 50)"
+    )
     parser.add_argument("--tasks", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=10.0, help="tasks a second")
-    parser.add_argument("--dead", type=int, default=0, help="tasks that go by under an old snapshot before")
+    parser.add_argument("--rate", type=float, default=10.0, help="tasks per second")
+    parser.add_argument(
+        "--dead", type=int, default=0, help="number of tasks that run under an old snapshot before the workers start"
+    )
     parser.add_argument(
         "--writing", action="store_true", help="keep a writing transaction open while the workers are idle"
     )
     parser.add_argument(
-        "--queue", action="append", help="a queue that the workers serve; may be repeated; by default all"
+        "--queue", action="append", help="a queue that the workers serve; may be repeated (default: all)"
     )
     return parser.parse_args()
 

@@ -305,10 +305,12 @@ def measure(kind: str, urls: list[str], cluster: postgres.Cluster, sizes: Sizes,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="finished tasks on PostgreSQL")
-    parser.add_argument("--sqlite-rows", type=int, default=2_000_000, help="and on SQLite")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="number of finished tasks on PostgreSQL")
+    parser.add_argument("--sqlite-rows", type=int, default=2_000_000, help="number of finished tasks on SQLite")
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of everything, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="use a hundredth of each number, only to check that everything works"
+    )
     parser.add_argument("--only", choices=PARTS)
     given = parser.parse_args()
     sizes = Sizes(rows={"postgresql": given.rows, "sqlite": given.sqlite_rows}, rounds=given.rounds)

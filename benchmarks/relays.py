@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--broker", choices=list(_BROKERS), nargs="+", default=list(_BROKERS))
     parser.add_argument("--events", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--single", type=int, default=200, help="the events that are published one at a time")
+    parser.add_argument("--single", type=int, default=200, help="number of events that are published one at a time")
     return parser.parse_args()
 
 

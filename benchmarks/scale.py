@@ -372,7 +372,7 @@ def _calls(quick: bool) -> Iterator[tuple[str, Callable[[str], Counts]]]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the small sizes only, in half a minute")
+    parser.add_argument("--quick", action="store_true", help="measure only the small sizes, in half a minute")
     return parser.parse_args()
 
 

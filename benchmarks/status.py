@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.status", description=__doc__)
     parser.add_argument("--on", choices=sorted(FILL), default="postgresql")
     parser.add_argument("--waiting", type=int, default=10_000_000)
-    parser.add_argument("--ended", type=int, default=500_000, help="tasks that ended in the last hour")
+    parser.add_argument("--ended", type=int, default=500_000, help="number of tasks that ended in the last hour")
     parser.add_argument("--rounds", type=int, default=20)
     return parser.parse_args()
 

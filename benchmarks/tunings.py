@@ -148,8 +148,8 @@ def measure(url: Callable[[str], str], patches: list[Patch], turns: int) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tunings", description=__doc__)
-    parser.add_argument("--on", choices=("sqlite", "postgresql"), help="this database only")
-    parser.add_argument("--only", action="append", choices=TUNINGS, help="this tuning; may be given again")
+    parser.add_argument("--on", choices=("sqlite", "postgresql"), help="measure only this database")
+    parser.add_argument("--only", action="append", choices=TUNINGS, help="measure only this tuning; may be repeated")
     parser.add_argument("--turns", type=int, default=200)
     given = parser.parse_args()
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -344,8 +344,13 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verify", description=__doc__)
     parser.add_argument("--on", choices=sorted(_WORDS), default="postgresql")
-    parser.add_argument("--events", type=int, default=1_000_000, help="roughly; the small database has a quarter of it")
-    parser.add_argument("--limit", type=float, default=60, help="seconds after which a check is stopped")
+    parser.add_argument(
+        "--events",
+        type=int,
+        default=1_000_000,
+        help="approximate number of events; the small database has a quarter of them",
+    )
+    parser.add_argument("--limit", type=float, default=60, help="number of seconds after which a check is stopped")
     return parser.parse_args()
 
 

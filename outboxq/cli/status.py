@@ -340,9 +340,9 @@ def _with_top(values: Sequence[float | None]) -> str:
     if most is None:
         return sparkline(values)
     size, place = float(most), 0
-    while size >= 1000 and place < len(_UNITS) - 1:
+    while size >= 999.5 and place < len(_UNITS) - 1:
         size, place = size / 1000, place + 1
-    number = f"{size:.1f}" if place and size < 10 else f"{size:.0f}"
+    number = f"{size:.1f}" if place and size < 9.95 else f"{size:.0f}"
     return f"{sparkline(values)} {number}{_UNITS[place]}"
 
 

@@ -9,6 +9,8 @@ MOST_LISTED = 3
 """Maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
 """The maximum number of characters that a page shows of a string."""
+TENTHS = 9.95
+"""The number of seconds from which a span is written in whole seconds: with a digit after the point, it would be 10.0 s."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
@@ -45,7 +47,7 @@ def span(value: timedelta | float) -> str:
     A negative span becomes 0 s: it is a difference between the clocks of two machines.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds < 10:
+    if seconds < TENTHS:
         return _short(seconds)
     whole, parts = round(seconds), list[str]()
     for length, unit in _SPANS:
@@ -66,10 +68,10 @@ def unseen(silence: timedelta) -> str:
 def brief(value: timedelta) -> str:
     """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one becomes 0 s."""
     seconds = value.total_seconds()
-    if seconds < 9.95:
+    if seconds < TENTHS:
         return _short(seconds)
     for length, unit in reversed(_SPANS[1:]):
-        if seconds < 100 * length:
+        if round(seconds / length) < 100:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
 
@@ -77,14 +79,15 @@ def brief(value: timedelta) -> str:
 def _short(seconds: float) -> str:
     if seconds <= 0:
         return "0 s"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{seconds:.1f} s"
 
 
 def size(number: int) -> str:
     """Return a byte count as text, in one unit: 812 B, 1.4 MB, 120 GB."""
     for unit, length in _SIZES:
-        if number >= length:
-            return f"{number / length:.{0 if number >= 100 * length else 1}f} {unit}"
+        if number >= 0.9995 * length:  # a smaller number is rounded to at most 999 of the next unit
+            return f"{number / length:.{0 if number >= 99.95 * length else 1}f} {unit}"
     return f"{number} B"
 
 

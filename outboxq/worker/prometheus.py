@@ -165,7 +165,9 @@ RELAY_OLDEST_AGE: Final = _database_gauge(
     help="Seconds for which the oldest unconfirmed event has waited; 0 if there is none.",
 )
 RELAY_FAILING: Final = _database_gauge(
-    "outboxq_relay_failing", "relay", help="1: the broker has confirmed no event since the last failure. 0: it works."
+    "outboxq_relay_failing",
+    "relay",
+    help="1: the broker has not confirmed any event since the last failure. 0: it works.",
 )
 RECEIVER_FAILING: Final = _database_gauge(
     "outboxq_receiver_failing",

@@ -173,7 +173,7 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     broker.is_away = True
     steps.step()
     [problem] = late(database)
-    assert problem.sentence.endswith("the broker has confirmed no event for 0.0 s: ConnectionError: no broker")
+    assert problem.sentence.endswith("the broker has not confirmed any event for 0.0 s: ConnectionError: no broker")
 
     database.frozen.relays.pause("orders", reason="upgrade")
     [problem] = late(database)

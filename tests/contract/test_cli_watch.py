@@ -30,6 +30,7 @@ def test_a_curve_goes_from_nothing_to_its_largest_value():
 
 def test_a_curve_ends_with_its_largest_value():
     known = {None: "", 0: " 0", 999: " 999", 1200: " 1.2k", 34_000: " 34k", 5_600_000: " 5.6M", 10**12: " 1000G"}
+    known |= {9_999: " 10k", 999_600: " 1.0M"}
     assert {most: _with_top([most])[1:] for most in known} == known
 
 

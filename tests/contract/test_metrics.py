@@ -286,6 +286,24 @@ def test_only_the_window_counts(database):
     assert seen == {1: 2, 60: 3, 120: 5}
 
 
+@pytest.mark.parametrize("minutes", [3, 5, 60])
+def test_a_window_that_begins_in_a_rolled_up_span_is_not_shortened(database, minutes):
+    """One attempt ends every ten seconds. Each start of the window within a minute must give about the same count."""
+    window, found = timedelta(minutes=minutes), []
+    for ago in range(10, 60 * (minutes + 4), 10):
+        put(database, ago, completed=1)
+    database.frozen.metrics.sum_up()
+    for _ in range(6):
+        found.append(database.frozen.stats(window=window)[0].completed)
+        found.append(database.frozen.metrics.by_task("mail", window=window)[0].completed)
+        database.clock.advance(10)
+        put(database, 10, completed=1)
+    expected = 6 * minutes
+    assert sum(found) / len(found) == pytest.approx(expected, abs=1)
+    assert max(found) - expected <= 4
+    assert expected - min(found) <= 4
+
+
 def test_it_says_since_when_workers_have_counted(database):
     put(database, 600, completed=1)
     [hour] = database.frozen.stats()

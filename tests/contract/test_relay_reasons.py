@@ -94,7 +94,7 @@ def test_a_relay_whose_broker_is_away_is_named_with_the_error_and_the_next_attem
     event = emit(outbox, database)
     broker.is_away = True
     Steps(database, outbox).step()
-    words = ("'orders' has confirmed no event since ", "ConnectionError: no broker; the next attempt is due in ")
+    words = ("'orders' has not confirmed any event since ", "ConnectionError: no broker; the next attempt is due in ")
     found = explained(database, event, Reason.RELAY_FAILING, *words)
     assert [cure.command for cure in found.cures] == [("relay", "resume", "orders")]
     database.clock.advance(timedelta(seconds=2))

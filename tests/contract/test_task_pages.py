@@ -13,7 +13,7 @@ from outboxq.model import EventType, Outcome, TaskStatus, Waiting
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Slow, TaskPage
-from outboxq.store.tasks import slowest, task_pages
+from outboxq.store.tasks import task_pages
 from tests.conftest import NOON
 from tests.contract import helpers
 
@@ -379,7 +379,7 @@ def test_the_slowest_tasks_are_filtered_by_their_idempotency_key(database):
 
 
 def test_the_slowest_tasks_are_those_of_the_newest(database, monkeypatch):
-    monkeypatch.setattr(slowest, "SCAN", 2)
+    monkeypatch.setattr(task_pages, "SCAN", 2)
     tasks = [database.add() for _ in range(3)]
     for seconds in (9, 1, 2):
         (claim,) = database.claim()
@@ -387,9 +387,18 @@ def test_the_slowest_tasks_are_those_of_the_newest(database, monkeypatch):
         database.frozen.complete(claim)
     found = database.frozen.slowest()
     assert ([one.id for one in found.tasks], found.is_cut) == ([tasks[2].id, tasks[1].id], True)
-    monkeypatch.setattr(slowest, "SCAN", 3)
+    monkeypatch.setattr(task_pages, "SCAN", 3)
     assert database.frozen.slowest().tasks[0].id == tasks[0].id
     assert not database.frozen.slowest().is_cut
+
+
+def test_a_search_for_the_slowest_by_an_argument_reads_as_few_tasks_as_a_page(database, monkeypatch):
+    monkeypatch.setattr(task_pages, "SCAN_ARGUMENTS", 2)
+    tasks = [database.add(queue="mail", args='{"order_id":17}').id for _ in range(3)]
+    for claim in database.claim(3):
+        database.frozen.complete(claim)
+    found = database.frozen.slowest(queue="mail", argument=("order_id", 17))
+    assert ({one.id for one in found.tasks}, found.is_cut, found.looked_at) == ({*tasks[1:]}, True, 2)
 
 
 def test_the_time_for_which_a_dead_letter_waited_to_be_discarded_is_not_a_duration(database):

@@ -46,7 +46,7 @@ def alerts() -> Iterator[tuple[str, str, str, str, str]]:
     for part in RULES.read_text().split("      - alert: ")[1:]:
         name = part.partition("\n")[0]
         expression = re.search(r" expr: (?:>-\n)?(.*?)\n        \w+:", part, re.DOTALL)[1]
-        [lasting] = re.findall(r"\n        for: (\w+)\n", part) or ["at once"]
+        [lasting] = re.findall(r"\n        for: (\w+)\n", part) or ["immediately"]
         [severity], [summary] = re.findall(r"severity: (\w+)", part), re.findall(r'summary: "(.*)"', part)
         yield name, " ".join(expression.split()), lasting, severity, summary
 

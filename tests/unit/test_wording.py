@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from outboxq.model.wording import brief, plural, span
+from outboxq.model.wording import brief, plural, size, span
 from outboxq.store.explain.reasons import span_of
 
 PACKAGE = Path(__file__).parents[2] / "outboxq"
@@ -28,6 +28,20 @@ def test_a_span_in_a_column_is_written_as_in_a_sentence_in_one_unit():
     ]
     assert brief(timedelta(days=5)) == span(timedelta(days=5)) == "5 d"
     assert {len(brief(timedelta(seconds=1.3**n))) <= 6 for n in range(-20, 65)} == {True}
+
+
+def test_a_number_that_is_rounded_up_to_the_next_unit_is_written_in_that_unit():
+    assert [span(one) for one in (0.9994, 0.9996, 9.94, 9.96, 59.6, 3599.9, 86_399.7)] == [
+        *("999 ms", "1.0 s", "9.9 s", "10 s", "1 min", "1 h", "1 d")
+    ]
+    assert [brief(timedelta(seconds=one)) for one in (0.9996, 9.96, 99.4, 99.6, 5969, 5971, 359_900)] == [
+        *("1.0 s", "10 s", "99 s", "2 min", "99 min", "2 h", "4 d")
+    ]
+    assert [span_of(timedelta(seconds=one)) for one in (9.94, 9.96)] == ["9.9 s", "10 s"]
+    sizes = (999, 1000, 99_949, 99_960, 999_499, 999_501, 999_499_999, 999_600_000, 999_600_000_000)
+    assert [size(one) for one in sizes] == [
+        *("999 B", "1.0 kB", "99.9 kB", "100 kB", "999 kB", "1.0 MB", "999 MB", "1.0 GB", "1.0 TB")
+    ]
 
 
 def test_a_negative_span_between_two_clocks_is_written_as_no_time():

@@ -9,7 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from ...model.running import Progress
-from ...model.wording import span
+from ...model.wording import TENTHS, span
 
 
 class Reason(StrEnum):
@@ -117,7 +117,7 @@ class Explanation:
 def span_of(value: timedelta) -> str:
     """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
     seconds = max(0.0, value.total_seconds())
-    return f"{seconds:.1f} s" if seconds < 10 else span(seconds)
+    return f"{seconds:.1f} s" if seconds < TENTHS else span(seconds)
 
 
 def inconsistent(what: str) -> Explanation:

@@ -123,7 +123,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
         due = message["next_try_at"]
         wait = f"in {span_of(due - now)}, at {written(due)}" if due is not None and due > now else "now"
         error = f"{message['last_error']}; the next attempt is due {wait}"
-        sentence = f"the broker of {relay} has confirmed no event since {written(since)}: {error}"
+        sentence = f"the broker of {relay} has not confirmed any event since {written(since)}: {error}"
         return Explanation(Reason.RELAY_FAILING, sentence, cure_of("try again now", "relay", "resume", name))
     if message["on_refused"] == OnRefused.HOLD and (owner := message["holding"]) is not None:
         return _held(target, message, owner, relay)

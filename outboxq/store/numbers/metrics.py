@@ -188,7 +188,7 @@ class Metrics:
     def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
         def work(target: Target) -> Sequence[Row]:
             until = at or target.run(select_now, self._store.values(target))[0]["now"]
-            return target.run(of_tasks, {**wanted, "since": until - window - timedelta(seconds=SPAN)})
+            return target.run(of_tasks, {**wanted, **_border(until, window)})
 
         found = []
         for row in self._store.run(work, using=using, begin=Begin.READ):
@@ -234,14 +234,27 @@ class Metrics:
         return self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
 
 
-def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
-    """Add up workers' counts since a given time, by queue or task, under the names used in `Statistics`.
+def happened(target: Target, now: datetime, window: timedelta, *, by_task: bool) -> Found:
+    """Add up workers' counts for the window up to now, by queue or task, under the names used in `Statistics`.
 
-    The result is empty if no worker has written counts since then. A worker writes a ten-second span when the span
-    ends, so the counted period begins and ends up to ten seconds earlier than the window.
+    The result is empty if no worker has written counts in the window. A worker writes a ten-second span when the span
+    ends, so the counted period begins and ends up to ten seconds earlier than the window. It may also begin up to half
+    a rolled-up span earlier or later.
     """
-    rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
+    rows = target.run(SINCE["by_task" if by_task else "by_queue"], _border(now, window))
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}
+
+
+def _border(now: datetime, window: timedelta) -> dict[str, Any]:
+    """Return the parameters of `_since_then` for a window up to now.
+
+    A span that was rolled up counts if most of it lies in the window: on average, the counted period is as long as the
+    window.
+    """
+    span, begin = timedelta(seconds=SPAN), now - window
+    length = next((length for age, length in reversed(LEVELS) if window + length >= age), LEVELS[0][1])
+    earlier = begin - (length + span) / 2
+    return {"since": begin - span, "earlier": earlier, "seconds": int(length.total_seconds())}
 
 
 def first_counted(target: Target) -> datetime | None:
@@ -332,7 +345,9 @@ SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out
 METRIC: Columns = {"id": sa.Uuid(), "queue": sa.Text(), "task_name": sa.Text(), **SUMMED}
 
 _metric = task_metrics.c
-_begin, _end, _before, _since, _until = parameters(Instant, "begin", "end", "before", "since", "until")
+_begin, _end, _before, _earlier, _since, _until = parameters(
+    Instant, "begin", "end", "before", "earlier", "since", "until"
+)
 _a_span_ago = sa.bindparam("a_span_ago", -float(SPAN), type_=sa.Double)
 _seconds = sa.bindparam("seconds", type_=sa.Integer, required=True)
 _family = sa.bindparam("family", type_=sa.Uuid, required=True)
@@ -405,7 +420,9 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
-    """Select the sums over all spans that begin at :since or later."""
+    """Select the sums over all spans that begin at :since or later, or that begin at :earlier or later and are at least
+    :seconds long.
+    """
     names = _KEY if by_task else _KEY[:1]
     sums = (
         sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)
@@ -413,7 +430,7 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     )
     return (
         sa.select(*(_metric[name] for name in names), *sums)
-        .where(_metric.at >= _since)
+        .where(_metric.at >= _earlier, sa.or_(_metric.at >= _since, _metric.seconds >= _seconds))
         .group_by(*(_metric[n] for n in names))
     )
 

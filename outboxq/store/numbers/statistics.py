@@ -175,7 +175,7 @@ def _read(
 ) -> list[Statistics]:
     seen = Present.read(store, target, names=names, by_task=by_task)
     now = seen.live.now
-    happened = metrics.happened(target, now - window, by_task=by_task)
+    happened = metrics.happened(target, now, window, by_task=by_task)
     first = metrics.first_counted(target) if happened else None
     late = first is not None and first > now - window
     counting = max(now - first, _SHORTEST) if late and first is not None else window

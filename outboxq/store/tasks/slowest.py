@@ -66,8 +66,9 @@ def slowest(
     **wanted: Unpack[PageFilters],
 ) -> SlowTasks:
     """Return up to `limit` tasks that ran or waited for the longest time, slowest first, among the newest 10,000 with
-    this status (None means any status), or among all running tasks. They are filtered as in `task_page`. A waiting task
-    has not started, so it is not returned. Raises InvalidArgument.
+    this status (None means any status), or among all running tasks. They are filtered as in `task_page`; with
+    `argument`, only the newest 1,000 are read. A waiting task has not started, so it is not returned. Raises
+    InvalidArgument.
     """
     compared, of = choice(Slow, by, "by"), status_of(status)
     if of is TaskStatus.READY or wanted.get("waiting") is not None:
@@ -75,7 +76,7 @@ def slowest(
     values, most = filter_values(wanted), positive(limit)
 
     def work(target: Target) -> SlowTasks:
-        given = store.values(target, **values, status=of, scan=SCAN, limit=SCAN)
+        given = store.values(target, **values, status=of, limit=values["scan"])
         find_key(target, given)
         source = source_of(target, of, given)
         last = ending(target, source, given, up=False)
@@ -92,6 +93,7 @@ def slowest(
             tasks=[found[one] for one in chosen if one in found],
             times={one: times[one] for one in chosen},
             is_cut=last is not None,
+            looked_at=values["scan"],
         )
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)

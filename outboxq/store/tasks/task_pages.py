@@ -156,7 +156,7 @@ def task_page(
 
 
 def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the filters. Raises InvalidArgument."""
+    """Return the parameters of the filters, and of the bound on the rows to read. Raises InvalidArgument."""
     if unknown := wanted.keys() - PageFilters.__annotations__.keys():
         raise InvalidArgument(
             f"unknown filter {', '.join(sorted(unknown))}; the filters are {', '.join(PageFilters.__annotations__)}"
@@ -179,6 +179,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "worker": None if worker is None else identifier(worker),
         "batch": None if batch is None else _batch_id(batch),
         "waiting": state_of(wanted.get("waiting")),
+        "scan": SCAN if wanted.get("argument") is None else SCAN_ARGUMENTS,
     }
 
 
@@ -256,8 +257,7 @@ def _page(
 ) -> TaskPage:
     if values["waiting"] is not None and status is not TaskStatus.READY:
         raise InvalidArgument(f"only Ready tasks can be {values['waiting']}, so pass status=TaskStatus.READY too")
-    scan = SCAN if values["argument_first"] is None else SCAN_ARGUMENTS
-    given = {**values, "status": status, "scan": max(limit, scan), "limit": limit + 1}
+    given = {**values, "status": status, "scan": max(limit, values["scan"]), "limit": limit + 1}
     find_key(target, given)
     if before is not None:
         given["to_id"] = min(given["to_id"], identifier(before))

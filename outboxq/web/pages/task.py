@@ -289,7 +289,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.CREATED: ("ready", "Enqueued", ""),
     EventType.CLAIMED: ("running", "Started", ""),
     EventType.COMPLETED: ("completed", "Completed", "completed"),
-    EventType.FAILED: ("failed", "Failed for good", "failed"),
+    EventType.FAILED: ("failed", "Failed permanently", "failed"),
     EventType.ABANDONED: ("failed", "Given up: its workers died repeatedly", "worker lost, given up"),
     EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
     EventType.RETRY_SCHEDULED: ("delayed", "Rescheduled", "failed, to be retried"),

@@ -60,7 +60,10 @@ SELECT
     CAST(sum(task_metrics.run_22) AS BIGINT) AS run_22
 FROM task_metrics
 WHERE
-    task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE
+    task_metrics.at >= %(earlier)s::TIMESTAMP WITH TIME ZONE
+    AND (
+        task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE OR task_metrics.seconds >= %(seconds)s::INTEGER
+    )
     AND (%(queue)s::VARCHAR IS NULL OR task_metrics.queue = %(queue)s::VARCHAR)
     AND (%(worker_id)s::UUID IS NULL OR task_metrics.worker_id = %(worker_id)s::UUID)
 GROUP BY task_metrics.queue, task_metrics.task_name

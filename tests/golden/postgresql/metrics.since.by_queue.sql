@@ -58,5 +58,9 @@ SELECT
     CAST(sum(task_metrics.run_21) AS BIGINT) AS run_21,
     CAST(sum(task_metrics.run_22) AS BIGINT) AS run_22
 FROM task_metrics
-WHERE task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE
+WHERE
+    task_metrics.at >= %(earlier)s::TIMESTAMP WITH TIME ZONE
+    AND (
+        task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE OR task_metrics.seconds >= %(seconds)s::INTEGER
+    )
 GROUP BY task_metrics.queue

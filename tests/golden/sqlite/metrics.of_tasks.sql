@@ -60,7 +60,8 @@ SELECT
     CAST(sum(task_metrics.run_22) AS BIGINT) AS run_22
 FROM task_metrics
 WHERE
-    task_metrics.at >= :since
+    task_metrics.at >= :earlier
+    AND (task_metrics.at >= :since OR task_metrics.seconds >= :seconds)
     AND (:queue IS NULL OR task_metrics.queue = :queue)
     AND (:worker_id IS NULL OR task_metrics.worker_id = :worker_id)
 GROUP BY task_metrics.queue, task_metrics.task_name

@@ -299,14 +299,14 @@ def test_a_group_of_a_filtered_list_is_changed_in_that_queue_only(stage):
 
 def test_a_filtered_list_without_failures_does_not_say_that_nothing_has_failed(stage):
     failed(stage, 1, queue="mail")
-    assert "Nothing has failed for good." not in stage.visitor.go("/failures?queue=news").text
+    assert "Nothing has failed permanently." not in stage.visitor.go("/failures?queue=news").text
     assert "No dead letter matches." in stage.visitor.text
-    assert "Nothing has failed for good." not in stage.visitor.follow("Show all of them").text
+    assert "Nothing has failed permanently." not in stage.visitor.follow("Show all of them").text
 
 
 def test_without_dead_letters_their_page_says_so_and_nothing_else(stage):
     stage.visitor.go("/failures")
-    assert "Nothing has failed for good." in stage.visitor.text
+    assert "Nothing has failed permanently." in stage.visitor.text
     assert "0 dead letters" not in stage.visitor.text
 
 

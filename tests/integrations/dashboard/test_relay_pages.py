@@ -90,6 +90,6 @@ def test_a_failing_relay_shows_its_error(database: Database, outbox: Outbox) -> 
     broker.is_away = True
     steps.step()
     page = text_of(Local(application(outbox)).get("/relay?name=orders").text)
-    assert "The broker has confirmed no event since" in page
+    assert "The broker has not confirmed any event since" in page
     assert "ConnectionError: no broker" in page
     assert Local(application(outbox)).get("/relay?name=other").status_code == 404

@@ -128,7 +128,7 @@ class Killer:
             return bool(connection.scalar(known, {"label": f"%:{worker.pid}"}))
 
     def _kill(self, worker: Child, *, patience: float) -> None:
-        """Kill the worker while it has a task, if it gets one soon, unless one of its tasks would then fail for good."""
+        """Kill the worker while it has a task, if it gets one soon, unless one of its tasks would then fail permanently."""
         deadline = time.monotonic() + patience
         while True:
             worker.send(signal.SIGSTOP)

@@ -22,6 +22,6 @@ outbox = Outbox()
 
 @outbox.task(name="commits.see", retry=RetryPolicy.never())
 def see(order: int) -> None:
-    """Fail for good unless the business row exists."""
+    """Fail permanently unless the business row exists."""
     with Session(outbox.store.bound_engine) as session:
         session.scalars(select(Order).filter_by(id=order)).one()

@@ -166,7 +166,7 @@ def test_what_a_handler_wishes_is_never_reported(outbox, sentry, status):
 
 
 def test_a_retry_of_the_last_attempt_is_reported(outbox, sentry):
-    """The task has failed for good, and somebody has to know."""
+    """The task has failed permanently, and somebody has to know."""
     sent, ours = sentry(), outbox(SentryHook())
 
     @ours.task(name="shop.wishes", retry=RetryPolicy.never())
