@@ -441,7 +441,7 @@ IN_TURN = (
 
 ON_BOTH = (
     "tests/contract/test_migrations.py",
-    "tests/contract/test_results.py::test_a_task_that_this_thread_has_not_committed_is_not_waited_for",
+    "tests/contract/test_results.py::test_waiting_for_a_task_not_yet_committed_by_this_thread_is_refused",
     "tests/contract/test_schema",
     "tests/contract/test_targets.py",
     "tests/dialects/",

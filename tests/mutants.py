@@ -452,9 +452,7 @@ MUTANTS = (
         "one task that would end in a locked batch stops all recoveries",
         "outboxq/store/claims/recovery.py",
         (("if using is not None or not store.is_locked_out(error):", "if True:"),),
-        (
-            "tests/dialects/test_locked_batches.py::test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch",
-        ),
+        ("tests/dialects/test_locked_batches.py::test_a_recovery_skips_tasks_that_would_end_in_a_locked_batch",),
     ),
     Mutant(
         "a worker keeps running tasks of a locked batch without a limit",
@@ -466,7 +464,7 @@ MUTANTS = (
         "one expired task of a locked batch stops all claims",
         "outboxq/store/claims/claim.py",
         (('moved = cancel_expired(store, self.options["worker_id"])', "moved = 0"),),
-        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
+        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_does_not_block_claims",),
     ),
     Mutant(
         "a claim serves only the first of many queues with limits",
@@ -478,7 +476,7 @@ MUTANTS = (
         "a claim misses the tasks of the limited queues that it does not read in its first round",
         "outboxq/store/claims/claim.py",
         (("            if rounds == 2 or (is_end and not began):\n", "            if True:\n"),),
-        ("tests/contract/test_many_queues.py::test_queues_that_cannot_start_a_task_hide_no_other",),
+        ("tests/contract/test_many_queues.py::test_queues_that_cannot_start_a_task_do_not_hide_other_queues",),
     ),
     Mutant(
         "a claim from many queues returns too few tasks although others are due",
@@ -496,25 +494,25 @@ MUTANTS = (
         "a claim from many queues takes a task before one with a higher priority",
         "outboxq/store/claims/claim.py",
         (("least=heads.least)", "least=None)"),),
-        ("tests/dialects/test_heads.py::test_no_task_comes_before_one_of_a_higher_priority",),
+        ("tests/dialects/test_heads.py::test_no_task_is_claimed_before_one_with_a_higher_priority",),
     ),
     Mutant(
         "a claim drops the queues from which it took as many tasks as it could",
         "outboxq/store/claims/claim.py",
         (("        if len(taken) == limit:\n", "        if len(taken) != limit:\n"),),
-        ("tests/dialects/test_heads.py::test_all_tasks_are_claimed_about_in_the_order_of_their_due_times",),
+        ("tests/dialects/test_heads.py::test_all_tasks_are_claimed_roughly_in_the_order_of_their_due_times",),
     ),
     Mutant(
         "a claim from many queues keeps its tasks waiting while it cancels all expired ones",
         "outboxq/store/claims/claim.py",
         (("if found and len(rows) < len(taken):", "if False:"),),
-        ("tests/dialects/test_heads.py::test_a_claim_with_a_task_does_not_go_on_through_expired_ones",),
+        ("tests/dialects/test_heads.py::test_a_claim_that_has_a_task_stops_at_expired_tasks",),
     ),
     Mutant(
         "a claimer never claims the tasks of pairs whose heads it did not keep",
         "outboxq/store/claims/claim.py",
         (("elif found or heads.are_all:", "elif True:"),),
-        ("tests/dialects/test_heads.py::test_tasks_beyond_the_heads_that_are_kept_are_claimed",),
+        ("tests/dialects/test_heads.py::test_tasks_beyond_the_kept_heads_are_claimed",),
     ),
     Mutant(
         "each statement of a claim from many queues is committed separately",
@@ -526,7 +524,7 @@ MUTANTS = (
         "a claim from some queues uses the heads of other queues",
         "outboxq/store/claims/heads.py",
         (("        return self._scope == (queues, topics)\n", "        return self._scope is not None\n"),),
-        ("tests/dialects/test_heads.py::test_queues_and_topics_have_heads_of_their_own",),
+        ("tests/dialects/test_heads.py::test_each_choice_of_queues_or_topics_has_separate_heads",),
     ),
     Mutant(
         "a claimer never goes back to reading all queues",
@@ -544,7 +542,7 @@ MUTANTS = (
         "a claim from a few queues moves the floors of all queues",
         "outboxq/store/claims/claim.py",
         (("is_full=True, seconds=", "is_full=False, seconds="),),
-        ("tests/dialects/test_heads.py::test_a_claim_from_a_few_queues_leaves_the_other_floors",),
+        ("tests/dialects/test_heads.py::test_a_claim_from_a_few_queues_keeps_the_floors_of_others",),
     ),
     Mutant(
         "tasks without a key wait until many limited queues are empty",
@@ -555,13 +553,13 @@ MUTANTS = (
                 "cursor.others_first or cursor.plain_turns.left > -math.inf",
             ),
         ),
-        ("tests/dialects/test_heads.py::test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues",),
+        ("tests/dialects/test_heads.py::test_tasks_of_unlimited_queues_wait_only_briefly_for_many_limited_queues",),
     ),
     Mutant(
         "a claim reads sixteen queues with keys three at a time",
         "outboxq/store/claims/claim.py",
         (("else _OTHERS + 1, limit)", "else _OTHERS, limit)"),),
-        ("tests/contract/test_many_queues.py::test_sixteen_queues_are_not_many",),
+        ("tests/contract/test_many_queues.py::test_sixteen_queues_do_not_count_as_many",),
     ),
     Mutant(
         "a claim that finds nothing behind the floors never reads the entries before them",
@@ -579,38 +577,38 @@ MUTANTS = (
         "a worker that finds a few tasks at each claim never reads the entries before the floors",
         "outboxq/store/claims/floors.py",
         (("        elif taken and not is_full and claims.turns.is_due:", "        elif False:"),),
-        ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task",),
+        ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_tasks",),
     ),
     Mutant(
         "a worker sleeps too long after a check that did not read the entries before the floors",
         "outboxq/store/claims/floors.py",
         (("            return self._looks.left\n", "            return math.inf\n"),),
-        ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
+        ("tests/dialects/test_floors.py::test_a_check_that_began_at_the_floors_is_valid_no_longer_than_the_bound",),
     ),
     Mutant(
         "a worker that has not taken a task has no floors",
         "outboxq/store/claims/floors.py",
         (("self._since or self._likely", "self._since"),),
-        ("tests/dialects/test_floors.py::test_a_worker_that_has_taken_no_task_reads_dead_entries_once",),
+        ("tests/dialects/test_floors.py::test_a_worker_that_has_claimed_no_task_reads_dead_entries_only_once",),
     ),
     Mutant(
         "a check moves the floor past tasks that wait for a slot of a limited queue",
         "outboxq/store/claims/sleeping_workers.py",
         (("sa.not_(queue_order.any_limited())", "sa.true()"),),
-        ("tests/dialects/test_floors.py::test_a_look_passes_no_task_that_waits_for_a_slot",),
+        ("tests/dialects/test_floors.py::test_a_check_skips_no_task_that_waits_for_a_slot",),
     ),
     Mutant(
         "a check that finds nothing does not move the floors",
         "outboxq/store/claims/floors.py",
         (("if crowded_at is not None:", "if crowded_at is not None and not self._since:"),),
-        ("tests/dialects/test_floors.py::test_a_look_from_the_front_that_finds_nothing_moves_the_floors",),
+        ("tests/dialects/test_floors.py::test_a_check_from_the_front_that_finds_no_task_moves_the_floors",),
     ),
     Mutant(
         "the first floors of a worker leave no margin for transactions that are committed soon after its check",
         "outboxq/store/claims/floors.py",
         (("timedelta(seconds=crowded_at) - _MARGIN", "timedelta(seconds=crowded_at)"),),
         (
-            "tests/dialects/test_floors.py::test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_taken_no_task",
+            "tests/dialects/test_floors.py::test_a_task_committed_soon_is_claimed_immediately_by_a_worker_that_has_claimed_nothing",
         ),
     ),
     Mutant(
@@ -623,25 +621,25 @@ MUTANTS = (
         "the claim after a check from the front begins behind the floors",
         "outboxq/store/claims/floors.py",
         (("        if found:\n            self.expect()\n", "        if found:\n            pass\n"),),
-        ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
+        ("tests/dialects/test_floors.py::test_a_check_that_began_at_the_floors_is_valid_no_longer_than_the_bound",),
     ),
     Mutant(
         "a floor passes the tasks of transactions that are about to be committed",
         "outboxq/store/claims/floors.py",
         (("timedelta(seconds=moment) - _MARGIN", "timedelta(seconds=moment)"),),
-        ("tests/dialects/test_floors.py::test_a_floor_is_never_younger_than_usual_transactions_are_long",),
+        ("tests/dialects/test_floors.py::test_a_floor_is_at_least_as_old_as_usual_transactions",),
     ),
     Mutant(
         "the floors stay in the future after the clock has been set back",
         "outboxq/store/claims/floors.py",
         (("min(since, latest) if is_full else latest", "max(since, latest)"),),
-        ("tests/dialects/test_floors.py::test_a_clock_that_is_set_back_delays_tasks_by_the_bound",),
+        ("tests/dialects/test_floors.py::test_a_clock_that_is_set_back_delays_tasks_at_most_by_the_bound",),
     ),
     Mutant(
         "only claims from the front find a new task with a priority above those of the floors",
         "outboxq/store/claims/floors.py",
         (("[TOP, *sorted(floors, reverse=True)]", "sorted(floors, reverse=True)"),),
-        ("tests/dialects/test_floors.py::test_a_task_of_another_priority_is_found_at_once",),
+        ("tests/dialects/test_floors.py::test_a_task_with_another_priority_is_claimed_immediately",),
     ),
     Mutant(
         "only claims from the front find a task in a queue without a floor",
@@ -652,7 +650,7 @@ MUTANTS = (
                 "select(following, found.c.upto).where(found.c.queue.is_(None))",
             ),
         ),
-        ("tests/dialects/test_floors.py::test_a_task_of_another_queue_is_found_at_once",),
+        ("tests/dialects/test_floors.py::test_a_task_of_another_queue_is_claimed_immediately",),
     ),
     Mutant(
         "claims from other queues move the floors of a limited queue",
@@ -663,19 +661,21 @@ MUTANTS = (
                 "if pair[0] != (limited or pair[0]):",
             ),
         ),
-        ("tests/dialects/test_floors.py::test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor",),
+        ("tests/dialects/test_floors.py::test_a_floor_does_not_skip_tasks_that_wait_for_a_slot",),
     ),
     Mutant(
         "a queue that gets a limit keeps the floors that claims from all queues have moved",
         "outboxq/store/claims/floors.py",
         (("            self._forget(limited)\n            self._limited[", "            self._limited["),),
-        ("tests/dialects/test_floors.py::test_a_queue_that_gets_a_limit_is_read_from_the_front",),
+        ("tests/dialects/test_floors.py::test_a_queue_with_a_new_limit_is_read_from_the_front",),
     ),
     Mutant(
         "a check from the front does not make a limited queue's next claim begin at the front",
         "outboxq/store/claims/floors.py",
         (("for claims in (self._claims, *self._limited.values()):", "for claims in (self._claims,):"),),
-        ("tests/dialects/test_floors.py::test_a_look_from_the_front_sends_the_next_claim_of_a_limited_queue_there",),
+        (
+            "tests/dialects/test_floors.py::test_the_claim_after_a_check_from_the_front_reads_a_limited_queue_from_the_front",
+        ),
     ),
     Mutant(
         "a queue whose limit has been removed counts as limited forever",
@@ -705,13 +705,13 @@ MUTANTS = (
         "each claim of a claimer waits the full time for the locked batch of expired tasks",
         "outboxq/store/claims/claim.py",
         (("if time.monotonic() < cursor.brief_until:", "if False:"),),
-        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
+        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_does_not_block_claims",),
     ),
     Mutant(
         "the expired tasks of all batches wait for the one batch whose row is locked",
         "outboxq/store/claims/broken_entries.py",
         (('setdefault(row["batch_id"], [])', "setdefault(worker_id, [])"),),
-        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
+        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_does_not_block_claims",),
     ),
     Mutant(
         "two workers both go through all tasks of a batch that is being cancelled",
@@ -723,7 +723,7 @@ MUTANTS = (
         "the check for tasks that are left to cancel reads the whole batch",
         "outboxq/store/producing/batches.py",
         (('if batch["waiting"] or (batch["failed"] and _discards(batch)):', "if True:"),),
-        ("tests/dialects/test_plans.py::test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled",),
+        ("tests/dialects/test_plans.py::test_postgresql_reads_only_the_running_tasks_of_a_cancelled_batch",),
     ),
     Mutant(
         "dead letters keep a cancelled batch open",
@@ -742,7 +742,7 @@ MUTANTS = (
         "outboxq/worker/steps.py",
         (("if hint and is_busy and time.monotonic() >= context.deadline:", "if False:"),),
         (
-            "tests/contract/test_steps.py::test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite",
+            "tests/contract/test_steps.py::test_on_sqlite_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease",
         ),
     ),
     Mutant(
@@ -755,7 +755,7 @@ MUTANTS = (
         "a page of a batch's tasks reads all newer tasks",
         "outboxq/store/tasks/task_pages.py",
         (('_members().cte("mine").prefix_with("MATERIALIZED")', '_members().subquery("mine")'),),
-        ("tests/dialects/test_plans.py::test_a_page_reads_no_more_than_its_look_on_postgresql",),
+        ("tests/dialects/test_plans.py::test_a_page_reads_a_bounded_number_of_rows_on_postgresql",),
     ),
     Mutant(
         "a batch is reported to wait for a dead letter although it continues without that task",
@@ -976,7 +976,7 @@ MUTANTS = (
         "a worker cannot end the attempt of a transactional handler that is not stopping",
         "outboxq/worker/task_runner.py",
         (("            unit.abandon()\n", "            pass\n"),),
-        ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
+        ("tests/contract/test_timeouts.py::test_a_task_ends_even_if_its_handler_ignores_the_kill",),
     ),
     Mutant(
         "the later writes of a killed handler are committed in a separate transaction",
@@ -988,27 +988,27 @@ MUTANTS = (
             ),
         ),
         (
-            "tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",
-            "tests/contract/test_timeouts.py::test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back",
+            "tests/contract/test_timeouts.py::test_a_task_ends_even_if_its_handler_ignores_the_kill",
+            "tests/contract/test_timeouts.py::test_late_writes_of_a_killed_handler_in_a_step_are_rolled_back",
         ),
     ),
     Mutant(
         "the connection of a killed handler refuses the next handler's writes",
         "outboxq/store/claims/units_of_work.py",
         (("            self.connection.invalidate()\n        self._ends", "            pass\n        self._ends"),),
-        ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
+        ("tests/contract/test_timeouts.py::test_a_task_ends_even_if_its_handler_ignores_the_kill",),
     ),
     Mutant(
         "an exception arrives after a step's function has returned and before its result is stored",
         "outboxq/worker/timeouts.py",
         (("            if self._is_held_back:\n", "            if False:\n"),),
-        ("tests/contract/test_timeouts.py::test_an_exception_waits_until_a_result_of_a_step_is_stored",),
+        ("tests/contract/test_timeouts.py::test_an_interruption_waits_until_the_result_of_a_step_is_stored",),
     ),
     Mutant(
         "processes that a handler has started outlive the handler",
         "outboxq/worker/isolation/fork_server.py",
         (("                os.killpg(pid, signal.SIGKILL)\n", "                os.kill(pid, signal.SIGKILL)\n"),),
-        ("tests/contract/test_isolation.py::test_only_the_child_of_a_handler_that_does_not_end_is_killed",),
+        ("tests/contract/test_isolation.py::test_only_the_child_of_a_handler_that_exceeds_its_timeout_is_killed",),
     ),
     Mutant(
         "the supervisor waits longer each time before it replaces a process that was killed with its handler",
@@ -1184,7 +1184,7 @@ MUTANTS = (
             ),
         ),
         (
-            "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest",
+            "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_is_kept_even_if_the_transaction_is_not_the_newest",
         ),
     ),
     Mutant(
@@ -1203,13 +1203,13 @@ MUTANTS = (
         "the problem of a late queue explains its newest due task instead of its oldest",
         "outboxq/store/numbers/overview.py",
         (('key=lambda row: row["available_at"], reverse=True)', 'key=lambda row: row["available_at"])'),),
-        ("tests/contract/test_problems.py::test_the_oldest_of_the_late_tasks_tells_the_cause",),
+        ("tests/contract/test_problems.py::test_the_cause_reported_is_that_of_the_oldest_late_task",),
     ),
     Mutant(
         "the problem of a late queue ignores the limits of its keys",
         "outboxq/store/explain/explain.py",
         (("for task in tasks if limits_keys(rows[task.id])]\n    facts", "for task in ()]\n    facts"),),
-        ("tests/contract/test_problems.py::test_a_late_task_is_told_with_the_limit_of_its_key",),
+        ("tests/contract/test_problems.py::test_a_late_task_is_reported_with_the_limit_per_key",),
     ),
     Mutant(
         "a paused queue turns the tile of the oldest task red",
@@ -1227,29 +1227,29 @@ MUTANTS = (
         "a button strips the spaces from a queue's name and acts on another queue",
         "outboxq/web/pages/actions.py",
         (('else request.query.get(key, "")', 'else request.query.get(key, "").strip()'),),
-        ("tests/integrations/dashboard/test_watch_pages.py::test_a_hostile_name_is_shown_and_acted_on_as_it_is",),
+        (
+            "tests/integrations/dashboard/test_watch_pages.py::test_actions_work_on_hostile_names_which_are_shown_escaped",
+        ),
     ),
     Mutant(
         "a system whose tasks have all ended is displayed as a new one",
         "outboxq/web/pages/watching.py",
         (("found.live_workers or request.store.tasks(limit=1))", "found.live_workers)"),),
         (
-            "tests/integrations/dashboard/test_watch_pages.py::test_an_idle_system_is_neither_new_nor_calm_without_a_worker",
+            "tests/integrations/dashboard/test_watch_pages.py::test_an_idle_system_without_a_worker_is_reported_as_a_problem",
         ),
     ),
     Mutant(
         "queues with problems are not sorted by urgency",
         "outboxq/web/pages/watching.py",
         (("worst.get(one.queue, len(problems)), ", ""),),
-        (
-            "tests/integrations/dashboard/test_watch_pages.py::test_queues_come_in_the_order_of_their_most_urgent_problem",
-        ),
+        ("tests/integrations/dashboard/test_watch_pages.py::test_queues_are_sorted_by_their_most_urgent_problem",),
     ),
     Mutant(
         "a problem of a single task is listed before a problem of many tasks",
         "outboxq/store/numbers/problem.py",
         (("(-one.weight, _RANK", "(_RANK"),),
-        ("tests/contract/test_problems.py::test_the_problem_with_the_most_tasks_and_time_comes_first",),
+        ("tests/contract/test_problems.py::test_the_problem_with_the_most_tasks_and_time_is_listed_first",),
     ),
     Mutant(
         "a transaction that has written but has no snapshot is not reported as keeping dead rows",
@@ -1260,13 +1260,13 @@ MUTANTS = (
                 "session.backend_xmin.is_not(None)",
             ),
         ),
-        ("tests/dialects/test_dead_rows.py::test_a_transaction_that_has_written_holds_rows_without_a_snapshot",),
+        ("tests/dialects/test_dead_rows.py::test_a_transaction_that_has_written_is_reported_without_a_snapshot",),
     ),
     Mutant(
         "a batch is reported to wait for its dead letter while its other tasks are running",
         "outboxq/store/producing/batches_sql.py",
         (("        ended >= first.c.size,\n", ""),),
-        ("tests/contract/test_problems.py::test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem",),
+        ("tests/contract/test_problems.py::test_a_batch_that_waits_only_for_dead_letters_is_a_problem",),
     ),
     Mutant(
         "a dry run of a prune counts as retention",
@@ -1291,7 +1291,7 @@ MUTANTS = (
         "outboxq/web/pages/schedules.py",
         ((" and request.viewer.may(EDIT.recorded_as, queue)", ""),),
         (
-            "tests/integrations/dashboard/test_edited_schedules.py::test_a_schedule_is_moved_by_those_who_may_in_both_queues",
+            "tests/integrations/dashboard/test_edited_schedules.py::test_moving_a_schedule_requires_permission_for_both_queues",
         ),
     ),
     Mutant(
@@ -1336,7 +1336,9 @@ MUTANTS = (
         "a schedule for which no worker plants ticks is displayed as active",
         "outboxq/web/pages/schedules.py",
         (("if missed is not None and missed < now - _OVERDUE:", "if missed is None:"),),
-        ("tests/integrations/dashboard/test_watch_pages.py::test_an_overdue_schedule_comes_first_and_says_what_helps",),
+        (
+            "tests/integrations/dashboard/test_watch_pages.py::test_an_overdue_schedule_is_listed_first_and_its_page_shows_the_cure",
+        ),
     ),
     Mutant(
         "a bulk change also changes tasks that failed after the question was asked",
@@ -1349,7 +1351,7 @@ MUTANTS = (
         "outboxq/store/tasks/event_log.py",
         (('begun=range(int(beyond), row["next_transaction"])', "begun=range(0)"),),
         (
-            "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest",
+            "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_is_kept_even_if_the_transaction_is_not_the_newest",
         ),
     ),
     Mutant(
@@ -1617,20 +1619,22 @@ MUTANTS = (
             ),
         ),
         (
-            "tests/dialects/test_upgrade_locks.py::test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction[outboxq upgrade]",
+            "tests/dialects/test_upgrade_locks.py::test_producers_can_enqueue_while_an_upgrade_waits_for_an_open_transaction[outboxq upgrade]",
         ),
     ),
     Mutant(
         "an upgrade locks each table only when a script needs it, while it keeps the others locked",
         "alembic/env.py",
         (("    if steps:\n", "    if False:\n"),),
-        ("tests/dialects/test_upgrade_locks.py::test_in_a_callers_transaction_a_round_gives_back_what_it_locked",),
+        (
+            "tests/dialects/test_upgrade_locks.py::test_in_a_transaction_of_the_caller_a_failed_round_releases_its_locks",
+        ),
     ),
     Mutant(
         "an upgrade blocks everyone while it waits for a vacuum",
         "outboxq/database/table_locks.py",
         (('        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")\n', ""),),
-        ("tests/dialects/test_upgrade_locks.py::test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody",),
+        ("tests/dialects/test_upgrade_locks.py::test_an_upgrade_waits_for_a_vacuum_without_blocking_producers",),
     ),
     Mutant(
         "SIGTERM ends a command but leaves its statement running on the server",
@@ -1860,7 +1864,7 @@ MUTANTS = (
                 "        active.warn_if_late()\n        seconds = 1.0\n",
             ),
         ),
-        ("tests/contract/test_worker.py::test_a_log_handler_that_raises_costs_neither_outcome_nor_lease",),
+        ("tests/contract/test_worker.py::test_a_log_handler_that_raises_does_not_lose_the_outcome_or_lease",),
     ),
     Mutant(
         "hooks are not called for a commit that came after the worker lost its lease",
@@ -2476,7 +2480,7 @@ MUTANTS = (
         "a busy worker searches repeatedly because of one call",
         "outboxq/worker/distributor/postgresql.py",
         (("            self._begin_look()  # the claim after the pause is a search\n", ""),),
-        ("tests/dialects/test_sleeping.py::test_a_worker_that_does_not_sleep_looks_once_for_a_call",),
+        ("tests/dialects/test_sleeping.py::test_a_worker_that_does_not_sleep_checks_only_once_for_a_call",),
     ),
     Mutant(
         "a worker that passes a call on is called itself",
@@ -2748,7 +2752,7 @@ MUTANTS = (
         (("self.store.finish([outcome], using=unit.target)", "self.store.finish([outcome])"),),
         (
             (
-                "tests/faults/test_failpoints.py::test_whoever_dies_there_leaves_nothing_that_another_does_not_finish"
+                "tests/faults/test_failpoints.py::test_another_worker_completes_all_tasks_after_a_death_at_a_failpoint"
                 "[postgresql-before_commit]"
             ),
         ),
@@ -2866,13 +2870,13 @@ MUTANTS = (
                 "        join(parts.claim_loop, seconds)\n",
             ),
         ),
-        ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
+        ("tests/faults/test_poison.py::test_prefetched_tasks_are_run_by_another_worker_promptly_after_the_signal",),
     ),
     Mutant(
         "the code works with a later schema that does not allow it",
         "outboxq/database/revisions.py",
         (("oldest_code is None or oldest_code > REVISION", "oldest_code is None"),),
-        ("tests/contract/test_migrations.py::test_another_schema_is_told_in_a_sentence",),
+        ("tests/contract/test_migrations.py::test_an_incompatible_schema_is_reported_in_one_sentence",),
     ),
     Mutant(
         "an upgrade checks the schema before it has the lock",
@@ -2886,7 +2890,7 @@ MUTANTS = (
         (
             (
                 "tests/contract/test_migrations.py"
-                "::test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables_alone"
+                "::test_an_upgrade_that_waited_for_the_migration_of_a_later_release_changes_nothing"
             ),
         ),
     ),
@@ -3142,7 +3146,7 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         ((" and not self.is_abandoned else 1", " else 1"),),
         (
-            "tests/contract/test_worker_life.py::test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first",
+            "tests/contract/test_worker_life.py::test_run_does_not_return_0_after_stop_at_once_even_if_handlers_end_first",
         ),
     ),
     Mutant(

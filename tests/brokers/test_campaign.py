@@ -40,7 +40,7 @@ def theirs(request, database, tmp_path):
         pytest.param("full", marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
     ],
 )
-def test_each_committed_event_has_its_effect_once_and_in_order(size, broker, servers, database, theirs, tmp_path):
+def test_each_committed_event_takes_effect_once_and_in_order(size, broker, servers, database, theirs, tmp_path):
     plan = FEW if size == "few" else FULL
     kind = BENCHES[broker]
     bench = kind(servers(kind.server_type))

@@ -30,7 +30,7 @@ def test_an_event_that_a_full_queue_of_rabbitmq_rejects_is_unsure(bench):
 
 
 @pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
-def test_without_its_exchange_rabbitmq_refuses_nothing(bench):
+def test_events_for_a_missing_rabbitmq_exchange_are_unsure(bench):
     found = publish(bench.transport(exchange="missing"), bench.events(3))
     assert [type(one) for one in found] == [Unsure] * 3
     assert "missing" in found[0].reason
@@ -38,7 +38,7 @@ def test_without_its_exchange_rabbitmq_refuses_nothing(bench):
 
 @pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
 @pytest.mark.parametrize("name", ["CC", "BCC"])
-def test_an_event_with_a_header_that_rabbitmq_reads_as_routing_keys_is_refused_alone(bench, name):
+def test_only_the_event_with_a_header_that_rabbitmq_reads_as_routing_keys_is_refused(bench, name):
     events = [bench.event("1"), bench.event("2", headers={name: "ada"}), bench.event("3")]
     found = publish(bench.transport(), events)
     assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
@@ -46,7 +46,7 @@ def test_an_event_with_a_header_that_rabbitmq_reads_as_routing_keys_is_refused_a
 
 
 @pytest.mark.parametrize("bench", ["redis"], indirect=True)
-def test_a_redis_without_memory_stores_none_of_a_batch(bench):
+def test_redis_stores_none_of_a_batch_if_its_memory_is_full(bench):
     events = bench.events(50)
     bench.command("CONFIG", "SET", "maxmemory", "1")
     try:
@@ -59,7 +59,7 @@ def test_a_redis_without_memory_stores_none_of_a_batch(bench):
 
 
 @pytest.mark.parametrize("bench", ["redis"], indirect=True)
-def test_redis_trims_only_what_it_is_told_to_trim(bench):
+def test_redis_trims_a_stream_only_if_max_length_is_set(bench):
     assert publish(bench.transport(), bench.events(300)) == [Confirmed()] * 300
     assert len(bench.arrived()) == 300
     assert publish(bench.transport(max_length=1), bench.events(300)) == [Confirmed()] * 300
@@ -67,7 +67,7 @@ def test_redis_trims_only_what_it_is_told_to_trim(bench):
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)
-def test_an_event_that_is_larger_than_its_stream_of_nats_allows_is_refused_alone(bench):
+def test_only_the_event_that_is_larger_than_its_nats_stream_allows_is_refused(bench):
     bench.limit(max_msg_size=2000)
     found = publish(bench.transport(), [bench.event("1"), bench.event(json.dumps("x" * 2000)), bench.event("3")])
     assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
@@ -86,14 +86,14 @@ def test_an_event_that_is_larger_than_its_stream_of_nats_allows_is_refused_alone
     ],
     ids=lambda headers: " ".join(*headers.items()),
 )
-def test_an_event_with_a_header_that_nats_rejects_is_refused_alone(bench, headers):
+def test_only_the_event_with_a_header_that_nats_rejects_is_refused(bench, headers):
     events = [bench.event("1"), bench.event("2", headers=headers), bench.event("3")]
     found = publish(bench.transport(), events)
     assert [type(one) for one in found] == [Confirmed, Refused, Confirmed]
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)
-def test_an_event_that_a_full_stream_of_nats_rejects_is_unsure_at_once(bench):
+def test_an_event_that_a_full_nats_stream_rejects_is_unsure_immediately(bench):
     bench.limit(max_msgs=2, discard=DiscardPolicy.NEW)
     began = time.monotonic()
     found = publish(bench.transport(), bench.events(4))
@@ -103,14 +103,14 @@ def test_an_event_that_a_full_stream_of_nats_rejects_is_unsure_at_once(bench):
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)
-def test_nats_stores_a_repetition_once(bench):
+def test_nats_stores_a_repeated_event_once(bench):
     events = bench.events(3)
     assert publish(bench.transport(), [*events, *events]) == [Confirmed()] * 6
     assert len(bench.arrived()) == 3
 
 
 @pytest.mark.parametrize("bench", ["sqs"], indirect=True)
-def test_a_fifo_queue_stores_a_repetition_once(bench):
+def test_a_fifo_queue_stores_a_repeated_event_once(bench):
     events = bench.events(3)
     assert publish(bench.transport(), events) == [Confirmed()] * 3
     assert publish(bench.transport(), events) == [Confirmed()] * 3
@@ -127,14 +127,14 @@ def test_an_event_reaches_a_queue_through_a_topic_of_sns(bench):
 
 
 @pytest.mark.parametrize("bench", ["redis"], indirect=True)
-def test_redis_needs_no_right_but_to_add(bench):
+def test_redis_needs_only_the_permission_to_add(bench):
     bench.command("ACL", "SETUSER", "adder", "on", ">adder-pw", "~*", "+xadd", "+multi", "+exec")
     transport = RedisStreams(url=f"redis://adder:adder-pw@127.0.0.1:{bench.cable.port}/0")
     assert publish(transport, bench.events(2)) == [Confirmed()] * 2
 
 
 @pytest.mark.parametrize("bench", ["redis"], indirect=True)
-def test_a_user_of_redis_without_the_right_to_add_leaves_the_events_unsure(bench):
+def test_events_are_unsure_if_the_redis_user_lacks_the_permission_to_add(bench):
     bench.command("ACL", "SETUSER", "reader", "on", ">reader-pw", "~*", "+xread")
     transport = RedisStreams(url=f"redis://reader:reader-pw@127.0.0.1:{bench.cable.port}/0")
     found = publish(transport, bench.events(2))

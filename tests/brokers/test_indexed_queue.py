@@ -29,7 +29,7 @@ def receive(service: SQSBackend, count: int = 10) -> list[Message]:
     return service.receive_message(NAME, count, 0, 30)
 
 
-def test_a_repetition_is_dropped_while_the_queue_contains_the_message(service):
+def test_a_repeated_message_is_dropped_while_the_queue_contains_the_first_one(service):
     send(service, "first", name="one")
     send(service, "again", name="one")
     [got] = receive(service)
@@ -39,7 +39,7 @@ def test_a_repetition_is_dropped_while_the_queue_contains_the_message(service):
     assert [one.body for one in receive(service)] == ["later"]
 
 
-def test_a_repetition_after_five_minutes_is_a_message(service):
+def test_a_message_repeated_after_five_minutes_is_stored(service):
     send(service, "first", name="one")
     [queued] = service.queues[NAME]._messages
     queued.sent_timestamp -= 301_000
@@ -47,7 +47,7 @@ def test_a_repetition_after_five_minutes_is_a_message(service):
     assert [one.body for one in receive(service)] == ["first", "again"]
 
 
-def test_a_group_waits_for_its_message_that_is_being_received(service):
+def test_a_group_waits_while_one_of_its_messages_is_being_received(service):
     for number in range(3):
         send(service, f"ada {number}")
     send(service, "bob", group="bob")
@@ -58,7 +58,7 @@ def test_a_group_waits_for_its_message_that_is_being_received(service):
     assert [one.body for one in receive(service)] == ["ada 1", "ada 2"]
 
 
-def test_what_was_not_deleted_in_time_is_delivered_again_before_its_successors(service):
+def test_a_message_not_deleted_in_time_is_delivered_again_before_later_messages(service):
     send(service, "ada 0")
     send(service, "ada 1")
     receive(service, 1)
@@ -66,7 +66,7 @@ def test_what_was_not_deleted_in_time_is_delivered_again_before_its_successors(s
     assert [one.body for one in receive(service)] == ["ada 0", "ada 1"]
 
 
-def test_a_handle_deletes_its_message_once(service):
+def test_deleting_a_message_twice_is_not_an_error(service):
     send(service, "first")
     [got] = receive(service)
     service.delete_message(NAME, got.receipt_handle)

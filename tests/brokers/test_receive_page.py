@@ -10,7 +10,7 @@ pytestmark = pytest.mark.apart
 
 
 @pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
-def test_the_page_receives_a_message_once(bench, tmp_path):
+def test_following_the_page_enqueues_the_message_once(bench, tmp_path):
     reader = Reader(tmp_path, "", **{"amqp://localhost/": bench.server.direct})
     reader.follow(ROOT / "docs" / "how-to" / "receive-messages.md")
     reader._type("outboxq task list --app billing:outbox --json  # order.paid")

@@ -56,7 +56,7 @@ def numbers(messages):
     return [json.loads(one.body)["data"] for one in messages]
 
 
-def test_what_a_transport_publishes_arrives(bench, connections):
+def test_events_published_by_a_transport_arrive_in_order(bench, connections):
     events = [bench.event(str(number), partition_key="ada", headers={"tenant": "eu"}) for number in range(10)]
     publish(bench, events)
     connection = connections()
@@ -66,7 +66,7 @@ def test_what_a_transport_publishes_arrives(bench, connections):
     connection.acknowledge(found)
 
 
-def test_the_attributes_arrive_with_a_mere_payload(bench, connections):
+def test_attributes_arrive_if_only_the_payload_is_sent(bench, connections):
     transport = bench.transport(body="payload")
     event = bench.event('{"total": 1.10}', partition_key="ada")
     transport.publish([event], time.monotonic() + PATIENCE)
@@ -77,7 +77,7 @@ def test_the_attributes_arrive_with_a_mere_payload(bench, connections):
     assert found == {"id": str(event.id), "source": "shop", "type": bench.place, "partitionkey": "ada"}
 
 
-def test_a_message_of_a_program_without_cloud_events_is_identified(bench, connections):
+def test_a_message_that_is_not_a_cloud_event_has_an_id_and_a_type(bench, connections):
     bench.send("[1]", message_id="m1")
     (one,) = receive(connections(), 1)
     assert one.body == b"[1]"
@@ -86,14 +86,14 @@ def test_a_message_of_a_program_without_cloud_events_is_identified(bench, connec
 
 
 @pytest.mark.parametrize("bench", ["nats"], indirect=True)
-def test_a_header_that_is_called_status_does_not_stop_a_receiver_of_nats(bench, connections):
+def test_a_header_named_status_does_not_stop_a_nats_receiver(bench, connections):
     """nats-py mistakes a message with this header for a server error, and would never return it."""
     publish(bench, [bench.event(headers={"Status": value}) for value in ("503", "paid")])
     found = receive(connections(), 2)
     assert [one.headers["Status"] for one in found] == ["503", "paid"]
 
 
-def test_what_is_acknowledged_does_not_arrive_again(bench, connections):
+def test_acknowledged_messages_are_not_delivered_again(bench, connections):
     publish(bench, [bench.event(str(number)) for number in range(4)])
     bench.deliver_again_soon()
     first = connections()
@@ -108,7 +108,7 @@ def test_what_is_acknowledged_does_not_arrive_again(bench, connections):
     assert set(found) == left
 
 
-def test_messages_whose_acknowledgement_fails_arrive_again_and_become_no_second_task(bench, tmp_path):
+def test_messages_whose_acknowledgement_fails_are_delivered_again_but_enqueued_once(bench, tmp_path):
     """This test does in one process what the last one does with killed workers: Tansu does not expire a dead member of a group."""
     bench.deliver_again_soon()
     source = Failing(bench.source())
@@ -153,7 +153,7 @@ class Failing:
         return connection
 
 
-def test_without_a_message_it_waits_until_the_deadline(bench, connections):
+def test_receiving_without_messages_returns_at_the_deadline(bench, connections):
     connection = connections()
     deadline = time.monotonic() + 1
     while time.monotonic() < deadline:  # the first call may return early while the group forms

@@ -44,7 +44,7 @@ def publish_until_settled(transport, events):
     return outcomes
 
 
-def test_events_arrive_in_their_order_with_their_ids(bench, transport):
+def test_events_arrive_in_order_with_their_ids(bench, transport):
     events = bench.events(bench.count)
 
     assert publish(transport, events) == [Confirmed()] * bench.count
@@ -71,13 +71,13 @@ def test_headers_and_the_payload_arrive_unchanged(bench):
     assert one.headers[f"{bench.prefix}source"] == "shop"
 
 
-def test_headers_arrive_beside_a_cloud_event(bench, transport):
+def test_headers_arrive_alongside_a_cloud_event(bench, transport):
     assert publish(transport, [bench.event(headers={"traceparent": "00-1"})]) == [Confirmed()]
     (one,) = bench.arrived()
     assert one.headers["traceparent"] == json.loads(one.body)["traceparent"] == "00-1"
 
 
-def test_an_event_that_cannot_be_routed_is_refused_alone(bench, transport):
+def test_only_the_event_that_cannot_be_routed_is_refused(bench, transport):
     first, last = bench.event("1"), bench.event("2")
 
     outcomes = publish(transport, [first, bench.unsendable(), last])
@@ -87,7 +87,7 @@ def test_an_event_that_cannot_be_routed_is_refused_alone(bench, transport):
     assert [json.loads(one.body)["data"] for one in bench.arrived()] == [1, 2]
 
 
-def test_an_event_that_is_too_large_is_refused_and_stops_no_other(bench, transport):
+def test_only_the_event_that_is_too_large_is_refused(bench, transport):
     first, large, last = bench.event("1"), bench.too_large(), bench.event("2")
 
     outcomes = publish_until_settled(transport, [first, large, last])
@@ -114,7 +114,7 @@ def test_an_event_without_a_destination_is_refused(bench, to):
     assert [type(one) for one in outcomes] == [Confirmed, Refused]
 
 
-def test_an_answer_that_is_lost_leaves_the_events_unsure(bench, transport):
+def test_events_are_unsure_if_the_answer_is_lost(bench, transport):
     assert publish(transport, [bench.event()]) == [Confirmed()]
     bench.cable.lose_answers()
     began = time.monotonic()
@@ -128,7 +128,7 @@ def test_an_answer_that_is_lost_leaves_the_events_unsure(bench, transport):
     assert publish_until_settled(transport, again) == [Confirmed()] * 2
 
 
-def test_a_broker_that_is_frozen_leaves_the_events_unsure(bench, transport):
+def test_events_are_unsure_if_the_broker_is_frozen(bench, transport):
     bench.cable.pause()
     began = time.monotonic()
 
@@ -140,7 +140,7 @@ def test_a_broker_that_is_frozen_leaves_the_events_unsure(bench, transport):
     assert publish_until_settled(transport, bench.events(2)) == [Confirmed()] * 2
 
 
-def test_a_broker_that_cannot_be_reached_leaves_the_events_unsure_until_it_can(bench, transport):
+def test_events_are_unsure_while_the_broker_cannot_be_reached(bench, transport):
     bench.cable.refuse()
     (outcome,) = publish(transport, [bench.event()], time.monotonic() + SOON)
     assert isinstance(outcome, Unsure)
@@ -149,7 +149,7 @@ def test_a_broker_that_cannot_be_reached_leaves_the_events_unsure_until_it_can(b
     assert publish_until_settled(transport, [bench.event()]) == [Confirmed()]
 
 
-def test_a_connection_that_was_lost_meanwhile_is_opened_again(bench, transport):
+def test_a_connection_lost_between_batches_is_opened_again(bench, transport):
     assert publish(transport, [bench.event()]) == [Confirmed()]
     bench.cable.drop()
     event = bench.event()
@@ -159,12 +159,12 @@ def test_a_connection_that_was_lost_meanwhile_is_opened_again(bench, transport):
     assert json.loads(bench.arrived()[-1].body)["id"] == str(event.id)
 
 
-def test_a_deadline_that_has_passed_leaves_the_events_unsure(bench, transport):
+def test_events_are_unsure_if_the_deadline_has_passed(bench, transport):
     outcomes = publish(transport, bench.events(2), time.monotonic() - 1)
     assert [type(one) for one in outcomes] == [Unsure] * 2
 
 
-def test_nothing_is_published_without_events(transport):
+def test_publishing_no_events_has_no_outcomes(transport):
     assert publish(transport, []) == []
 
 
@@ -191,7 +191,7 @@ def test_a_batch_does_not_wait_for_each_answer(bench, transport):
 
 
 @pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
-def test_a_routing_key_that_is_too_long_is_refused_and_breaks_no_other_event_of_the_same_write(bench):
+def test_only_the_event_with_a_routing_key_that_is_too_long_is_refused(bench):
     transport = bench.transport(routing_key=lambda event: "k" * 300 if event.data == "bad" else bench.place)
     events = [bench.event(one) for one in ("a", "bad", "b")]
     first, second, third = publish(transport, events)
@@ -201,7 +201,7 @@ def test_a_routing_key_that_is_too_long_is_refused_and_breaks_no_other_event_of_
     transport.close()
 
 
-def test_its_secret_is_nowhere(bench, caplog):
+def test_secrets_are_not_in_outcomes_or_logs(bench, caplog):
     caplog.set_level(logging.DEBUG)
     wrong = "wr0ng-s3cret"
     transport = bench.transport(secret=wrong)

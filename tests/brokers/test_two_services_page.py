@@ -27,7 +27,7 @@ def test_the_page_and_the_example_have_the_same_files():
 
 
 @pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
-def test_an_accepted_order_is_invoiced_and_a_refused_one_is_not(bench, tmp_path):
+def test_an_accepted_order_is_invoiced_and_a_refused_order_is_not(bench, tmp_path):
     for name, source in FILES.items():
         (tmp_path / name).write_text(source)
     port = postgres.free_port()

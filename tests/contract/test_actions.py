@@ -124,7 +124,7 @@ def lost(database):
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
-def test_each_verb_is_recorded_with_who_what_and_why(database, verb):
+def test_each_verb_is_recorded_with_operator_target_and_reason(database, verb):
     if verb.noun is Noun.SESSION and database.name == "sqlite":
         with pytest.raises(InvalidArgument, match="only PostgreSQL sessions"):
             verb.do(database.frozen, "7@2030-01-01T12:00:00Z", operator=ANN)
@@ -171,7 +171,7 @@ ALREADY = {
 
 
 @pytest.mark.parametrize("name", ALREADY)
-def test_a_verb_that_changes_nothing_says_so_and_leaves_no_record(database, name):
+def test_a_verb_that_changes_nothing_reports_this_and_leaves_no_record(database, name):
     verb = next(one for one in VERBS if f"{one.noun}-{one.name}" == name)
     target, store, values = target_for(database, verb), database.frozen, VALUES.get(verb.name, {})
     if name == "task-cancel":
@@ -186,7 +186,7 @@ def test_a_verb_that_changes_nothing_says_so_and_leaves_no_record(database, name
     assert [one.operator for one in store.actions.list()] == ["ann"]
 
 
-def test_of_two_people_who_pause_at_once_one_has_paused(database, monkeypatch):
+def test_only_one_of_two_simultaneous_pauses_is_recorded(database, monkeypatch):
     """The second person reads the settings before the first commits, but still gets the correct answer."""
     store, pause = database.store, next(one for one in VERBS if (one.noun, one.name) == (Noun.QUEUE, "pause"))
     real = store.queues._ensure_known
@@ -218,7 +218,7 @@ def test_a_refused_change_leaves_no_record(database):
     assert store.actions.list() == []
 
 
-def test_the_record_is_rolled_back_with_the_callers_transaction(database):
+def test_a_rollback_by_the_caller_undoes_the_change_and_its_record(database):
     store, [pause, *_] = database.store, verbs_of(Noun.QUEUE)
     with helpers.transaction(database) as connection:
         pause.do(store, "default", operator=ANN, using=connection)
@@ -228,7 +228,7 @@ def test_the_record_is_rolled_back_with_the_callers_transaction(database):
     assert store.queues.settings() == []
 
 
-def test_a_refused_change_leaves_the_callers_transaction_usable(database):
+def test_a_transaction_of_the_caller_stays_usable_after_a_refused_change(database):
     task, store = database.add(database.store), database.store
     redrive = next(one for one in verbs_of(Noun.TASK) if one.name == "redrive")
     with helpers.transaction(database) as connection:
@@ -240,7 +240,7 @@ def test_a_refused_change_leaves_the_callers_transaction_usable(database):
     assert store.actions.list() == []
 
 
-def test_a_change_whose_commit_was_not_answered_is_made_and_recorded_once(database, monkeypatch):
+def test_a_change_whose_commit_response_was_lost_is_made_and_recorded_once(database, monkeypatch):
     handle = failed(database)
     redrive = next(one for one in verbs_of(Noun.TASK) if one.name == "redrive")
     outcome = redrive.do(helpers.lossy(database, monkeypatch), handle.id, operator=ANN)
@@ -318,7 +318,7 @@ def test_records_are_listed_newest_first_by_person_action_and_target(database):
     assert store.actions.list(since=listed[1].at) == listed[:2]
 
 
-def test_texts_that_a_database_cannot_store_are_mended(database):
+def test_invalid_characters_are_replaced_and_long_reasons_shortened(database):
     store, [pause, *_] = database.frozen, verbs_of(Noun.QUEUE)
     pause.do(
         store, "default", operator=Operator(interface=Interface.ADMIN, name="a\0b"), reason="no\ud800!" + "x" * 9_000
@@ -330,7 +330,7 @@ def test_texts_that_a_database_cannot_store_are_mended(database):
     assert len(found.reason) < 1_200
 
 
-def test_retention_keeps_the_records_of_90_days(database):
+def test_prune_keeps_records_for_90_days(database):
     store, [pause, *_] = database.frozen, verbs_of(Noun.QUEUE)
     pause.do(store, "default", operator=ANN)
     database.clock.advance(KEPT)
@@ -343,7 +343,7 @@ def test_retention_keeps_the_records_of_90_days(database):
     assert store.actions.list() == []
 
 
-def test_a_paused_queue_says_who_paused_it_and_why(database):
+def test_the_operator_and_the_reason_of_a_pause_are_reported(database):
     store, [pause, resume, *_] = database.frozen, verbs_of(Noun.QUEUE)
     task = database.add()
     pause.do(store, "default", operator=ANN, reason="provider down")
@@ -364,7 +364,7 @@ def test_a_paused_queue_says_who_paused_it_and_why(database):
 
 
 @pytest.mark.in_turn
-def test_a_command_is_recorded_under_the_operators_name_or_the_login(database, monkeypatch):
+def test_a_command_is_recorded_with_the_name_of_the_operator_or_the_login(database, monkeypatch):
     outbox = Outbox(create_engine(database.url))
     database.add(database.store)
     monkeypatch.setattr("getpass.getuser", lambda: "root")
@@ -386,7 +386,7 @@ def test_a_command_is_recorded_under_the_operators_name_or_the_login(database, m
 
 
 @pytest.mark.in_turn
-def test_a_login_without_a_name_is_unknown(database, monkeypatch):
+def test_an_operator_whose_login_has_no_name_is_unknown(database, monkeypatch):
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 10001")
 
@@ -437,7 +437,7 @@ def test_a_stored_schedule_and_a_backfill_are_recorded(database, monkeypatch):
     assert (add.action, add.target, add.details["rule"]) == ("schedule add", "nightly", "every 3600")
 
 
-def test_a_prune_is_recorded_with_its_number(database, monkeypatch):
+def test_a_prune_is_recorded_with_its_task_count(database, monkeypatch):
     monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     tasks = [failed_now(database) for _ in range(3)]
     outboxq(database, "prune", "--older-than", "0s", "--yes")
@@ -450,7 +450,7 @@ def test_a_prune_is_recorded_with_its_number(database, monkeypatch):
 
 
 @pytest.mark.in_turn
-def test_a_command_without_effect_says_so_on_stderr(database):
+def test_a_command_without_effect_reports_this_on_stderr(database):
     database.add(database.store)
     assert json.loads(outboxq(database, "queue", "pause", "default", "--json").stdout)["changed"] is True
     again = outboxq(database, "queue", "pause", "default", "--json")
@@ -463,6 +463,6 @@ def test_a_command_without_effect_says_so_on_stderr(database):
 
 
 @pytest.mark.in_turn
-def test_the_actions_of_a_mistyped_name_are_refused(database):
+def test_listing_actions_by_a_mistyped_name_is_refused(database):
     assert "is not one of" in outboxq(database, "actions", "--action", "queue paus", exit_code=2).stderr
     assert outboxq(database, "actions", "--action", "schedule add-retention").stdout.count("\n") == 1

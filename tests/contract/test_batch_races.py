@@ -22,7 +22,7 @@ def completed(claim: Claim) -> Outcome:
     return Outcome(claim=claim, event_type=EventType.COMPLETED)
 
 
-def test_simultaneous_ends_enqueue_the_follow_up_once(database: Database) -> None:
+def test_simultaneous_ends_enqueue_the_then_task_once(database: Database) -> None:
     stores = [database.own_store() for _ in range(4)]
     for _ in range(_ROUNDS):
         then = new_task("tests.later")
@@ -39,7 +39,7 @@ def test_simultaneous_ends_enqueue_the_follow_up_once(database: Database) -> Non
         database.frozen.complete(claim)
 
 
-def test_the_other_end_waits_for_an_open_one(database: Database) -> None:
+def test_a_batch_completes_only_when_all_ends_are_committed(database: Database) -> None:
     """Only committed ends count. A rollback leaves the batch open, however the other tasks ended."""
     batch = made(database, 2)
     first, second = database.claim(2)
@@ -58,7 +58,7 @@ def test_the_other_end_waits_for_an_open_one(database: Database) -> None:
     assert follows(database, batch)
 
 
-def test_ends_of_two_batches_in_any_order_never_wait_for_each_other(database: Database) -> None:
+def test_ends_of_two_batches_in_opposite_orders_do_not_deadlock(database: Database) -> None:
     """Each transaction ends a task of each batch, in its own order. A deadlock would raise an error here."""
     hosts = [database.host_engine() for _ in range(2)]
     for _ in range(_ROUNDS):
@@ -79,7 +79,7 @@ def test_ends_of_two_batches_in_any_order_never_wait_for_each_other(database: Da
         assert [state(database, batch) for batch in batches] == [(2, 2, 0, 0, True)] * 2
 
 
-def test_a_redrive_and_the_last_end_at_the_same_moment(database: Database) -> None:
+def test_a_redrive_during_the_last_end_leaves_a_consistent_batch(database: Database) -> None:
     """Whichever commits first, the batch either waits for the redriven task or has completed and stays completed."""
     own = database.own_store()
     for _ in range(_ROUNDS):
@@ -140,7 +140,7 @@ def index_entries_read(connection):
     ).scalar_one()
 
 
-def test_a_transaction_with_many_changes_reads_each_of_them_once(postgresql: Database) -> None:
+def test_the_counting_trigger_reads_each_change_of_a_transaction_once(postgresql: Database) -> None:
     """The counting trigger runs once for each change. Its first run deletes all changes, and later runs must not read them again."""
     number = 100
     with transaction(postgresql) as connection:
@@ -156,7 +156,7 @@ def test_a_transaction_with_many_changes_reads_each_of_them_once(postgresql: Dat
         connection.rollback()
 
 
-def test_a_repair_counts_what_ends_while_it_waits(postgresql: Database) -> None:
+def test_a_repair_counts_tasks_that_end_while_the_repair_waits(postgresql: Database) -> None:
     """The repair waits for the batch's row, and then counts the end that was committed in the meantime."""
     batch = made(postgresql, 3, then=())
     first, second, third = postgresql.claim(3)

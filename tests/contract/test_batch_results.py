@@ -104,7 +104,7 @@ def waits_for(waiter: waiting.ResultWaiter, number: int = 1) -> None:
 # Ids
 
 
-def test_the_id_of_what_follows_says_which_batch_it_follows() -> None:
+def test_the_id_of_a_then_task_identifies_its_batch() -> None:
     batch_id = new_batch_id()
     ids = [BatchLink(batch_id=batch_id, number=number).task_id for number in (1, 2, LONGEST_CHAIN - 1)]
     assert [link_of(one) for one in ids] == [
@@ -123,7 +123,7 @@ def test_the_id_of_what_follows_says_which_batch_it_follows() -> None:
 # Results
 
 
-def test_a_chain_and_a_batch_give_the_value_of_the_last_task_by_its_annotation(app: App) -> None:
+def test_results_of_chains_and_batches_are_decoded_using_the_annotation_of_the_last_task(app: App) -> None:
     chain = app.chain(app.fetch.call(4), app.double.call(), app.double.call())
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.using(batch).enqueue_many([(1,), (2,)])
@@ -142,13 +142,13 @@ def test_a_chain_and_a_batch_give_the_value_of_the_last_task_by_its_annotation(a
 
 
 @pytest.mark.in_turn
-def test_a_chain_of_one_call_is_waited_for(app: App) -> None:
+def test_a_chain_of_one_call_has_the_result_of_that_call(app: App) -> None:
     chain = app.chain(app.fetch.call(4))
     app.run()
     assert chain.result(timeout=PATIENCE) == chain.result(timeout=0) == timedelta(seconds=4)
 
 
-def test_a_batch_that_nothing_follows_gives_its_counts(app: App) -> None:
+def test_the_result_of_a_batch_without_a_then_task_is_its_counts(app: App) -> None:
     with app.outbox.batch(using=app.outbox) as batch:
         app.fetch.using(batch).enqueue_many([(1,), (0,), (-1,)])
     with pytest.raises(TimeoutError, match=f"batch {batch.id} has not ended: 3 of 3 tasks"):
@@ -173,7 +173,7 @@ SCRIPT = """
 
 
 @pytest.mark.in_turn
-def test_another_process_waits_for_a_pickled_id(app: App) -> None:
+def test_another_process_can_wait_using_a_pickled_id(app: App) -> None:
     chain = app.chain(app.fetch.call(4), app.double.call())
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.using(batch).enqueue(3)
@@ -195,7 +195,7 @@ def test_another_process_waits_for_a_pickled_id(app: App) -> None:
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 @pytest.mark.parametrize("on_failed", ["wait", "cancel"])
-def test_a_task_that_fails_ends_the_wait_for_its_chain_at_once(app: App, on_failed: str, timeout: float) -> None:
+def test_a_failed_task_ends_the_wait_for_its_chain_immediately(app: App, on_failed: str, timeout: float) -> None:
     chain = app.chain(app.fetch.call(-1), app.double.call(), app.double.call(), on_failed=on_failed)
     app.run()
     with pytest.raises(TaskFailed, match=r"task .* \(fetch\) failed in attempt 1: ValueError: no such book") as raised:
@@ -213,7 +213,7 @@ def test_a_task_that_fails_ends_the_wait_for_its_chain_at_once(app: App, on_fail
         app.outbox.result(chain.task_ids[1], timeout)
 
 
-def test_a_dead_letter_ends_a_wait_that_goes_on_and_a_wait_after_its_redrive_goes_on(app: App) -> None:
+def test_a_dead_letter_ends_a_current_wait_but_not_a_wait_after_its_redrive(app: App) -> None:
     chain = app.chain(app.fetch.call(-1), app.double.call())
     with app.outbox.batch(using=app.outbox, then=app.report.call(), on_failed="wait") as batch:
         app.fetch.using(batch).enqueue_many([(-1,), (5,)])
@@ -239,7 +239,7 @@ def test_a_dead_letter_ends_a_wait_that_goes_on_and_a_wait_after_its_redrive_goe
         ]
 
 
-def test_an_end_that_was_seen_stays_though_it_is_redriven_before_the_caller_wakes(app: App) -> None:
+def test_a_seen_failure_is_kept_even_if_its_task_is_redriven_before_the_caller_wakes(app: App) -> None:
     chain = app.chain(app.fetch.call(-1), app.double.call())
     waits = [Wait(task_id=one) for one in chain.task_ids]
     poller = Poller(app.outbox.store, may_pass=lambda _: False)
@@ -253,7 +253,7 @@ def test_an_end_that_was_seen_stays_though_it_is_redriven_before_the_caller_wake
     assert last.is_blocked
 
 
-def test_a_batch_whose_policy_goes_on_without_dead_letters_is_waited_for(app: App) -> None:
+def test_a_batch_with_a_dead_letter_has_a_result_if_its_policy_is_not_to_wait(app: App) -> None:
     for policy in ("continue", "cancel"):
         with app.outbox.batch(using=app.outbox, then=app.report.call(), on_failed=policy) as batch:
             app.fetch.using(batch).enqueue(-1)
@@ -261,7 +261,7 @@ def test_a_batch_whose_policy_goes_on_without_dead_letters_is_waited_for(app: Ap
         assert batch.result(timeout=0) == timedelta(0)
 
 
-def test_a_task_that_is_cancelled_ends_the_wait_for_its_chain(app: App) -> None:
+def test_a_cancelled_task_ends_the_wait_for_its_chain(app: App) -> None:
     chain = app.chain(app.fetch.call(0), app.double.call())
     app.run()
     for timeout in (0, PATIENCE):
@@ -270,7 +270,7 @@ def test_a_task_that_is_cancelled_ends_the_wait_for_its_chain(app: App) -> None:
         assert (raised.value.task_id, raised.value.reason) == (chain.task_ids[0], "sold out")
 
 
-def test_a_task_that_another_one_added_to_the_chain_is_named(app: App) -> None:
+def test_the_error_names_a_failed_task_that_was_added_to_the_chain(app: App) -> None:
     chain = app.chain(app.fetch.call(1), app.double.call(adds=-3), app.double.call())
     app.run()
     with pytest.raises(TaskFailed, match=r"\(fetch\) failed") as raised:
@@ -278,7 +278,7 @@ def test_a_task_that_another_one_added_to_the_chain_is_named(app: App) -> None:
     assert raised.value.task_id not in chain.task_ids
 
 
-def test_a_batch_that_is_cancelled_ends_the_wait(app: App) -> None:
+def test_cancelling_a_batch_ends_the_wait_for_its_result(app: App) -> None:
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.using(batch).enqueue_many([(1,), (2,)])
     with app.outbox.batch(using=app.outbox) as alone:
@@ -304,7 +304,7 @@ def test_a_batch_that_is_cancelled_ends_the_wait(app: App) -> None:
         running.result(timeout=PATIENCE)
 
 
-def test_the_reason_of_a_task_that_was_cancelled_before_its_batch_is_none_of_the_batch(app: App) -> None:
+def test_the_reason_of_a_task_cancelled_before_its_batch_is_not_reported_for_the_batch(app: App) -> None:
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         first, _ = app.fetch.using(batch).enqueue_many([(1,), (2,)])
     app.outbox.store.cancel(first.id, reason="a duplicate")
@@ -321,9 +321,7 @@ def claimed(app: App, number: int) -> list[Claim]:
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
-def test_a_cancel_of_a_batch_that_waits_for_a_dead_letter_ends_the_wait_for_what_follows(
-    app: App, timeout: float
-) -> None:
+def test_cancelling_a_batch_that_waits_for_a_dead_letter_ends_the_wait_for_its_result(app: App, timeout: float) -> None:
     """The cancel discards the dead letter, which would otherwise keep the batch open."""
     store = app.outbox.store
     with app.outbox.batch(using=app.outbox, then=app.report.call(), on_failed="wait") as batch:
@@ -345,7 +343,7 @@ def test_a_cancel_of_a_batch_that_waits_for_a_dead_letter_ends_the_wait_for_what
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
-def test_a_chain_that_has_ended_and_whose_dead_letter_was_redriven_has_stopped(app: App, timeout: float) -> None:
+def test_a_chain_ended_by_a_dead_letter_stays_stopped_after_the_redrive(app: App, timeout: float) -> None:
     chain = app.chain(app.fetch.call(-1), app.double.call(), on_failed="cancel")
     app.run()
     app.broken = False
@@ -357,7 +355,7 @@ def test_a_chain_that_has_ended_and_whose_dead_letter_was_redriven_has_stopped(a
         chain.result(timeout)
 
 
-def test_no_look_reads_the_tasks_of_a_batch_that_is_being_cancelled_before_one_is_cancelled(
+def test_the_tasks_of_a_batch_being_cancelled_are_not_read_until_one_is_cancelled(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
@@ -376,7 +374,7 @@ def test_no_look_reads_the_tasks_of_a_batch_that_is_being_cancelled_before_one_i
     assert read == [batch.id]
 
 
-def test_a_dead_letter_that_completes_while_it_is_looked_at_keeps_nothing_from_following(
+def test_a_dead_letter_that_completes_while_it_is_read_is_not_reported_as_a_blocker(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain, store = app.chain(app.fetch.call(-1), app.double.call()), app.database.own_store()
@@ -394,7 +392,7 @@ def test_a_dead_letter_that_completes_while_it_is_looked_at_keeps_nothing_from_f
     assert standing.blocker is None or standing.blocker.status == "Failed", "on SQLite, all reads see the same moment"
 
 
-def test_the_last_task_itself_ends_as_any_task(app: App) -> None:
+def test_the_error_names_a_failed_or_cancelled_last_task(app: App) -> None:
     failed = app.chain(app.fetch.call(1), app.fetch.call(-1))
     cancelled = app.chain(app.fetch.call(1), app.fetch.call(0))
     app.run()
@@ -408,7 +406,7 @@ def test_the_last_task_itself_ends_as_any_task(app: App) -> None:
 # Timeouts and missing tasks
 
 
-def test_the_time_is_over_and_the_error_names_the_task_that_is_waited_for(
+def test_a_timeout_error_names_the_task_that_the_chain_or_batch_is_waiting_for(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)
@@ -432,7 +430,7 @@ def test_the_time_is_over_and_the_error_names_the_task_that_is_waited_for(
         batch.result(timeout=0.1)
 
 
-def test_of_a_large_batch_the_error_names_no_task_for_it_would_read_them_all(
+def test_the_timeout_error_of_a_large_batch_names_no_task_because_all_would_be_read(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "NAMED_UP_TO", 2)
@@ -456,7 +454,7 @@ def test_of_a_large_batch_the_error_names_no_task_for_it_would_read_them_all(
 
 
 @pytest.mark.in_turn
-def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_does_not_wait_for_a_slow_explanation(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     chain = app.chain(app.fetch.call(4), app.double.call())
     monkeypatch.setattr(waiting.ResultWaiter, "explained", lambda *_: None)
     wait_until_found(monkeypatch)
@@ -468,7 +466,7 @@ def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytes
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
-def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: float) -> None:
+def test_waiting_for_an_unclosed_batch_is_refused(app: App, timeout: float) -> None:
     batch = unclosed(app.outbox, app.database, then=app.report.call())
     with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, because its `with` block raised an error"):
         batch.result(timeout)
@@ -479,14 +477,14 @@ def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: fl
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
-def test_what_follows_no_batch_is_not_found(app: App, timeout: float) -> None:
+def test_the_then_task_of_an_unknown_batch_is_not_found(app: App, timeout: float) -> None:
     with pytest.raises(TaskNotFound, match="there is no task"):
         app.outbox.result(BatchLink(batch_id=new_batch_id(), number=1).task_id, timeout)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 @pytest.mark.parametrize("number", [0, 2, 5])
-def test_a_place_behind_a_batch_that_no_task_has_is_not_found(app: App, number: int, timeout: float) -> None:
+def test_a_then_task_number_that_a_batch_does_not_have_is_not_found(app: App, number: int, timeout: float) -> None:
     chain = app.chain(app.fetch.call(4), app.double.call())
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.using(batch).enqueue(1)
@@ -497,7 +495,7 @@ def test_a_place_behind_a_batch_that_no_task_has_is_not_found(app: App, number: 
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
-def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
+def test_pruned_tasks_and_batches_are_not_found(app: App, timeout: float) -> None:
     """outboxq knows that its own transaction was committed. For a caller's, the error also names a rollback as a possible cause."""
     own = [app.chain(app.fetch.call(4), app.double.call()), app.fetch.using(app.outbox).enqueue(1)]
     with app.outbox.batch(using=app.outbox) as batch:
@@ -524,7 +522,7 @@ def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
         app.outbox.result(callers[1].id, timeout)
 
 
-def test_a_batch_that_is_pruned_while_it_is_waited_for_is_not_found(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_pruned_during_the_wait_is_not_found(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "RECHECK", 0.0)
     chain = app.chain(app.fetch.call(4), app.double.call())
     with app.outbox.batch(using=app.outbox) as batch:
@@ -559,7 +557,7 @@ def test_a_last_task_that_was_pruned_before_its_batch_is_not_found(app: App) -> 
 # Refused waits
 
 
-def test_nothing_is_waited_for_in_the_transaction_that_makes_it(app: App) -> None:
+def test_waiting_in_the_transaction_that_enqueues_the_tasks_is_refused(app: App) -> None:
     with Session(app.database.host_engine()) as session:
         chain = app.chain(app.fetch.call(1), app.double.call(), using=session)
         with app.outbox.batch(using=session, then=app.report.call()) as batch:
@@ -584,7 +582,7 @@ def test_nothing_is_waited_for_in_the_transaction_that_makes_it(app: App) -> Non
                 one.result(timeout=0)
 
 
-def test_what_another_thread_commits_is_waited_for(app: App) -> None:
+def test_a_chain_that_another_thread_commits_can_be_waited_for(app: App) -> None:
     with Session(app.database.host_engine()) as session, ThreadPoolExecutor(1) as pool:
         chain = app.chain(app.fetch.call(1), app.double.call(), using=session)
         waited = pool.submit(chain.result, PATIENCE)
@@ -595,7 +593,7 @@ def test_what_another_thread_commits_is_waited_for(app: App) -> None:
 
 
 @pytest.mark.in_turn
-def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
+def test_a_handler_may_check_for_a_result_but_not_wait(app: App) -> None:
     @app.outbox.task(name="ask", retry=RetryPolicy.never())
     def ask(then_id: UUID, how: float) -> str:
         try:
@@ -616,7 +614,7 @@ def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
 
 
 @pytest.mark.in_turn
-def test_callers_that_wait_for_batches_cost_one_statement_a_look(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_waits_for_batches_share_one_statement_per_poll(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int, bool]] = []
 
     def counted(name: str) -> Any:
@@ -666,7 +664,7 @@ def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(app: App, monkeypatch:
 
 
 @pytest.mark.in_turn
-def test_the_id_of_a_batch_is_none_of_a_task(app: App) -> None:
+def test_the_id_of_a_batch_is_refused_as_a_task_id(app: App) -> None:
     with app.outbox.batch(using=app.outbox) as batch:
         pass
     for timeout in (0, PATIENCE):
@@ -679,7 +677,7 @@ def test_the_id_of_a_batch_is_none_of_a_task(app: App) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("ask", ["get", "history", "cancel", "task_detail"])
-def test_who_asks_for_a_task_that_is_not_there_yet_hears_of_its_batch(app: App, ask: str) -> None:
+def test_the_error_for_a_task_that_is_not_enqueued_yet_names_its_batch(app: App, ask: str) -> None:
     chain, store = app.chain(app.fetch.call(1), app.double.call()), app.outbox.store
     asked = store.attempts if ask == "history" else getattr(store, ask)
     with pytest.raises(
@@ -695,7 +693,7 @@ def test_who_asks_for_a_task_that_is_not_there_yet_hears_of_its_batch(app: App, 
 
 
 @pytest.mark.in_turn
-def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
+def test_a_batch_must_be_entered_before_it_is_used(app: App) -> None:
     block = app.outbox.batch(using=app.outbox, then=app.report.call())
     with pytest.raises(InvalidTarget, match="is created by a `with` block; write `with outbox.batch") as raised:
         app.fetch.using(block)
@@ -728,7 +726,7 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
         ("nonsense", ""),
     ],
 )
-def test_a_method_that_a_batch_lacks_is_answered_with_the_one_to_write(app: App, name: str, cure: str) -> None:
+def test_the_error_for_a_missing_method_of_a_batch_names_the_correct_one(app: App, name: str, cure: str) -> None:
     block = app.outbox.batch(using=app.outbox)
     with block as batch, pytest.raises(AttributeError, match=rf"^a batch has no '{name}'{cure}$"):
         getattr(batch, name)
@@ -737,7 +735,7 @@ def test_a_method_that_a_batch_lacks_is_answered_with_the_one_to_write(app: App,
 
 
 @pytest.mark.in_turn
-def test_an_empty_batch_whose_block_never_named_it_is_warned_of(app: App, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_batch_that_its_block_never_used_causes_a_warning(app: App, caplog: pytest.LogCaptureFixture) -> None:
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.call(1)
     [warning] = caplog.messages
@@ -753,7 +751,7 @@ def test_an_empty_batch_whose_block_never_named_it_is_warned_of(app: App, caplog
 
 
 @pytest.mark.in_turn
-def test_a_chain_is_enqueued_before_it_is_waited_for(app: App) -> None:
+def test_a_chain_must_be_enqueued_before_its_result_is_read(app: App) -> None:
     chain = app.outbox.chain(app.fetch.call(1), app.double.call())
     for name in ("result", "id", "task_ids"):
         with pytest.raises(
@@ -764,7 +762,7 @@ def test_a_chain_is_enqueued_before_it_is_waited_for(app: App) -> None:
 
 
 @pytest.mark.in_turn
-def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
+def test_a_batch_does_not_accept_events_chains_or_batches(app: App) -> None:
     outbox, errors = app.outbox, list[str]()
     chain = outbox.chain(app.fetch.call(1))
     with outbox.batch(using=outbox) as batch:
@@ -791,7 +789,7 @@ def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
 
 
 @pytest.mark.in_turn
-def test_a_chain_has_calls_and_no_batch(app: App) -> None:
+def test_chains_and_then_accept_only_task_calls(app: App) -> None:
     outbox = app.outbox
     with outbox.batch(using=outbox) as batch:
         wrong: list[Any] = [batch, outbox.batch(using=outbox), outbox.chain(app.fetch.call(1))]
@@ -807,7 +805,7 @@ def test_a_chain_has_calls_and_no_batch(app: App) -> None:
 
 
 @pytest.mark.in_turn
-def test_each_enqueue_of_a_chain_is_another_chain(app: App) -> None:
+def test_each_enqueue_of_a_chain_creates_a_separate_chain(app: App) -> None:
     chain = app.outbox.chain(app.fetch.call(1), app.double.call()).using(app.outbox)
     one, other = chain.enqueue(), chain.enqueue()
     app.run()

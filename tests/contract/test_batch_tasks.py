@@ -45,7 +45,7 @@ def run(outbox: Outbox) -> Callable[[], None]:
     return lambda: outbox.worker(notifications=False, concurrency=2).run(burst=True)
 
 
-def test_what_follows_reads_the_results_by_their_annotation(outbox: Outbox, run: Callable[[], None]) -> None:
+def test_a_then_task_reads_results_decoded_using_their_annotation(outbox: Outbox, run: Callable[[], None]) -> None:
     seen: dict[str, Any] = {}
 
     @outbox.task(name="wait", retry=ONCE)
@@ -84,7 +84,7 @@ def test_what_follows_reads_the_results_by_their_annotation(outbox: Outbox, run:
     assert outbox.store.get(batch.then_id).status is TaskStatus.COMPLETED
 
 
-def test_a_chain_passes_on_what_each_task_returned(outbox: Outbox, run: Callable[[], None]) -> None:
+def test_a_chain_passes_each_result_to_the_next_task(outbox: Outbox, run: Callable[[], None]) -> None:
     seen = []
 
     @outbox.task(name="fetch")
@@ -112,7 +112,7 @@ def test_a_chain_passes_on_what_each_task_returned(outbox: Outbox, run: Callable
     assert [outbox.store.get(one).task_name for one in handle.task_ids] == ["fetch", "double", "double", "keep"]
 
 
-def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
+def test_previous_is_the_result_of_the_first_task_and_not_of_one_that_it_added(
     outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker's clock is behind the producer's, so the added task has the lower id."""
@@ -143,7 +143,7 @@ def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
     ]
 
 
-def test_previous_is_refused_where_the_task_before_was_deleted(
+def test_previous_is_refused_if_the_previous_task_was_deleted(
     outbox: Outbox, run: Callable[[], None], database: Database
 ) -> None:
     refused = []
@@ -164,7 +164,7 @@ def test_previous_is_refused_where_the_task_before_was_deleted(
     assert refused == [True]
 
 
-def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[], None]) -> None:
+def test_previous_is_refused_if_there_is_no_previous_task(outbox: Outbox, run: Callable[[], None]) -> None:
     errors = []
 
     @outbox.task(name="look", retry=ONCE)
@@ -209,7 +209,7 @@ def test_a_task_adds_tasks_to_its_batch(outbox: Outbox, run: Callable[[], None],
     assert sizes == [(8, 8)]
 
 
-def test_a_failure_has_the_others_cancelled_by_policy(outbox: Outbox) -> None:
+def test_the_policy_cancel_cancels_other_tasks_after_a_failure(outbox: Outbox) -> None:
     began, seen = [], []
 
     @outbox.task(name="leaf", retry=ONCE)
@@ -235,7 +235,7 @@ def test_a_failure_has_the_others_cancelled_by_policy(outbox: Outbox) -> None:
     assert began == [0]
 
 
-def test_a_pruned_batch_is_gone_with_its_tasks(outbox: Outbox, run: Callable[[], None]) -> None:
+def test_a_batch_is_pruned_together_with_its_tasks(outbox: Outbox, run: Callable[[], None]) -> None:
     @outbox.task(name="leaf", retry=ONCE)
     def leaf() -> None:
         raise ValueError("dead letters stay")
@@ -255,7 +255,7 @@ def test_a_pruned_batch_is_gone_with_its_tasks(outbox: Outbox, run: Callable[[],
     assert outbox.store.batches.list() == []
 
 
-def test_a_callback_that_is_redriven_after_a_prune_reads_all_results(outbox: Outbox, run: Callable[[], None]) -> None:
+def test_a_then_task_that_is_redriven_after_a_prune_reads_all_results(outbox: Outbox, run: Callable[[], None]) -> None:
     sums: list[int] = []
     broken = [True]
 
@@ -281,7 +281,7 @@ def test_a_callback_that_is_redriven_after_a_prune_reads_all_results(outbox: Out
     assert outbox.store.prune(timedelta(0)) == 11
 
 
-def test_fewer_results_than_tasks_that_completed_are_an_error(
+def test_reading_results_fails_if_completed_tasks_were_deleted(
     outbox: Outbox, run: Callable[[], None], database: Database
 ) -> None:
     taken: list[int] = []
@@ -308,7 +308,7 @@ def test_fewer_results_than_tasks_that_completed_are_an_error(
     )
 
 
-def test_a_block_that_fails_leaves_nothing_in_its_own_transaction(outbox: Outbox, database: Database) -> None:
+def test_a_failed_block_with_a_separate_transaction_leaves_nothing(outbox: Outbox, database: Database) -> None:
     @outbox.task(name="leaf")
     def leaf() -> None: ...
 
@@ -319,7 +319,7 @@ def test_a_block_that_fails_leaves_nothing_in_its_own_transaction(outbox: Outbox
     assert outbox.store.batches.list() == []
 
 
-def test_a_closed_batch_is_refused_with_a_sentence(outbox: Outbox, database: Database) -> None:
+def test_a_batch_that_is_closed_or_of_another_outbox_is_refused(outbox: Outbox, database: Database) -> None:
     @outbox.task(name="leaf")
     def leaf() -> None: ...
 
@@ -348,7 +348,7 @@ def test_a_closed_batch_is_refused_with_a_sentence(outbox: Outbox, database: Dat
     ],
     ids=["none", "policy", "task", "arguments", "type", "transaction", "key", "on_failed", "no-target"],
 )
-def test_mistakes_are_refused_at_once(
+def test_mistakes_are_refused_immediately(
     outbox: Outbox, database: Database, made: Callable[..., object], error: type[Exception], words: str
 ) -> None:
     @outbox.task(name="leaf")
@@ -359,7 +359,7 @@ def test_mistakes_are_refused_at_once(
     assert database.counts() == (0, 0, 0)
 
 
-def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, run: Callable[[], None]) -> None:
+def test_a_completed_batch_accepts_no_task_from_a_late_handler(outbox: Outbox, run: Callable[[], None]) -> None:
     errors = []
 
     @outbox.task(name="late", retry=ONCE)
@@ -378,7 +378,7 @@ def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, ru
     ]
 
 
-def test_a_handler_that_waits_for_its_batch_does_not_keep_others_from_theirs() -> None:
+def test_a_handler_that_waits_for_its_batch_does_not_block_handlers_of_other_batches() -> None:
     slow, fast = uuid7(), uuid7()
     asked, go_on = threading.Event(), threading.Event()
 

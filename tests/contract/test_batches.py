@@ -83,7 +83,7 @@ def complete(database: Database) -> None:
     database.frozen.complete(claim)
 
 
-def test_the_last_end_enqueues_what_follows(database: Database) -> None:
+def test_the_last_end_enqueues_the_then_task(database: Database) -> None:
     batch = made(database, 3)
     for done in range(3):
         assert state(database, batch) == (3, done, 0, 0, False)
@@ -98,7 +98,7 @@ def test_the_last_end_enqueues_what_follows(database: Database) -> None:
     assert state(database, batch) == (3, 3, 0, 0, True)  # the `then` task is not counted
 
 
-def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
+def test_a_then_task_is_enqueued_with_its_options_and_an_event(database: Database) -> None:
     then = new_task("tests.then", queue="reports", priority=7, max_attempts=4, partition_key="k", args='{"n": "ä\\n"}')
     batch = made(database, then=(then,))
     complete(database)
@@ -112,20 +112,20 @@ def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
     assert follows(database, batch)
 
 
-def test_what_follows_has_its_concurrency_key(database: Database) -> None:
+def test_a_then_task_keeps_its_concurrency_key(database: Database) -> None:
     then = new_task("tests.then", concurrency_key="k")
     [then_id] = made(database, then=(then,)).then_ids
     complete(database)
     assert database.store.get(then_id).concurrency_key == "k"
 
 
-def test_an_empty_batch_is_followed_at_once(database: Database) -> None:
+def test_an_empty_batch_enqueues_its_then_task_immediately(database: Database) -> None:
     batch = made(database, 0)
     assert state(database, batch) == (0, 0, 0, 0, True)
     assert follows(database, batch)
 
 
-def test_a_batch_needs_nothing_to_follow(database: Database) -> None:
+def test_a_batch_can_complete_without_a_then_task(database: Database) -> None:
     batch = made(database, then=())
     complete(database)
     assert state(database, batch) == (1, 1, 0, 0, True)
@@ -138,7 +138,7 @@ def failing(database: Database) -> UUID:
     return claim.id
 
 
-def test_a_dead_letter_has_ended_where_the_batch_continues(database: Database) -> None:
+def test_a_dead_letter_counts_as_ended_with_the_policy_continue(database: Database) -> None:
     batch = made(database, 2)
     failing(database)
     assert state(database, batch) == (2, 0, 1, 0, False)
@@ -162,7 +162,7 @@ def test_a_batch_waits_for_its_dead_letter(database: Database, cure: str) -> Non
 
 
 @pytest.mark.parametrize("kind", [BatchKind.BATCH, BatchKind.CHAIN])
-def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Database, kind: BatchKind) -> None:
+def test_a_batch_no_longer_waits_for_a_pruned_dead_letter(database: Database, kind: BatchKind) -> None:
     batch = made(database, 1, on_failed=OnFailed.WAIT, kind=kind)
     failing(database)
     database.clock.advance(timedelta(days=40))
@@ -173,7 +173,7 @@ def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Dat
     assert follows(database, batch) is (kind is BatchKind.BATCH)
 
 
-def test_tasks_are_kept_until_their_batch_ended_longer_ago(database: Database) -> None:
+def test_tasks_are_kept_until_their_batch_is_old_enough_to_prune(database: Database) -> None:
     """The batch's `then` task reads their results."""
     batch, month = made(database, 2), timedelta(days=30)
     complete(database)
@@ -189,7 +189,7 @@ def test_tasks_are_kept_until_their_batch_ended_longer_ago(database: Database) -
 
 
 @pytest.mark.parametrize("state_of_it", [TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED])
-def test_tasks_are_kept_while_what_follows_them_may_still_run(database: Database, state_of_it: TaskStatus) -> None:
+def test_tasks_are_kept_while_their_then_task_may_still_run(database: Database, state_of_it: TaskStatus) -> None:
     made(database, 2)
     complete(database)
     complete(database)
@@ -211,7 +211,7 @@ def test_tasks_are_kept_while_what_follows_them_may_still_run(database: Database
 
 
 @pytest.mark.parametrize("cure", ["discard", "prune"])
-def test_tasks_whose_callback_was_given_up_are_pruned(database: Database, cure: str) -> None:
+def test_tasks_are_pruned_if_their_then_task_was_discarded_or_pruned(database: Database, cure: str) -> None:
     made(database, 2)
     complete(database)
     complete(database)
@@ -251,7 +251,7 @@ def test_tasks_of_a_chain_that_was_cancelled_by_a_dead_letter_are_kept_for_its_r
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_dead_letter_whose_chain_lost_the_task_before_it_is_not_redriven(
+def test_a_dead_letter_whose_previous_task_was_deleted_is_not_redriven(
     database: Database, many: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     chain = chained(database, "tests.second", "tests.third")
@@ -312,7 +312,7 @@ def test_a_redriven_dead_letter_counts_again_before_the_batch_completes(database
     assert follows(database, batch)
 
 
-def test_a_redrive_after_the_completion_reopens_nothing(database: Database) -> None:
+def test_a_redrive_after_the_completion_does_not_reopen_the_batch(database: Database) -> None:
     batch = made(database, 1)
     task_id = failing(database)
     before = state(database, batch)
@@ -351,7 +351,7 @@ def test_every_other_way_to_end_is_counted(database: Database, way: str) -> None
     assert follows(database, batch)
 
 
-def test_retries_snoozes_and_recoveries_end_nothing(database: Database) -> None:
+def test_retries_releases_and_recoveries_do_not_count_as_ends(database: Database) -> None:
     batch = made(database)
     (claim,) = database.claim()
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="again")])
@@ -374,7 +374,7 @@ def test_a_task_may_add_tasks_to_its_batch(database: Database) -> None:
     assert state(database, batch) == (2, 2, 0, 0, True)
 
 
-def test_a_batch_that_has_completed_takes_no_more(database: Database) -> None:
+def test_a_completed_batch_accepts_no_more_tasks(database: Database) -> None:
     batch = made(database)
     complete(database)
     before = database.counts()
@@ -386,7 +386,7 @@ def test_a_batch_that_has_completed_takes_no_more(database: Database) -> None:
     assert state(database, batch) == (1, 1, 0, 0, True)
 
 
-def test_a_key_that_is_taken_adds_nothing(database: Database) -> None:
+def test_a_taken_idempotency_key_adds_no_task_to_a_batch(database: Database) -> None:
     database.add(idempotency_key="one")
     batch = batch_with(new_task("tests.then"))
     store = database.frozen
@@ -401,7 +401,7 @@ def test_a_key_that_is_taken_adds_nothing(database: Database) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_follows_a_batch_has_the_ids_of_its_places(database: Database, number: int) -> None:
+def test_then_tasks_must_have_the_ids_for_their_places_in_the_batch(database: Database, number: int) -> None:
     """Retention finds a `then` task by this id, and keeps the results that the task still has to read."""
     batch = batch_with(new_task("tests.then"), new_task("tests.then"), kind=BatchKind.CHAIN)
     follow = [*batch.then]
@@ -440,7 +440,7 @@ def test_a_rolled_back_end_is_not_counted(database: Database) -> None:
     assert state(database, batch) == (2, 2, 0, 0, True)
 
 
-def test_a_chain_goes_from_task_to_task(database: Database) -> None:
+def test_a_chain_runs_its_tasks_in_order(database: Database) -> None:
     batch = chained(database, "tests.b", "tests.c", on_failed=OnFailed.WAIT)
     ran = []
     while claims := database.claim():
@@ -452,7 +452,7 @@ def test_a_chain_goes_from_task_to_task(database: Database) -> None:
 
 
 @pytest.mark.parametrize("on_failed", [OnFailed.WAIT, OnFailed.CANCEL])
-def test_a_failed_link_ends_the_chain_by_its_policy(database: Database, on_failed: OnFailed) -> None:
+def test_a_failed_task_ends_the_chain_unless_the_policy_is_wait(database: Database, on_failed: OnFailed) -> None:
     batch = chained(database, "tests.b", "tests.then", on_failed=on_failed)
     complete(database)
     task_id = failing(database)
@@ -465,14 +465,14 @@ def test_a_failed_link_ends_the_chain_by_its_policy(database: Database, on_faile
     assert status is (BatchStatus.COMPLETED if goes_on else BatchStatus.CANCELLED)
 
 
-def test_a_cancelled_link_ends_the_chain(database: Database) -> None:
+def test_a_cancelled_task_ends_the_chain(database: Database) -> None:
     batch = made(database, kind=BatchKind.CHAIN, on_failed=OnFailed.WAIT)
     assert database.frozen.cancel_all() == 1
     assert not follows(database, batch)
     assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
 
 
-def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
+def test_a_failure_cancels_the_other_tasks_with_policy_cancel(database: Database) -> None:
     batch = made(database, 3, on_failed=OnFailed.CANCEL)
     failing(database)
     (running,) = database.claim()
@@ -487,7 +487,7 @@ def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
     assert database.frozen.batches.continue_cancelling() == 0
 
 
-def test_a_failure_asks_those_that_run_to_stop_once(database: Database) -> None:
+def test_a_failure_asks_running_tasks_to_stop_only_once(database: Database) -> None:
     """No task is waiting, so only the running tasks are read."""
     batch = made(database, 4, on_failed=OnFailed.CANCEL)
     first, *others = database.claim(4)
@@ -501,7 +501,7 @@ def test_a_failure_asks_those_that_run_to_stop_once(database: Database) -> None:
     assert state(database, batch) == (4, 1, 1, 2, True)
 
 
-def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
+def test_a_worker_leaves_a_batch_to_the_worker_that_is_cancelling_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both workers have read the remaining tasks. The second tries one part, finds it cancelled, and stops."""
@@ -528,7 +528,7 @@ def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
     assert state(database, batch) == (11, 0, 1, 10, True)
 
 
-def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> None:
+def test_a_batch_cancelled_by_a_person_enqueues_no_then_task(database: Database) -> None:
     batch = made(database, 2)
     (running,) = database.claim()
     assert database.frozen.batches.cancel(batch.id, reason="not wanted") == 2
@@ -564,7 +564,7 @@ def test_a_cancel_discards_the_dead_letters_that_the_batch_waits_for(database: D
     assert database.store.verify() == []
 
 
-def test_workers_cancel_what_one_call_leaves(database: Database) -> None:
+def test_workers_cancel_the_tasks_that_a_limited_call_left(database: Database) -> None:
     batch = made(database, 4)
     tasks = [one.id for one in database.store.batches.members(batch.id)]
     with transaction(database) as connection:
@@ -577,7 +577,7 @@ def test_workers_cancel_what_one_call_leaves(database: Database) -> None:
     assert not follows(database, batch)
 
 
-def test_batches_with_nothing_left_to_cancel_keep_no_other_from_it(database: Database) -> None:
+def test_batches_with_nothing_left_to_cancel_do_not_block_the_others(database: Database) -> None:
     stubborn = made(database, then=())
     (claim,) = database.claim()
     database.frozen.batches.cancel(stubborn.id)
@@ -589,7 +589,7 @@ def test_batches_with_nothing_left_to_cancel_keep_no_other_from_it(database: Dat
     assert database.frozen.get(claim.id).status is TaskStatus.RUNNING  # it keeps running although it was asked to stop
 
 
-def test_cancelling_in_a_transaction_of_the_caller_is_undone_with_it(database: Database) -> None:
+def test_a_rollback_by_the_caller_undoes_the_cancel_of_a_batch(database: Database) -> None:
     batch = made(database, 2)
     with transaction(database) as connection:
         assert database.frozen.batches.cancel(batch.id, using=connection) == 2
@@ -606,7 +606,7 @@ def test_a_batch_that_was_never_closed_can_be_cancelled(database: Database) -> N
     assert database.store.tasks(task="tests.then") == []
 
 
-def test_the_log_has_the_begin_and_the_end(database: Database) -> None:
+def test_events_record_the_start_and_end_of_a_batch(database: Database) -> None:
     batch = made(database)
     complete(database)
     rows = database.rows(
@@ -616,7 +616,7 @@ def test_the_log_has_the_begin_and_the_end(database: Database) -> None:
     assert batch.pending == 1
 
 
-def test_ids_of_batches_are_told_apart() -> None:
+def test_ids_of_batches_are_sorted_and_recognized() -> None:
     ids = [new_batch_id() for _ in range(100)]
     assert ids == sorted(ids)
     assert all(map(is_batch, ids))

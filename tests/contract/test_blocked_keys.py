@@ -53,7 +53,7 @@ def take(database):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_task_of_a_fresh_key_is_in_the_first_claim(database, take, how):
+def test_the_next_claim_takes_a_task_with_an_unblocked_key(database, take, how):
     build(database, how)
     assert take() == []
     task = database.add(partition_key=FRESH)
@@ -62,7 +62,7 @@ def test_a_task_of_a_fresh_key_is_in_the_first_claim(database, take, how):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_an_idle_worker_looks_for_a_fresh_key_before_it_looks_at_the_wall_again(database, take, how):
+def test_an_idle_worker_reads_new_tasks_before_it_reads_the_blocked_keys_again(database, take, how):
     """If the worker looked at the wall first, such a task would wait 100 ms for its start on PostgreSQL."""
     build(database, how)
     take()
@@ -81,7 +81,7 @@ def test_an_idle_worker_looks_for_a_fresh_key_before_it_looks_at_the_wall_again(
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_so_is_one_that_has_become_due(database, take, how):
+def test_the_next_claim_takes_a_task_that_became_due(database, take, how):
     build(database, how)
     delayed = database.add(partition_key=FRESH, delay=timedelta(seconds=30))
     for _ in range(70):
@@ -93,7 +93,7 @@ def test_so_is_one_that_has_become_due(database, take, how):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_so_is_the_next_task_of_a_key_that_was_freed(database, take, how):
+def test_the_next_claim_takes_the_next_task_of_a_freed_key(database, take, how):
     """It is found although it has been due for longer than many others."""
     build(database, how)
     first, second = (database.add(partition_key=FRESH).id for _ in range(2))
@@ -108,7 +108,7 @@ def test_so_is_the_next_task_of_a_key_that_was_freed(database, take, how):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_where_little_is_due_a_wall_is_seen_to_be_one(database, how):
+def test_look_ahead_ignores_blocked_tasks_if_few_tasks_are_due(database, how):
     """A worker that considered blocked tasks claimable would ask again and again."""
     build(database, how, due=20)
     assert not database.frozen.look_ahead().due
@@ -117,7 +117,7 @@ def test_where_little_is_due_a_wall_is_seen_to_be_one(database, how):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_look_for_what_is_new_sees_that_and_no_wall(database, how):
+def test_look_ahead_for_recent_tasks_ignores_blocked_ones(database, how):
     build(database, how)
     assert database.frozen.look_ahead().due, "no one has looked behind the wall yet"
     assert not database.frozen.look_ahead(recent=True).due
@@ -149,12 +149,12 @@ def new():
     return lambda **fields: NewTask(id=uuid7(), task_name="tests.work", args="{}", **fields)
 
 
-def test_a_worker_rests_between_looks_behind_a_wall(resting):
+def test_a_worker_sleeps_between_polls_if_all_tasks_are_blocked(resting):
     with resting.asleep() as result:
         assert resting.sleeps_on(result)
 
 
-def test_another_writers_commit_does_not_end_its_rest(sqlite, resting):
+def test_an_unrelated_commit_does_not_wake_the_worker(sqlite, resting):
     with resting.asleep() as result:
         sqlite.run("UPDATE workers SET label = label")
         sqlite.run("CREATE TABLE of_the_application (number integer)")
@@ -162,19 +162,19 @@ def test_another_writers_commit_does_not_end_its_rest(sqlite, resting):
 
 
 @pytest.mark.parametrize("key", [FRESH, None])
-def test_a_task_that_can_be_claimed_does(sqlite, resting, new, key):
+def test_a_claimable_task_wakes_the_worker(sqlite, resting, new, key):
     with resting.asleep() as result:
         sqlite.store.enqueue(new(partition_key=key))
         result.result(10)
 
 
-def test_so_does_one_that_becomes_due(sqlite, resting, new):
+def test_a_task_that_becomes_due_wakes_the_worker(sqlite, resting, new):
     sqlite.store.enqueue(new(partition_key=FRESH, delay=timedelta(seconds=0.5)))
     with resting.asleep() as result:
         result.result(10)
 
 
-def test_and_so_does_a_claim_that_found_something(resting):
+def test_a_worker_does_not_sleep_after_a_claim_that_found_tasks(resting):
     """It may have left claimable tasks."""
     with resting.asleep():
         pass

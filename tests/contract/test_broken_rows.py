@@ -53,7 +53,7 @@ COMMANDS = (
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", BROKEN)
-def test_others_run_and_every_command_answers(database, name):
+def test_a_broken_row_stops_no_other_task_and_no_command(database, name):
     database.corrupted = True
     outbox, ran = Outbox(database.url), set()
 
@@ -91,7 +91,7 @@ FULL = (
 )
 
 
-def test_counts_at_their_limit_break_no_end_and_no_page(postgresql):
+def test_counts_at_their_maximum_break_no_task_and_no_command(postgresql):
     postgresql.corrupted = True
     outbox, ran = Outbox(postgresql.url), []
 

@@ -104,7 +104,7 @@ def test_one_unsendable_message_stops_only_its_key(database: Database, outbox: O
     )
 
 
-def test_an_event_with_which_every_call_raises_stops_no_other(
+def test_an_event_that_makes_every_call_raise_stops_no_other_event(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     """The broker confirms every other event, so the event itself is the cause and becomes a dead letter."""
@@ -134,7 +134,7 @@ def test_delivery_is_not_serial(database: Database, outbox: Outbox, broker: Brok
     assert waiting(database) == []
 
 
-def test_duplicates_arise_from_faults_only_and_keep_their_id(
+def test_duplicates_are_caused_only_by_faults_and_keep_their_id(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders")
@@ -203,9 +203,7 @@ def test_a_late_commit_is_neither_lost_nor_overtaken(database: Database, outbox:
     assert broker.payloads == (["1", "3", "2"] if database.name == "postgresql" else ["1"])
 
 
-def test_a_crash_between_publish_and_settle_repeats_and_loses_nothing(
-    database: Database, outbox: Outbox, broker: Broker
-) -> None:
+def test_a_crash_between_publish_and_settle_loses_no_event(database: Database, outbox: Outbox, broker: Broker) -> None:
     outbox.relay("order.*", to=broker, name="orders")
     emit(outbox, database, (1, "ada"), (2, "ada"))
 
@@ -228,7 +226,9 @@ def test_a_crash_between_publish_and_settle_repeats_and_loses_nothing(
 # Emitting
 
 
-def test_an_event_leaves_with_the_commit_and_never_without(database: Database, outbox: Outbox, broker: Broker) -> None:
+def test_an_event_is_published_only_if_its_transaction_commits(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
     outbox.relay(["order.*", "order.p*"], to=broker, name="orders")
     with emitting(outbox, database) as session:
         outbox.emit("order.paid", 1, using=session)
@@ -279,7 +279,9 @@ def test_a_second_emit_with_the_same_idempotency_key_sends_nothing(
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'event_unrouted'") == [(0,)]
 
 
-def test_a_keyed_event_goes_to_the_relays_that_have_not_had_the_key(database: Database, outbox: Outbox) -> None:
+def test_an_event_with_a_key_is_sent_only_to_relays_that_have_not_had_the_key(
+    database: Database, outbox: Outbox
+) -> None:
     outbox.relay("order.*", to=Broker(), name="orders")
     keyed = {"idempotency_key": "order 7"}
     with emitting(outbox, database) as session:
@@ -294,7 +296,7 @@ def test_a_keyed_event_goes_to_the_relays_that_have_not_had_the_key(database: Da
     assert database.rows("SELECT relay, payload FROM relay_messages ORDER BY id") == [("orders", "1"), ("all", "2")]
 
 
-def test_an_emit_whose_commit_was_not_answered_names_its_relays(
+def test_an_emit_whose_commit_response_was_lost_names_its_relays(
     database: Database, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox.relay(["order.*", "*"], to=Broker(), name="orders")
@@ -305,7 +307,7 @@ def test_an_emit_whose_commit_was_not_answered_names_its_relays(
     assert waiting(database) == ["1"]
 
 
-def test_a_program_without_relays_writes_no_message_and_runs_no_further_statement(
+def test_a_program_without_relays_writes_no_message_and_runs_no_extra_statement(
     database: Database, outbox: Outbox
 ) -> None:
     with emitting(outbox, database) as session:
@@ -318,7 +320,7 @@ def test_a_program_without_relays_writes_no_message_and_runs_no_further_statemen
 
 
 @pytest.mark.parametrize("discards", [False, True])
-def test_a_held_key_goes_on_when_its_dead_letter_is_redriven_or_discarded(
+def test_a_held_key_continues_when_its_dead_letter_is_redriven_or_discarded(
     database: Database, outbox: Outbox, broker: Broker, discards: bool
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders")
@@ -349,7 +351,7 @@ def test_a_held_key_goes_on_when_its_dead_letter_is_redriven_or_discarded(
     assert event.time == stored_at, "the time of the emit does not change"
 
 
-def test_skipping_lets_the_key_go_on(database: Database, outbox: Outbox, broker: Broker) -> None:
+def test_on_refused_skip_lets_the_key_continue(database: Database, outbox: Outbox, broker: Broker) -> None:
     outbox.relay("order.*", to=broker, name="orders", on_refused="skip")
     emit(outbox, database, (1, "ada"), (2, "ada"), (3, "ada"))
     broker.answers["1"], broker.answers["2"] = [refused], [refused]
@@ -359,7 +361,7 @@ def test_skipping_lets_the_key_go_on(database: Database, outbox: Outbox, broker:
     assert waiting(database) == []
 
 
-def test_a_redriven_event_that_is_refused_again_is_a_dead_letter_at_once(
+def test_a_redriven_event_that_is_refused_again_becomes_a_dead_letter_immediately(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders")
@@ -487,7 +489,7 @@ def test_a_transport_that_never_returns_loses_the_leases_of_each_relay_that_wait
     assert failures == []
 
 
-def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
+def test_events_with_the_same_key_share_a_shard_and_others_are_spread(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders", shards=4)
@@ -508,7 +510,7 @@ def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
     assert slot_of("ada", database.worker) == 104, "if a release changed the slot, a key would be in two shards"
 
 
-def test_a_shard_with_an_event_that_stays_unsure_leaves_the_others_their_turn(
+def test_a_shard_with_an_event_that_stays_unsure_does_not_block_other_shards(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     """The failure pauses the relay. All shards try again after the pause."""
@@ -553,7 +555,7 @@ def test_shards_that_share_a_transport_use_it_one_after_the_other(
     assert waiting(database) == []
 
 
-def test_an_error_of_the_database_in_one_shard_is_that_of_the_sender(
+def test_a_database_error_in_one_shard_is_raised_by_the_sender(
     database: Database, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Cloneable()
@@ -612,7 +614,7 @@ def test_two_relays_with_one_transport_use_it_in_turn(outbox: Outbox, broker: Br
     assert orders.lock is not others.lock
 
 
-def test_the_stored_choice_decides_what_a_refused_event_does_to_its_key(
+def test_the_stored_option_decides_whether_a_refused_event_holds_its_key(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     """Another release declared this choice, which is read together with the messages."""
@@ -625,7 +627,9 @@ def test_the_stored_choice_decides_what_a_refused_event_does_to_its_key(
     assert waiting(database) == ["2"]
 
 
-def test_a_change_of_the_shards_waits_for_the_old_leases(database: Database, outbox: Outbox, broker: Broker) -> None:
+def test_a_change_in_the_number_of_shards_waits_for_the_old_leases(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
     first, second = Steps(database, outbox), Steps(database, outbox)
@@ -666,7 +670,7 @@ def test_a_paused_relay_publishes_nothing_until_it_is_resumed(
         database.store.relays.pause("order")
 
 
-def test_a_removed_relay_is_gone_with_its_messages_and_its_sender_notices(
+def test_removing_a_relay_deletes_its_messages_and_its_sender_drops_its_shards(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders")
@@ -682,7 +686,7 @@ def test_a_removed_relay_is_gone_with_its_messages_and_its_sender_notices(
     assert (steps.shards, waiting(database), database.store.relays.list()) == ([], [], [])
 
 
-def test_a_relay_that_is_removed_and_declared_again_gets_an_event_with_a_key_that_it_had(
+def test_a_relay_declared_again_after_its_removal_receives_an_event_with_a_key_that_it_had_before(
     database: Database, outbox: Outbox
 ) -> None:
     for name in ("orders", "others"):
@@ -702,7 +706,7 @@ def test_a_relay_that_is_removed_and_declared_again_gets_an_event_with_a_key_tha
 # Running
 
 
-def test_a_worker_publishes_at_once_and_lets_others_have_the_shards_when_it_stops(
+def test_a_worker_publishes_immediately_and_gives_up_its_shards_when_it_stops(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders")
@@ -760,7 +764,7 @@ def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broke
     assert failures == []
 
 
-def test_a_file_that_cannot_be_watched_for_a_while_does_not_end_its_sender(
+def test_a_sender_survives_a_temporary_error_while_watching_the_file(
     sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, broker = Outbox(sqlite.host, source="shop"), Broker()
@@ -832,7 +836,7 @@ def test_a_stop_signal_ends_the_runner_wherever_its_main_thread_waits(sqlite: Da
 # Declaring
 
 
-def test_a_relay_is_refused_before_anything_is_written(database: Database, broker: Broker) -> None:
+def test_an_invalid_relay_is_refused_before_anything_is_written(database: Database, broker: Broker) -> None:
     with pytest.raises(ConfigurationError, match="must name this application"):
         Outbox(database.host).relay("*", to=broker, name="orders")
     outbox = Outbox(database.host, source="shop")

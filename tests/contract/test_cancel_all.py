@@ -27,7 +27,7 @@ def statuses(database):
     return [status for (status,) in database.rows("SELECT status FROM task_executions ORDER BY id")]
 
 
-def test_every_filter_chooses_what_it_counts(database):
+def test_each_filter_cancels_exactly_the_tasks_it_counts(database):
     for number in range(24):
         key = f"k{number % 2}" if number % 3 == 0 else None
         database.add(
@@ -63,7 +63,7 @@ def test_every_filter_chooses_what_it_counts(database):
     assert reasons == {"no more of it"}
 
 
-def test_a_running_task_is_asked_and_counted_once(database):
+def test_a_running_task_is_asked_to_stop_and_counted_once(database):
     claim = helpers.claimed(database)
     database.add()
     assert database.frozen.cancel_all() == 2
@@ -75,7 +75,7 @@ def test_a_running_task_is_asked_and_counted_once(database):
     assert statuses(database) == [CANCELLED, CANCELLED]
 
 
-def test_only_ready_leaves_running_ones_alone_and_the_other_way_round(database):
+def test_a_status_filter_cancels_only_ready_or_only_running_tasks(database):
     helpers.claimed(database)
     database.add()
     assert database.frozen.cancel_all(status=RUNNING) == 1
@@ -88,7 +88,7 @@ def test_only_ready_leaves_running_ones_alone_and_the_other_way_round(database):
                 call(status=status)
 
 
-def test_what_is_enqueued_after_it_began_stays(database):
+def test_tasks_enqueued_after_the_cancel_began_are_kept(database):
     old = [database.add().id for _ in range(10)]
     database.clock.advance(1)
     later = []
@@ -102,7 +102,7 @@ def test_what_is_enqueued_after_it_began_stays(database):
     assert found == {**dict.fromkeys(old, CANCELLED), **dict.fromkeys(later, READY)}
 
 
-def test_a_task_that_waits_again_meanwhile_is_cancelled(database):
+def test_a_task_that_becomes_ready_again_meanwhile_is_cancelled(database):
     claim = helpers.claimed(database)
     database.add()
 
@@ -114,7 +114,7 @@ def test_a_task_that_waits_again_meanwhile_is_cancelled(database):
     assert statuses(database) == [CANCELLED, CANCELLED]
 
 
-def test_it_ends_at_the_limit_and_when_it_is_stopped(database):
+def test_the_cancel_ends_at_the_limit_and_when_it_is_stopped(database):
     for _ in range(11):
         database.add()
     told = []
@@ -125,7 +125,7 @@ def test_it_ends_at_the_limit_and_when_it_is_stopped(database):
     assert statuses(database).count(READY) == 2
 
 
-def test_a_count_says_where_it_ended(database, monkeypatch):
+def test_a_count_that_was_cut_off_is_a_lower_bound(database, monkeypatch):
     for number in range(9):
         database.add(queue=("mail", "rare")[number % 3 == 0])
     assert database.frozen.count_tasks(most=4) == Count(number=4, at_least=True)
@@ -137,7 +137,7 @@ def test_a_count_says_where_it_ended(database, monkeypatch):
     assert database.frozen.count_tasks(task="none") == Count(number=0, at_least=True)
 
 
-def test_two_operators_at_once_count_each_task_once(database):
+def test_two_simultaneous_cancels_count_each_task_once(database):
     ids = [database.add(partition_key=f"k{number % 2}").id for number in range(40)]
     stores = [Store(database.engine, clock=database.clock) for _ in range(2)]
     counts = helpers.at_once(*(lambda one=one: one.cancel_all(reason="both") for one in stores))
@@ -146,13 +146,13 @@ def test_two_operators_at_once_count_each_task_once(database):
         assert helpers.types(database, task_id) == ["task_created", "task_cancelled"]
 
 
-def test_a_batch_whose_answer_is_lost_is_counted(database, monkeypatch):
+def test_tasks_are_counted_if_the_commit_response_is_lost(database, monkeypatch):
     for _ in range(6):
         database.add()
     assert helpers.lossy(database, monkeypatch).cancel_all() == 6
 
 
-def test_in_a_transaction_of_the_caller_all_is_undone_together(database):
+def test_a_rollback_by_the_caller_undoes_all_cancels(database):
     for _ in range(6):
         database.add()
     with helpers.transaction(database) as connection:

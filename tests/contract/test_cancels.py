@@ -95,7 +95,7 @@ def test_a_thousand_cancels_at_random_offsets_and_the_history_agree(database, se
     check(database, race(database, 1000, seed=seed))
 
 
-def test_who_was_cancelled_by_force_writes_nothing_more(database):
+def test_a_forced_cancel_and_a_completion_never_both_succeed(database):
     """The worker ends the task at the moment of the cancel. Exactly one of the two succeeds."""
     for _ in range(15):
         claim = helpers.claimed(database, partition_key="k")

@@ -36,7 +36,7 @@ def expected_order(database: Database, queues=None):
     return [str(row[0]).replace("-", "") for row in sorted(due, key=lambda row: (-row[2], row[3], row[4]))]
 
 
-def test_an_empty_queue_gives_nothing_and_writes_nothing(database):
+def test_a_claim_from_an_empty_queue_returns_and_writes_nothing(database):
     database.add(queue="elsewhere")
     before = helpers.everything(database)
     assert database.claim(5, queues=["default"]) == []
@@ -44,7 +44,7 @@ def test_an_empty_queue_gives_nothing_and_writes_nothing(database):
 
 
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
-def test_a_claim_takes_at_most_its_limit_and_the_oldest_due_first(database, queues):
+def test_a_claim_takes_at_most_its_limit_in_order_of_due_times(database, queues):
     late = database.add(available_at=helpers.stale_by(database, 1))
     early = database.add(available_at=helpers.stale_by(database, 3))
     middle = database.add(available_at=helpers.stale_by(database, 2))
@@ -52,7 +52,7 @@ def test_a_claim_takes_at_most_its_limit_and_the_oldest_due_first(database, queu
     assert ids(database.claim(2, queues=queues)) == [late.id]
 
 
-def test_a_claim_says_what_is_to_be_run(database):
+def test_a_claim_has_all_fields_of_the_task(database):
     parent = uuid4()
     handle = database.add(
         task_name="mail.send",
@@ -74,7 +74,7 @@ def test_a_claim_says_what_is_to_be_run(database):
     assert claim.created_at == claim.started_at == claim.first_started_at == database.clock.now
 
 
-def test_the_entry_goes_the_task_runs_and_one_event_names_the_worker(database):
+def test_a_claim_deletes_the_outbox_entry_and_records_the_worker_in_one_event(database):
     handle = database.add()
     database.clock.advance(5)
     (claim,) = database.claim()
@@ -89,7 +89,7 @@ def test_the_entry_goes_the_task_runs_and_one_event_names_the_worker(database):
     assert (event.created_at, event.pipeline_execution_id) == (database.clock.now, handle.id)
 
 
-def test_started_at_is_of_this_claim_and_first_started_at_of_the_first(database):
+def test_started_at_belongs_to_this_claim_and_first_started_at_to_the_first(database):
     first = helpers.claimed(database)
     database.frozen.release(first)
     database.clock.advance(60)
@@ -107,7 +107,7 @@ def test_an_error_while_the_event_is_inserted_undoes_the_claim(database, queues)
     assert helpers.everything(database) == before
 
 
-def test_an_error_undoes_the_claim_even_where_the_caller_commits_what_is_left(database):
+def test_an_error_undoes_the_claim_even_if_the_caller_commits_the_rest(database):
     """A method is all or nothing in a caller's transaction too. (PostgreSQL then aborts that transaction.)"""
     database.add()
     before = helpers.everything(database)
@@ -120,7 +120,7 @@ def test_an_error_undoes_the_claim_even_where_the_caller_commits_what_is_left(da
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_a_claim_on_the_callers_connection_stands_or_falls_with_it(database, end):
+def test_a_claim_on_a_connection_of_the_caller_is_part_of_its_transaction(database, end):
     database.add()
     before = helpers.everything(database)
     with helpers.transaction(database) as connection:
@@ -158,19 +158,19 @@ def test_sums_of_times_are_exact_to_the_microsecond(database, fraction):
     assert claim.lease_expires_at == database.clock.now + timedelta(seconds=60)
 
 
-def test_due_times_go_by_the_injected_clock_alone(database):
+def test_due_times_depend_only_on_the_injected_clock(database):
     handle = database.add()  # due at noon in 2030
     assert database.claim(store=database.store) == []
     assert ids(database.claim()) == [handle.id]
 
 
-def test_equal_due_times_go_by_the_age_of_the_entry(database):
+def test_tasks_with_equal_due_times_are_claimed_in_order_of_entry(database):
     # The clock stands still and the ids run backwards, so only the order of the entries is left.
     handles = [database.add(id=one) for one in reversed([uuid7() for _ in range(20)])]
     assert ids(database.claim(20)) == ids(handles)
 
 
-def test_a_higher_priority_goes_first_whatever_its_age(database):
+def test_a_higher_priority_is_claimed_first_regardless_of_age(database):
     low = database.add(priority=-100, available_at=helpers.stale_by(database, 100))
     normal = database.add(available_at=helpers.stale_by(database, 10))
     high = database.add(priority=100)
@@ -242,14 +242,14 @@ def test_a_stale_entry_is_deleted_and_not_run(database, state):
     assert len(after["execution_events"]) == len(before["execution_events"]) + 2
 
 
-def test_the_workers_lease_replaces_the_tasks_own(database):
+def test_the_lease_of_the_worker_replaces_the_lease_of_the_task(database):
     database.add(lease=timedelta(seconds=60))
     (claim,) = database.claim(lease=timedelta(seconds=5, microseconds=250))
     assert claim.lease_expires_at == database.clock.now + timedelta(seconds=5, microseconds=250)
     assert database.frozen.get(claim.id).lease_expires_at == claim.lease_expires_at
 
 
-def test_a_claim_knows_the_length_of_its_lease_where_the_worker_chose_it(database):
+def test_a_claim_contains_the_length_of_a_lease_chosen_by_the_worker(database):
     """A heartbeat is due every quarter of the lease. With the task's 60 s, a lease of 5 s would expire long before."""
     database.add(lease=timedelta(seconds=60))
     (claim,) = database.claim(lease=timedelta(seconds=5))
@@ -257,7 +257,7 @@ def test_a_claim_knows_the_length_of_its_lease_where_the_worker_chose_it(databas
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, False, 1.5, "3", None])
-def test_a_limit_that_is_no_positive_whole_number_is_refused(database, limit):
+def test_a_limit_that_is_not_a_positive_whole_number_is_refused(database, limit):
     database.add()
     before = helpers.everything(database)
     with pytest.raises(InvalidArgument):
@@ -276,7 +276,7 @@ def test_a_limit_that_is_no_positive_whole_number_is_refused(database, limit):
         {"worker_id": None},
     ],
 )
-def test_other_senseless_arguments_are_refused(database, options):
+def test_other_invalid_arguments_are_refused(database, options):
     with pytest.raises(InvalidArgument):
         database.claim(**options)
 
@@ -326,7 +326,7 @@ def test_many_processes_claim_every_task_exactly_once(database):
     assert sorted(chain.from_iterable(shares)) == sorted(handle.id.hex for handle in handles)
 
 
-def test_claims_beside_enqueues_and_completions_lose_and_double_nothing(database):
+def test_claims_during_enqueues_and_completions_lose_and_duplicate_nothing(database):
     tasks, workers = 40, 3
 
     def enqueue():

@@ -13,7 +13,7 @@ EVENTS = [EventType.CREATED, EventType.CLAIMED, EventType.RELEASED, EventType.CL
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-def test_its_outcome_does_not_count_and_the_task_runs_again(database, transactional):
+def test_the_outcome_of_a_lost_claim_is_ignored_and_the_task_runs_again(database, transactional):
     """The handler may have stopped halfway and returned."""
     outbox, told = Outbox(database.engine), []
 

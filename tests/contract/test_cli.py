@@ -144,24 +144,24 @@ def completed(database, **fields: object):
 # -- upgrade ----------------------------------------------------------------------------------------------------------
 
 
-def test_upgrade_takes_the_url_as_an_argument_or_from_the_environment(empty):
+def test_upgrade_accepts_the_url_as_an_argument_or_from_the_environment(empty):
     for command, url in ((["upgrade", empty.url], None), (["upgrade"], empty.url)):
         assert outboxq(*command, url=url).stderr == f"the schema of {empty.called} is now {REVISION}\n"
     assert migrations.current(empty.url) == REVISION
 
 
-def test_upgrade_takes_the_url_as_an_option_too(empty):
+def test_upgrade_also_accepts_the_url_as_an_option(empty):
     assert outboxq("upgrade", "--url", empty.url).stderr == f"the schema of {empty.called} is now {REVISION}\n"
 
 
 @pytest.mark.parametrize("place", [["app"], ["--app", "app:outbox"]], ids=" ".join)
-def test_upgrade_makes_the_tables_of_an_application_on_the_url_that_it_says_none_of(place, importable, empty):
+def test_upgrade_creates_tables_at_the_given_url_for_an_application_without_a_url(place, importable, empty):
     said = outboxq("upgrade", *place, "--url", empty.url).stderr
     assert said == f"the schema of {empty.called} is now {REVISION}; 0 subscriptions are known\n"
     assert migrations.current(empty.url) == REVISION
 
 
-def test_upgrade_makes_the_schema_it_is_given_and_the_others_find_it(cluster):
+def test_upgrade_creates_the_given_schema_and_other_commands_use_it(cluster):
     url = cluster.create_database()
     outboxq("upgrade", "--schema", "tasks", url=url)
     assert migrations.current(url) is None
@@ -242,7 +242,7 @@ def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_
         ("app/main.py", "'app/main.py' is not the name of a module"),
     ],
 )
-def test_an_application_that_is_not_there_is_told_in_a_sentence(app, words, importable, sqlite_url):
+def test_a_missing_application_is_reported_in_one_sentence(app, words, importable, sqlite_url):
     line = sentence(outboxq("worker", app, url=sqlite_url, exit_code=2))
     assert words in line
     assert "write APP as module:outbox" in line
@@ -256,7 +256,7 @@ def test_an_import_that_fails_inside_the_application_keeps_its_traceback(sqlite_
 
 
 @pytest.mark.parametrize("missing", ["ap", "app_"])
-def test_a_missing_module_of_nearly_the_same_name_is_not_taken_for_the_application(missing, importable, sqlite_url):
+def test_a_missing_module_with_a_similar_name_is_not_mistaken_for_the_application(missing, importable, sqlite_url):
     Path("app.py").write_text(f"import {missing}\n")
     said = outboxq("worker", "app:outbox", url=sqlite_url, exit_code=1).stderr
     assert said.splitlines()[-1] == f"ModuleNotFoundError: No module named '{missing}'"
@@ -285,7 +285,7 @@ TOO = "(it also reads OUTBOXQ_DATABASE_URL)"
 
 
 @pytest.mark.parametrize("command", [*ASKING, ("demo",)], ids=" ".join)
-def test_a_database_without_our_tables_is_refused(empty, command):
+def test_a_database_without_outboxq_tables_is_refused(empty, command):
     said = sentence(outboxq(*command, url=empty.url, exit_code=4))
     assert (
         said
@@ -306,7 +306,7 @@ def test_a_database_without_our_tables_is_refused(empty, command):
         ),
     ],
 )
-def test_another_schema_is_refused(database, version, said):
+def test_an_incompatible_schema_is_refused(database, version, said):
     pretend(database, version, oldest_code=version)
     for command in (*ASKING, ("demo",)):
         refused = sentence(outboxq(*command, url=database.url, exit_code=4))
@@ -314,7 +314,7 @@ def test_another_schema_is_refused(database, version, said):
     pretend(database, REVISION, oldest_code="0001")
 
 
-def test_a_later_schema_that_admits_this_release_is_worked_on(database):
+def test_a_later_schema_that_supports_this_release_can_be_used(database):
     pretend(database, LATER, oldest_code="0001")
     for command in (("status",), ("task", "list"), ("verify",)):
         outboxq(*command, url=database.url)
@@ -331,7 +331,7 @@ def pretend(database, version, *, oldest_code):
 
 
 @pytest.mark.in_turn
-def test_a_worker_refuses_a_database_without_our_tables(empty):
+def test_a_worker_refuses_a_database_without_outboxq_tables(empty):
     with process("worker", "app:outbox", url=empty.url) as worker:
         assert worker.wait(60) == 4
     assert log() == (
@@ -343,7 +343,7 @@ def test_a_worker_refuses_a_database_without_our_tables(empty):
 @pytest.mark.parametrize(
     "url", [f"postgresql://user:{CANARY}@127.0.0.1:1/database", "sqlite:////nosuch/x.db"], ids=["pg", "file"]
 )
-def test_an_unreachable_database_is_told_in_a_sentence(command, url):
+def test_an_unreachable_database_is_reported_in_one_sentence(command, url):
     at_once = ("--wait-for-server", "0s") if command[0] == "upgrade" else ()
     said = sentence(outboxq(*command, *at_once, url=url, exit_code=69))
     assert said.startswith("outboxq: the database cannot be used: ")
@@ -388,7 +388,7 @@ def test_no_error_prints_the_password(wrong):
 
 
 @pytest.mark.parametrize("url", [f"host=x password={CANARY}", f"postgresql://user:{CANARY}@host:port/database"])
-def test_the_script_is_not_made_for_what_is_no_url(url):
+def test_upgrade_refuses_to_print_a_script_for_an_invalid_url(url):
     assert CANARY not in sentence(outboxq("upgrade", "--sql", url, exit_code=2))
 
 
@@ -403,7 +403,7 @@ def cells(result: Result) -> list[list[str]]:
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 
-def test_the_option_beats_the_environment(database):
+def test_the_url_option_overrides_the_environment(database):
     database.add(database.store, queue="mail")
     assert len(cells(outboxq("status", "--url", database.url, url="sqlite:////nosuch/x.db"))) == 2
 
@@ -426,7 +426,7 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07\ttab\nline\r\u202eright-to-left\x9b2J"
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
-def test_nothing_from_the_database_speaks_to_the_terminal(database, terminal):
+def test_text_from_the_database_cannot_control_the_terminal(database, terminal):
     handle = database.add(database.store, task_name=HOSTILE, queue=f"[red]:smile:{HOSTILE}", args='{"a": "\x1b"}')
     for command in (("status",), ("task", "show", "--show-args", str(handle.id))):
         if terminal:
@@ -451,13 +451,13 @@ def test_the_version_is_that_of_the_distribution():
 
 
 @pytest.mark.parametrize("action", ["show", "cancel", "redrive"])
-def test_an_unknown_task_is_told_in_a_sentence(database, action):
+def test_a_nonexistent_task_is_reported_in_one_sentence(database, action):
     said = sentence(outboxq("task", action, NOBODY, url=database.url, exit_code=3))
     assert said == f"outboxq: there is no task {NOBODY}, or its transaction has not been committed yet"
 
 
 @pytest.mark.parametrize("action", ["show", "cancel", "redrive"])
-def test_an_id_that_is_none_is_a_wrong_usage(action):
+def test_an_invalid_id_is_a_usage_error(action):
     assert "not-an-id" in outboxq("task", action, "not-an-id", exit_code=2).stderr
 
 
@@ -472,7 +472,7 @@ def test_cancel_ends_a_waiting_task_and_keeps_the_reason(database, monkeypatch):
     assert database.store.history(handle.id)[-1].event_data["reason"] == "gone (by ann on the command line)"
 
 
-def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
+def test_cancel_asks_a_running_task_to_stop_or_ends_it_by_force(database):
     handle = database.add(database.store)
     database.claim(store=database.store)
     assert outboxq("task", "cancel", handle.id, url=database.url).stdout.endswith(
@@ -496,13 +496,13 @@ def test_redrive_runs_a_dead_letter_again_and_nothing_else(database):
     )
 
 
-def test_what_has_ended_is_not_cancelled(database):
+def test_a_completed_task_cannot_be_cancelled(database):
     task_id = completed(database)
     assert "is Completed and cannot be" in sentence(outboxq("task", "cancel", task_id, url=database.url, exit_code=1))
 
 
 @pytest.mark.parametrize(("options", "deleted"), [((), 3), (("--failed",), 5)])
-def test_a_dry_run_counts_what_is_then_deleted(database, options, deleted):
+def test_a_dry_run_counts_the_tasks_that_prune_deletes(database, options, deleted):
     for _ in range(3):
         completed(database)
     for _ in range(2):
@@ -521,7 +521,7 @@ def test_a_dry_run_counts_what_is_then_deleted(database, options, deleted):
     assert ": 0 would be deleted" in outboxq(*command, "--dry-run", url=database.url).stdout
 
 
-def test_what_is_younger_is_kept(database):
+def test_prune_keeps_younger_tasks(database):
     completed(database)
     for span in ("1d", "7d12h", "30m", "3600s", "1d2h3m4s", "60.5s", "1m0.25s500ms"):
         assert outboxq("prune", "--yes", "--older-than", span, url=database.url).stdout.startswith("0 tasks")
@@ -532,23 +532,23 @@ BAD_SPANS = ["", "90", "d", "-1d", "1w", "1.5d", "1.s", ".5s", "0.1234567s", "1h
 
 
 @pytest.mark.parametrize("span", [*BAD_SPANS, pytest.param("9" * 5000 + "d", id="5000-digits")])
-def test_a_span_that_is_none_is_refused_before_anything_is_deleted(sqlite, span):
+def test_an_invalid_time_span_is_refused_before_anything_is_deleted(sqlite, span):
     completed(sqlite)
     outboxq("prune", "--yes", f"--older-than={span}", url=sqlite.url, exit_code=2)
     assert sqlite.counts()[0] == 1
 
 
-def test_an_age_must_be_given(sqlite_url):
+def test_prune_requires_an_age(sqlite_url):
     assert "--older-than" in outboxq("prune", "--yes", url=sqlite_url, exit_code=2).stderr
 
 
-def test_verify_says_so_when_all_is_well(database):
+def test_verify_reports_that_every_invariant_holds(database):
     database.add(database.store)
     result = outboxq("verify", url=database.url)
     assert (result.stdout, result.stderr) == ("", "every invariant holds\n")
 
 
-def test_verify_names_what_is_wrong_and_repairs_what_can_be(database):
+def test_verify_reports_a_missing_outbox_entry_and_repairs_it(database):
     handle = database.add(database.store)
     database.run("DELETE FROM task_outbox")
     told = outboxq("verify", url=database.url, exit_code=1).stdout
@@ -571,7 +571,7 @@ def test_the_commands_leave_no_connection_open(postgresql):
     until(lambda: postgresql.rows(f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS}") == [(0,)])
 
 
-def test_a_store_made_for_a_command_is_of_the_schema(cluster):
+def test_the_schema_option_selects_the_schema_of_a_command(cluster):
     url = cluster.create_database()
     migrations.upgrade(url, schema="tasks")
     engine = make_engine(url)

@@ -47,9 +47,7 @@ def test_batches_are_listed_and_shown(database: Database, batch: NewBatch) -> No
     assert (record["pending"], record["status"], record["statuses"]) == (2, "Running", {"Completed": 1, "Ready": 2})
 
 
-def test_the_tasks_that_have_not_completed_are_listed_the_failed_ones_first(
-    database: Database, batch: NewBatch
-) -> None:
+def test_tasks_that_have_not_completed_are_listed_with_failed_tasks_first(database: Database, batch: NewBatch) -> None:
     (claim,) = database.claim(store=database.store)
     database.store.fail(claim, "line 7 has no price")
     *_, first, second = said(database, "show", str(batch.id)).stdout.splitlines()
@@ -99,14 +97,14 @@ def test_all_tasks_of_a_batch_are_listed_page_by_page(database: Database, batch:
     assert (wrong.exit_code, "is not the id of a batch or a chain" in wrong.stderr) == (1, True)
 
 
-def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> None:
+def test_show_notes_that_the_last_task_of_a_chain_is_not_counted(database: Database) -> None:
     chain = batch_with(new_task("tests.then"), kind=BatchKind.CHAIN)
     database.store.batches.create(chain)
     assert "0 before the last; 0 have not ended" in said(database, "show", str(chain.id)).stdout
     database.store.batches.close(chain.id)
 
 
-def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBatch) -> None:
+def test_a_batch_is_cancelled_only_after_confirmation(database: Database, batch: NewBatch) -> None:
     refused = said(database, "cancel", str(batch.id))
     assert refused.exit_code == 2
     assert "--yes" in refused.output
@@ -122,7 +120,9 @@ def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBat
 
 
 @pytest.mark.parametrize("how", ["--yes", "--dry-run"])
-def test_a_batch_that_has_ended_is_not_said_to_be_cancelled(database: Database, batch: NewBatch, how: str) -> None:
+def test_cancelling_a_completed_batch_is_refused_with_its_completion_time(
+    database: Database, batch: NewBatch, how: str
+) -> None:
     for _ in range(2):
         (claim,) = database.claim(store=database.store)
         database.store.complete(claim)
@@ -136,13 +136,13 @@ def test_a_batch_that_has_ended_is_not_said_to_be_cancelled(database: Database, 
     assert database.store.get(batch.then[0].id).status is TaskStatus.READY
 
 
-def test_a_batch_is_cancelled_once(database: Database, batch: NewBatch) -> None:
+def test_a_second_cancel_of_a_batch_is_refused(database: Database, batch: NewBatch) -> None:
     assert said(database, "cancel", str(batch.id), "--yes").exit_code == 0
     again = said(database, "cancel", str(batch.id), "--yes")
     assert (again.exit_code, "ended as Cancelled at" in again.stderr) == (1, True)
 
 
-def test_what_is_not_there_is_said(database: Database) -> None:
+def test_an_unknown_batch_is_reported(database: Database) -> None:
     unknown = said(database, "show", str(new_batch_id()))
     assert (unknown.exit_code, "there is no batch" in unknown.output) == (3, True)
     words = ["task", "list", "--batch", str(new_batch_id()), "--url", database.url]

@@ -74,13 +74,13 @@ def test_tasks_are_cancelled_by_filter(database, options, expected):
     assert (running.cancel_requested_at is not None) is asks
 
 
-def test_a_running_task_is_cancelled_at_once_by_force(database):
+def test_a_running_task_is_cancelled_immediately_by_force(database):
     some(database)
     outboxq(database, "task", "cancel", "--all", "--force", "--yes")
     assert statuses(database) == ["Cancelled"] * 5
 
 
-def test_json_says_what_was_found_and_what_was_changed(database):
+def test_json_contains_the_numbers_of_matched_and_changed_tasks(database):
     some(database)
     dry = json.loads(outboxq(database, "task", "cancel", "-q", "sync", "--dry-run", "--json").stdout)
     assert (dry["action"], dry["changed"], dry["matched"], dry["dry_run"], len(dry["first"])) == (
@@ -100,7 +100,7 @@ def test_without_a_terminal_or_yes_nothing_is_cancelled(database):
     assert everything(database) == before
 
 
-def test_one_id_needs_no_question_and_its_dry_run_changes_nothing(database):
+def test_a_single_id_needs_no_confirmation_and_its_dry_run_changes_nothing(database):
     tasks = some(database)
     assert "would be cancelled" in outboxq(database, "task", "cancel", tasks[1], "--dry-run").stdout
     assert "would be asked to stop" in outboxq(database, "task", "cancel", tasks[0], "--dry-run").stdout
@@ -115,7 +115,7 @@ def test_one_id_needs_no_question_and_its_dry_run_changes_nothing(database):
      ("--since", "2026-01-01"), ("--status", "failed"), ("shop:outbox", "--all")],
     ids=" ".join,
 )  # fmt: skip
-def test_a_choice_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
+def test_an_invalid_choice_of_tasks_is_a_usage_error(sqlite, words):
     task_id = some(sqlite)[4]
     outboxq(sqlite, "task", "cancel", "--yes", *(one.format(id=task_id) for one in words), exit_code=2)
     assert "Cancelled" not in statuses(sqlite)
@@ -148,7 +148,7 @@ def test_the_printed_command_lists_the_next_page(database):
     assert listed(outboxq(database, *following(back))) == tasks[:2]
 
 
-def test_a_look_that_was_ended_says_so_and_goes_on(database, monkeypatch):
+def test_a_list_that_was_cut_off_prints_how_to_continue(database, monkeypatch):
     monkeypatch.setattr(task_pages, "SCAN", 2)
     wanted = str(database.add(database.store, queue="mail").id)
     for _ in range(3):
@@ -213,7 +213,7 @@ def waiting(database) -> list[str]:
     ],
     ids=lambda one: " ".join(one) if one and isinstance(one[0], str) else None,
 )
-def test_run_now_makes_exactly_the_tasks_due_that_match(database, options, expected):
+def test_run_now_makes_exactly_the_matching_tasks_due(database, options, expected):
     ids = waiting(database)
     before = reasons(database, *ids)
     dry = json.loads(outboxq(database, "task", "run-now", *options, "--dry-run", "--json").stdout)
@@ -230,7 +230,7 @@ def test_run_now_makes_exactly_the_tasks_due_that_match(database, options, expec
 
 
 @pytest.mark.in_turn
-def test_a_dry_run_of_run_now_refuses_what_run_now_refuses(database):
+def test_a_dry_run_of_run_now_refuses_the_same_tasks_as_run_now(database):
     task_id = database.add(database.store).id
     (claim,) = database.claim(store=database.store)
     for status in ("Running", "Completed"):
@@ -244,7 +244,7 @@ def test_a_dry_run_of_run_now_refuses_what_run_now_refuses(database):
 
 
 @pytest.mark.in_turn
-def test_run_now_asks_before_it_changes_what_matches_and_not_before_a_single_task(database):
+def test_run_now_asks_for_confirmation_for_a_filter_but_not_for_a_single_task(database):
     ids = waiting(database)
     assert "nothing was changed" in outboxq(database, "task", "run-now", "--queue", "mail", exit_code=2).stderr
     assert "give ids, or filters, or --all" in outboxq(database, "task", "run-now", exit_code=2).stderr
@@ -252,7 +252,7 @@ def test_run_now_asks_before_it_changes_what_matches_and_not_before_a_single_tas
     assert reasons(database, *ids) == ["due", "due", "delayed", "retry_later"]
 
 
-def test_run_now_reads_batch_after_batch_and_stops_between_them(database, monkeypatch):
+def test_run_now_works_in_batches_and_can_stop_between_them(database, monkeypatch):
     monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
     monkeypatch.setattr("outboxq.store.tasks.cancelling.SCAN", 3)
     store = database.store

@@ -32,7 +32,7 @@ def filled(database, monkeypatch):
     return database
 
 
-def test_names_are_completed_where_a_command_takes_them(filled):
+def test_names_are_completed_for_commands_that_accept_them(filled):
     assert completed("queue", "pause", "bi") == ["billing", "bills"]
     assert completed("queue", "show", "") == ["billing", "bills", "mail"], "a name with two lines would be two names"
     assert completed("task", "list", "-q", "ma") == ["mail"]
@@ -46,7 +46,7 @@ def test_names_are_completed_where_a_command_takes_them(filled):
     assert completed("queue", "pause", "--url", "sqlite:////nowhere/shop.db", "") == []
 
 
-def test_nothing_is_printed_where_there_is_no_database(monkeypatch, capfd):
+def test_completion_prints_nothing_without_a_database(monkeypatch, capfd):
     monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
     assert completed("queue", "pause", "bi") == []
     assert completed("queue", "pause", "-A", "nowhere:outbox", "bi") == []

@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Callable[[Database], UUID], str, str]] = {
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_printed_cures_it_beside_a_live_worker(database, outbox, case):
+def test_the_printed_commands_cure_a_task_while_a_worker_is_live(database, outbox, case):
     broken, sentence, command = CASES[case]
     alive(database)
     task_id = broken(database)
@@ -200,7 +200,7 @@ def test_what_is_printed_cures_it_beside_a_live_worker(database, outbox, case):
     assert database.store.get(task_id).status is TaskStatus.COMPLETED
 
 
-def test_a_task_behind_one_that_runs_is_led_to_that_one(database, outbox):
+def test_explain_refers_from_a_waiting_task_to_the_running_one(database, outbox):
     alive(database)
     first = claimed(database, partition_key="k", lease=HOUR)
     second = put(database, partition_key="k")
@@ -219,7 +219,7 @@ def test_a_task_behind_one_that_runs_is_led_to_that_one(database, outbox):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("case", ["no worker", "task unknown", "topic unwanted"])
-def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
+def test_the_printed_command_starts_a_worker_that_runs_the_task(database, outbox, case):
     sentence = "no live worker serves its queue 'mail'"
     if case == "task unknown":
         alive(database, task_names=["tests.other"])
@@ -235,7 +235,7 @@ def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
 
 
 @pytest.mark.in_turn
-def test_a_queue_without_a_worker_that_is_paused_too_is_cured_step_by_step(database, outbox):
+def test_a_paused_queue_without_a_worker_is_cured_step_by_step(database, outbox):
     database.store.queues.pause("mail", create=True)
     task_id = put(database, delay=HOUR)
     _, lines = read_and_cure(database, task_id)

@@ -101,7 +101,7 @@ def sentence(result, code: int) -> str:
 
 
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
-def test_a_command_that_is_told_of_no_database_says_so_and_makes_none(directory, command):
+def test_a_command_without_a_database_reports_this_and_creates_none(directory, command):
     assert sentence(outboxq(*command), 2) == (
         "no database is given; give an application (module:outbox, e.g. shop:outbox) or --url, or set "
         "OUTBOXQ_APP or OUTBOXQ_DATABASE_URL"
@@ -109,7 +109,7 @@ def test_a_command_that_is_told_of_no_database_says_so_and_makes_none(directory,
     assert list(directory.iterdir()) == []
 
 
-def test_an_application_without_a_database_is_told_of(directory, shop):
+def test_an_application_without_a_database_is_reported(directory, shop):
     shop(None)
     for command in (("status", "shop:outbox"), ("upgrade", "shop:outbox"), ("failed", "list", "-A", "shop:outbox")):
         said = sentence(outboxq(*command), 2)
@@ -121,7 +121,7 @@ def test_an_application_without_a_database_is_told_of(directory, shop):
 
 
 @pytest.mark.parametrize("command", TAKING_APP, ids=" ".join)
-def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(command, shop, file):
+def test_a_command_accepts_its_application_as_its_last_argument_or_as_an_option(command, shop, file):
     shop(file)
     known = outboxq("queue", "limit", "mail", "--concurrency", "5", "--create", "--url", file)
     assert known.exit_code == 0, known.output
@@ -134,13 +134,13 @@ def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(c
 
 
 @pytest.mark.parametrize("command", TAKING_IDS, ids=" ".join)
-def test_a_command_that_takes_ids_takes_its_application_as_an_option(command, shop, file):
+def test_a_command_with_ids_accepts_its_application_only_as_an_option(command, shop, file):
     shop(file)
     assert outboxq(*command, "-A", "shop:outbox").output == outboxq(*command, "--url", file).output
     assert "'shop:outbox' is not a task id" in outboxq(*command, "shop:outbox").stderr
 
 
-def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
+def test_the_schema_is_chosen_by_the_application(cluster, tmp_path, shop):
     url = cluster.create_database()
     migrations.upgrade(url, schema="jobs")
     (tmp_path / "shop.py").write_text(f"from outboxq import Outbox\n\noutbox = Outbox({url!r}, schema='jobs')\n")
@@ -153,7 +153,7 @@ def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
 
 
 @pytest.mark.parametrize("words", [["--watch"], ["--watch", "0.1"]], ids=" ".join)
-def test_status_takes_its_application_behind_watch(words, shop, file, monkeypatch):
+def test_status_accepts_its_application_after_watch(words, shop, file, monkeypatch):
     def stop(_, seconds):
         told.append(seconds)
         return True
@@ -168,7 +168,7 @@ def test_status_takes_its_application_behind_watch(words, shop, file, monkeypatc
 # -- two databases --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_typed_beats_the_environment_silently(shop, file, tmp_path):
+def test_arguments_override_the_environment_silently(shop, file, tmp_path):
     shop(file)
     other = f"sqlite:///{tmp_path / 'nosuch.db'}"
     for command, environment in (
@@ -201,19 +201,19 @@ def test_two_databases_are_refused(shop, file, tmp_path):
     assert not Path(tmp_path / "other.db").exists()
 
 
-def test_the_same_database_twice_is_no_contradiction(shop, file):
+def test_the_same_database_can_be_given_twice(shop, file):
     shop(file)
     assert outboxq("verify", "shop", "--url", file).exit_code == 0
     assert outboxq("verify", "shop", "--app", "shop").exit_code == 0
     assert outboxq("verify", OUTBOXQ_APP="shop", OUTBOXQ_DATABASE_URL=file).exit_code == 0
 
 
-def test_an_application_without_a_database_is_looked_at_where_the_url_says(shop, file):
+def test_the_url_option_supplies_the_database_of_an_unbound_application(shop, file):
     shop(None)
     assert outboxq("verify", "shop", "--url", file).exit_code == 0
 
 
-def test_an_address_in_place_of_the_application_is_told_and_not_printed():
+def test_a_url_in_place_of_the_application_is_reported_but_not_printed():
     said = sentence(outboxq("status", f"postgresql://user:{CANARY}@host/shop"), 2)
     assert said.startswith("APP is the URL of a database; give it with --url; ")
     assert CANARY not in said
@@ -225,7 +225,7 @@ LOOKING = [one for one in [*TAKING_APP, *TAKING_IDS] if one[0] != "grants"]
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
-def test_a_file_that_is_not_there_is_told_with_its_whole_path_and_is_not_made(directory, command):
+def test_a_missing_file_is_reported_with_its_full_path_and_is_not_created(directory, command):
     assert sentence(outboxq(*command, "--url", "sqlite:///nosuch.db"), 4) == (
         f"there is no SQLite file {directory}/nosuch.db, and none was created; run: outboxq upgrade --url sqlite:///nosuch.db"
     )
@@ -233,7 +233,7 @@ def test_a_file_that_is_not_there_is_told_with_its_whole_path_and_is_not_made(di
 
 
 @pytest.mark.parametrize("command", [("status", "shop"), ("verify", "-A", "shop"), ("worker", "shop")], ids=" ".join)
-def test_a_command_in_the_wrong_directory_says_where_it_looked_and_what_to_type(directory, shop, command, tmp_path):
+def test_a_command_in_the_wrong_directory_prints_the_path_it_tried_and_a_cure(directory, shop, command, tmp_path):
     shop("sqlite:///shop.db")
     assert outboxq("upgrade", "shop").exit_code == 0
     assert (directory / "shop.db").exists()
@@ -245,7 +245,7 @@ def test_a_command_in_the_wrong_directory_says_where_it_looked_and_what_to_type(
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_directory_that_is_not_there_is_told(directory):
+def test_a_missing_directory_is_reported(directory):
     for command in (("status", "--url", "sqlite:///no/such.db"), ("upgrade", "sqlite:///no/such.db")):
         assert sentence(outboxq(*command), 69) == (
             f"the database cannot be used: the directory {directory}/no of the SQLite file {directory}/no/such.db does not exist"
@@ -255,20 +255,20 @@ def test_a_directory_that_is_not_there_is_told(directory):
 @pytest.mark.parametrize(
     "url", ["sqlite:///file:nosuch.db?uri=true", "sqlite+pysqlite:///./nosuch.db"], ids=["file:", "driver"]
 )
-def test_a_file_is_not_made_however_its_address_is_written(directory, url):
+def test_no_form_of_url_creates_a_missing_file(directory, url):
     assert f"there is no SQLite file {directory}/nosuch.db, " in sentence(outboxq("status", "--url", url), 4)
     assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", [("current",), ("current", "--check"), ("history",), ("sql",)], ids=" ".join)
-def test_a_file_is_not_made_by_a_look_at_the_revision_of_its_tables(directory, command):
+def test_db_commands_do_not_create_a_missing_file(directory, command):
     said = outboxq("db", *command, "--url", "sqlite:///nosuch.db")
     assert said.exit_code == (4 if "--check" in command else 0)
     assert said.stdout
     assert list(directory.iterdir()) == []
 
 
-def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
+def test_the_first_error_message_names_the_command_that_cures_it(shop, tmp_path):
     """The test runs a newcomer's first commands."""
     shop(f"sqlite:///{tmp_path / 'new.db'}")
     said = sentence(outboxq("worker", "shop:outbox", "--burst"), 4)
@@ -302,11 +302,11 @@ def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
         ),
     ],
 )
-def test_the_command_is_as_it_must_be_typed_and_shows_no_password(given, typed):
+def test_the_upgrade_command_can_be_typed_as_shown_and_shows_no_password(given, typed):
     assert given.upgrade == typed
 
 
-def test_a_password_is_masked_where_tables_are_missing(cluster):
+def test_a_password_is_masked_if_tables_are_missing(cluster):
     url = make_url(cluster.create_database())
     secret = url.set(password=CANARY)  # the server does not ask for a password
     said = sentence(outboxq("status", "--url", secret.render_as_string(hide_password=False), "--schema", "jobs"), 4)
@@ -321,7 +321,7 @@ def test_a_password_is_masked_where_tables_are_missing(cluster):
 # -- applications without the command line --------------------------------------------------------------------------------
 
 
-def test_a_worker_in_an_application_makes_no_file_and_names_it(directory):
+def test_a_worker_in_an_application_does_not_create_a_missing_file(directory):
     worker = Outbox("sqlite:///nosuch.db").worker()
     for start in (worker.start, Store(make_engine("sqlite:///nosuch.db")).ensure_current):
         with pytest.raises(SchemaOutOfDate) as refused:
@@ -349,7 +349,7 @@ def test_the_error_of_an_application_can_be_pickled():
 
 
 @pytest.mark.parametrize("path", [["status"], ["queue", "pause"], ["failed", "redrive"]], ids=" ".join)
-def test_a_framework_has_the_commands_without_what_says_which_database(path, file):
+def test_commands_in_a_framework_have_no_options_for_the_database(path, file):
     group, context = main, click.Context(main)
     for name in path:
         group = group.get_command(context, name)

@@ -103,7 +103,7 @@ WRONG = {
 @pytest.mark.in_turn
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.parametrize("dry_run", [False, True], ids=["for-real", "dry-run"])
-def test_what_could_not_run_is_refused_before_anything_is_written(shop, case, dry_run):
+def test_a_task_that_could_not_run_is_refused_before_anything_is_written(shop, case, dry_run):
     words, code, part = WRONG[case]
     refused = outboxq(shop, "enqueue", *words, *["--dry-run"] * dry_run, exit_code=code)
     assert part in refused.stderr
@@ -112,7 +112,7 @@ def test_what_could_not_run_is_refused_before_anything_is_written(shop, case, dr
     assert shop.store.tasks() == []
 
 
-def test_a_dry_run_says_what_would_be_written_and_writes_nothing(shop):
+def test_a_dry_run_describes_the_task_and_writes_nothing(shop):
     words = ("enqueue", "cli_shop:send", "--args", '{"order": 7}', "--dry-run")
     assert (
         "shop.send would be enqueued in the queue 'mail', due now, with {\"order\":7}" in outboxq(shop, *words).stdout
@@ -123,7 +123,7 @@ def test_a_dry_run_says_what_would_be_written_and_writes_nothing(shop):
     assert shop.store.tasks() == []
 
 
-def test_an_idempotency_key_that_is_taken_names_the_task_that_has_it(shop):
+def test_for_a_taken_idempotency_key_the_existing_task_is_printed(shop):
     words = ("enqueue", "cli_shop:send", "--args", '{"order": 7}', "--idempotency-key", "a")
     first, second = outboxq(shop, *words), outboxq(shop, *words)
     assert first.stdout == second.stdout
@@ -132,7 +132,7 @@ def test_an_idempotency_key_that_is_taken_names_the_task_that_has_it(shop):
     assert len(shop.store.tasks()) == 1
 
 
-def test_an_event_is_emitted_to_those_that_a_dry_run_names(shop):
+def test_an_event_is_emitted_to_the_tasks_that_a_dry_run_names(shop):
     outboxq(shop, "emit", "order.paid")
     assert "event_unrouted was recorded" in outboxq(shop, "emit", "order.paid").stderr
     tried = outboxq(shop, "emit", "order.paid", "--dry-run")
@@ -175,7 +175,7 @@ def test_subscriptions_are_listed_by_topic_and_task(database):
     assert (first["topic"], first["lease"]) == ("a.*", 60.0)
 
 
-def test_subscriptions_are_removed_after_a_question(database):
+def test_subscriptions_are_removed_only_after_confirmation(database):
     subscribed(database, "one", "two", "three")
     left = lambda: {one.task_name for one in database.store.subscriptions.list()}  # noqa: E731
     refused = outboxq(database, "subscription", "remove", "one", "two", exit_code=2)

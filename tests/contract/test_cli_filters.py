@@ -51,7 +51,7 @@ def test_an_unknown_queue_or_task_is_refused_with_the_nearest_name(mail, words, 
     ],
     ids=["tasks", "slowest", "dead letters", "groups"],
 )
-def test_a_list_of_an_unknown_queue_or_task_is_empty_and_says_so(mail, words, empty):
+def test_a_list_for_an_unknown_queue_or_task_is_empty_and_names_the_nearest_one(mail, words, empty):
     result = outboxq(mail, *words, "-q", "mial", "--json", code=3)
     assert "there is no queue 'mial'" in result.stderr
     assert "did you mean 'mail'?" in result.stderr
@@ -63,7 +63,7 @@ def test_a_list_of_an_unknown_queue_or_task_is_empty_and_says_so(mail, words, em
 
 
 @pytest.mark.parametrize("words", BULK, ids=" ".join)
-def test_a_known_name_with_nothing_to_do_says_that_nothing_matched(mail, words):
+def test_a_known_name_without_matching_tasks_prints_that_nothing_matched(mail, words):
     noun = "waiting and running tasks" if words[0] == "task" else "dead letters"
     for wanted in (("-q", "default"), ("--task", "shop.send", "--topic", "order.paid")):
         assert outboxq(mail, *words, *wanted, "--yes").stdout == f"0 {noun} matched\n"
@@ -71,13 +71,13 @@ def test_a_known_name_with_nothing_to_do_says_that_nothing_matched(mail, words):
     assert (record["changed"], record["matched"]) == (0, 0)
 
 
-def test_a_task_that_only_waits_has_a_known_name(mail):
+def test_the_name_of_a_waiting_task_is_known(mail):
     mail.add(mail.store, task_name="shop.wait")
     assert outboxq(mail, "failed", "redrive", "--task", "shop.wait", "--yes").stdout == "0 dead letters matched\n"
 
 
 @pytest.mark.parametrize("given", ["ValueEror", "builtins.ValueEror"])
-def test_an_exception_that_no_dead_letter_has_is_told_with_the_nearest_one(mail, given):
+def test_an_exception_that_no_dead_letter_has_is_reported_with_the_nearest_one(mail, given):
     known = "builtins.ValueError" if "." in given else "ValueError"
     said = outboxq(mail, "failed", "redrive", "--exception", given, "--yes").stdout
     assert said == f"0 dead letters matched: no dead letter has the exception {given!r}; did you mean {known!r}?\n"

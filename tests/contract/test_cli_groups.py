@@ -36,7 +36,7 @@ def failed(database, message: str, **fields: Any) -> UUID:
     return UUID(str(claim.id))
 
 
-def test_dead_letters_are_grouped_and_a_group_is_dealt_with_as_one(database):
+def test_dead_letters_are_grouped_and_can_be_redriven_by_group(database):
     declined = [failed(database, f"order {number} was declined") for number in (1, 22, 333)]
     late = failed(database, "too late", task_name="tests.send")
     head, *rows = [line.split("\t") for line in outboxq(database, "failed", "summary").stdout.splitlines()]
@@ -57,7 +57,7 @@ def test_dead_letters_are_grouped_and_a_group_is_dealt_with_as_one(database):
     assert ([one["count"] for one in whole["groups"]], whole["is_complete"]) == ([1], True)
 
 
-def test_a_summary_that_is_not_whole_says_so(sqlite):
+def test_an_incomplete_summary_prints_that_there_are_more(sqlite):
     for message in ("this", "that"):
         failed(sqlite, message)
     result = outboxq(sqlite, "failed", "summary", "--limit", 1)
@@ -70,7 +70,7 @@ def because(database, task_id: object) -> str | None:
     return json.loads(outboxq(database, "task", "show", task_id, "--json").stdout)["due_because"]  # type: ignore[no-any-return]
 
 
-def test_show_says_why_a_task_is_due_later(database):
+def test_show_prints_why_a_task_is_due_later(database):
     store = database.store
     delayed = database.add(store, delay=HOUR).id
     assert because(database, delayed) == "it was enqueued with a delay of 1 h"
@@ -111,7 +111,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes.Progress, "__call__", interrupted)
 
 
-def test_ctrl_c_in_a_prune_keeps_what_is_committed(database, monkeypatch):
+def test_ctrl_c_during_a_prune_keeps_committed_changes(database, monkeypatch):
     store = database.store
     store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(120)])
     for claim in database.claim(200, store=store):
@@ -123,7 +123,7 @@ def test_ctrl_c_in_a_prune_keeps_what_is_committed(database, monkeypatch):
     assert len(store.tasks(limit=200)) == 70
 
 
-def test_an_error_in_the_middle_of_several_ids_says_how_many_were_changed(database):
+def test_an_error_after_some_of_several_ids_reports_how_many_were_changed(database):
     key = {"idempotency_key": "k", "unique_until_finished": True}
     dead = []
     for fields in ({}, key, {}):
@@ -140,7 +140,7 @@ def test_an_error_in_the_middle_of_several_ids_says_how_many_were_changed(databa
     assert line == lines[1]
 
 
-def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeypatch):
+def test_ctrl_c_during_a_cancel_or_verify_reports_how_much_was_done(database, monkeypatch):
     store = database.store
     store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(510)])
     interrupt(monkeypatch)
@@ -151,7 +151,7 @@ def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeyp
     assert said.endswith(" checked\n")
 
 
-def test_a_dry_run_shows_those_that_are_taken_first(database):
+def test_a_dry_run_shows_the_tasks_that_are_changed_first(database):
     """A dry run shows the oldest tasks, and at most as many as --limit allows."""
     ids = [failed(database, f"order {number} was declined", queue="mail") for number in range(7)]
     group = database.store.dead_letters.groups().groups[0].id
@@ -171,13 +171,13 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
     assert [one.split()[0] for one in json.loads(dry.stdout)["first"]] == waiting[:2]
 
 
-def test_what_is_no_id_of_a_group_is_refused_as_wrong_usage(sqlite):
+def test_an_invalid_group_id_is_a_usage_error(sqlite):
     said = outboxq(sqlite, "failed", "redrive", "--group", "zzz", "--yes", exit_code=2).stderr
     assert "write the 16 hex digits that `failed summary` prints" in said
 
 
 @pytest.mark.parametrize("words", [("--url", "X", "task", "list"), ("task", "--url", "X", "list"), ("task", "--url=X")])
-def test_an_option_before_the_name_of_a_command_says_where_it_belongs(words):
+def test_an_option_before_a_command_is_refused_with_its_correct_place(words):
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert "No such option '--url' before a command; the options of a command come after its name: " in result.stderr

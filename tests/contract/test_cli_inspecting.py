@@ -57,7 +57,7 @@ def registered(database, *, queues=None, **described):
 HOST = {"host": "web-1", "pid": 7, "release": "0.1.0", "busy": 3}
 
 
-def test_live_workers_are_listed_with_what_differs(database):
+def test_live_workers_are_listed_with_their_differences(database):
     words = ("workers", "list")
     assert "no worker is live" in outboxq(database, *words).stderr
     registered(database, queues=["mail", "a", "b", "c"], **HOST, version="1.0")
@@ -92,7 +92,7 @@ def test_an_application_in_a_module_called_list_is_still_an_application(tmp_path
 
 
 @pytest.mark.parametrize("name", workers.commands)
-def test_a_command_of_workers_that_is_typed_after_worker_is_named(name):
+def test_a_workers_subcommand_typed_after_worker_is_corrected(name):
     ended = CliRunner().invoke(main, ["worker", name], env={"OUTBOXQ_APP": ""})
     assert (ended.exit_code, ended.stderr) == (
         2,
@@ -108,7 +108,7 @@ def test_a_worker_without_an_application_names_the_command_that_lists_workers():
 # --- queue
 
 
-def test_all_queues_are_listed_with_their_numbers(database):
+def test_all_queues_are_listed_with_their_counts(database):
     store = database.store
     failed(database, queue="dead")
     database.add(store, queue="mail")
@@ -145,12 +145,12 @@ def test_one_queue_is_shown_with_the_keys_that_dead_letters_hold(database):
 # --- check
 
 
-def test_a_database_that_is_well_is_one_line_and_exit_code_0(database):
+def test_check_without_problems_prints_one_line_and_exits_with_0(database):
     assert outboxq(database, "check").stdout == "all is well\n"
     assert json.loads(outboxq(database, "check", "--json").stdout) == []
 
 
-def test_each_problem_is_a_line_with_its_cure_and_the_exit_code_is_1(database):
+def test_check_prints_a_line_with_a_cure_for_each_problem_and_exits_with_1(database):
     database.add(database.store, queue="mail")
     failed(database, queue="dead")
     lines = outboxq(database, "check", exit_code=1).stdout.splitlines()
@@ -166,7 +166,7 @@ def test_each_problem_is_a_line_with_its_cure_and_the_exit_code_is_1(database):
         outboxq(database, "check", "--no-workers", *enough)
 
 
-def test_the_limits_of_age_and_pause_are_options(database):
+def test_the_limits_for_age_and_pauses_can_be_set_by_options(database):
     store = database.store
     database.add(store, queue="mail", available_at=store.now() - HOUR)
     registered(database)
@@ -180,7 +180,7 @@ def test_the_limits_of_age_and_pause_are_options(database):
         outboxq(database, "check", *wrong, exit_code=2)
 
 
-def test_a_database_that_cannot_be_asked_has_another_exit_code_than_a_problem(tmp_path):
+def test_a_database_that_cannot_be_read_has_a_different_exit_code_than_a_problem(tmp_path):
     for url, code in ((f"sqlite:///{tmp_path}/none.db", 4), ("postgresql+psycopg://x@127.0.0.1:1/x", 69)):
         result = CliRunner().invoke(main, ["check", "--url", url, "--json"])
         assert (result.exit_code, result.stdout) == (code, "")
@@ -189,7 +189,7 @@ def test_a_database_that_cannot_be_asked_has_another_exit_code_than_a_problem(tm
 # --- db
 
 
-def test_the_revision_is_told_for_any_schema(database):
+def test_db_commands_print_the_revision_and_its_script(database):
     assert outboxq(database, "db", "current", "--check").stdout == f"{REVISION}, the revision of this release\n"
     assert [one[:2] for one in rows(outboxq(database, "db", "history"))] == [["0001", "current"]]
     assert "task_outbox" in outboxq(database, "db", "sql", "--from", "base", "--to", "0001").stdout
@@ -198,7 +198,7 @@ def test_the_revision_is_told_for_any_schema(database):
         outboxq(database, "db", "sql", *wrong, exit_code=2)
 
 
-def test_without_tables_there_is_no_revision(tmp_path):
+def test_db_current_reports_missing_tables(tmp_path):
     (tmp_path / "empty.db").touch()
     words = ["--url", f"sqlite:///{tmp_path}/empty.db"]
     assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("the database has no outboxq tables; ")
@@ -234,7 +234,7 @@ def test_bash_completes_a_command_on_a_terminal(tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script_of_its_own(shell):
+def test_each_shell_has_its_completion_script(shell):
     text = CliRunner().invoke(main, ["completion", shell]).stdout
     assert f"_OUTBOXQ_COMPLETE={shell}_complete" in text
     if shell == "bash":
@@ -255,7 +255,7 @@ LOOKS = (
 )
 
 
-def test_text_of_the_tables_controls_no_terminal(database):
+def test_text_from_the_tables_cannot_control_the_terminal(database):
     hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
     task_id = failed(
         database, queue=hostile, task_name=hostile, partition_key=hostile, on_dead_letter=OnDeadLetter.HOLD
@@ -271,7 +271,7 @@ def test_text_of_the_tables_controls_no_terminal(database):
         assert "\ttab" not in text
 
 
-def test_a_mistyped_queue_is_pointed_out(sqlite):
+def test_a_mistyped_queue_is_refused_with_a_suggestion(sqlite):
     """Otherwise, a mistyped queue would never have a problem."""
     database = sqlite
     database.add(database.store, queue="mail")
@@ -282,7 +282,7 @@ def test_a_mistyped_queue_is_pointed_out(sqlite):
     outboxq(database, "check", "-q", "mail", "--no-workers")
 
 
-def test_a_queue_that_is_declared_has_no_problems_before_its_first_task(sqlite):
+def test_a_declared_queue_is_known_before_its_first_task(sqlite):
     for words in (("check", "-q", "default"), ("queue", "show", "default")):
         outboxq(sqlite, *words)
 
@@ -331,7 +331,7 @@ def test_the_newest_lines_of_the_last_attempt_are_shown_and_all_on_request(datab
     assert len([line for line in text.splitlines() if " INFO shop " in line]) == 24
 
 
-def test_json_has_the_handler_log_on_request_only_and_the_history_never(database):
+def test_json_has_the_handler_log_only_on_request_and_never_in_the_history(database):
     task_id = logged(database, 2)
     found = json.loads(outboxq(database, "task", "show", task_id, "--json").stdout)
     assert {"log", "log_omitted"} & found["attempts"][0].keys() == set()

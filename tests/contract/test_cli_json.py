@@ -265,17 +265,17 @@ def test_the_keys_are_stable(database, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name.endswith(" list")])
-def test_a_list_of_nothing_is_an_empty_list(sqlite, name):
+def test_a_list_without_entries_is_an_empty_array(sqlite, name):
     assert json.loads(outboxq(sqlite, *name.split()).stdout) == []
 
 
-def test_an_error_leaves_stdout_empty_and_has_its_exit_code(sqlite):
+def test_an_error_leaves_stdout_empty_and_sets_the_exit_code(sqlite):
     for words, code in ((("task", "show", NONE), 3), (("schedule", "show", "none"), 3), (("task", "show", "x"), 2)):
         result = outboxq(sqlite, *words, exit_code=code)
         assert (result.stdout, bool(result.stderr)) == ("", True)
 
 
-def test_arguments_and_tracebacks_are_there_on_request_only(database):
+def test_arguments_and_tracebacks_are_printed_only_on_request(database):
     task_id = failed(database, args='{"card": "4111-canary"}')
     printed = outboxq(database, "task", "show", task_id).stdout
     assert "canary" not in printed
@@ -286,7 +286,7 @@ def test_arguments_and_tracebacks_are_there_on_request_only(database):
     assert whole["attempts"][0]["traceback"].startswith("Traceback")
 
 
-def test_hostile_names_stay_valid_json_that_controls_no_terminal(database):
+def test_hostile_names_are_valid_json_and_cannot_control_the_terminal(database):
     hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J\x7f<b>\"'"
     failed(database, queue=hostile, task_name=hostile, partition_key=hostile)
     for command in (("task", "list"), ("failed", "list"), ("status",)):
@@ -297,7 +297,7 @@ def test_hostile_names_stay_valid_json_that_controls_no_terminal(database):
         assert any(hostile in one.values() for one in (found["queues"] if command == ("status",) else found))
 
 
-def test_a_violation_is_an_object_and_the_exit_code_stays(sqlite):
+def test_a_violation_is_printed_as_an_object_with_exit_code_1(sqlite):
     task_id = sqlite.add(sqlite.store).id
     sqlite.run("DELETE FROM task_outbox")
     (broken,) = json.loads(outboxq(sqlite, "verify", exit_code=1).stdout)

@@ -64,7 +64,7 @@ def test_a_command_names_the_session_that_has_locked_a_table(postgresql, psql, w
     assert said.count("\n") == 1
 
 
-def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgresql, psql):
+def test_a_command_names_a_session_waiting_for_a_lock_and_the_session_that_blocks_it(postgresql, psql):
     """The reader itself blocks no command, but a session that waits for the reader does."""
     psql.exec_driver_sql("SELECT count(*) FROM task_outbox")
     other = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "deploy"})).connect()
@@ -105,11 +105,11 @@ def test_a_statement_is_shown_without_its_values():
         ("SELECT 1 -- it's\n, 's3cret' /* it's */ , $1", "SELECT … , … , $…"),
     ],
 )
-def test_no_form_of_a_value_is_shown(text, shown):
+def test_values_in_statements_are_never_shown(text, shown):
     assert statement_shown(text) == shown
 
 
-def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql, psql):
+def test_a_prepared_transaction_is_named_with_the_command_that_ends_it(postgresql, psql):
     """A prepared transaction has no process, and outlives its session."""
     psql.exec_driver_sql(LOCKING)
     psql.exec_driver_sql("PREPARE TRANSACTION 'payment 7'")
@@ -121,7 +121,7 @@ def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql, psql):
     assert "ROLLBACK PREPARED" in said
 
 
-def test_a_command_says_for_how_long_another_connection_has_kept_the_file_locked(sqlite, monkeypatch):
+def test_a_command_reports_how_long_another_connection_has_locked_the_file(sqlite, monkeypatch):
     made = engines.create_engine
 
     def impatient(*arguments, **options):
@@ -140,7 +140,7 @@ def test_a_command_says_for_how_long_another_connection_has_kept_the_file_locked
     assert int(said.split(" locked for ")[1].split(" s")[0]) >= 1
 
 
-def test_the_notes_of_the_error_say_so_to_a_program_too(sqlite):
+def test_the_notes_of_the_error_name_the_locked_file_for_programs(sqlite):
     engine = sqlite.own(engines.make_engine(sqlite.url))
     event.listen(engine, "connect", lambda raw, _record: raw.execute("PRAGMA busy_timeout = 10"))
     with sqlite.host.connect() as holder:

@@ -49,7 +49,7 @@ def failed(database):
 # --- log
 
 
-def test_the_log_has_the_events_of_all_tasks_in_their_order(database):
+def test_the_log_prints_the_events_of_all_tasks_in_order(database):
     first = failed(database)
     second = str(database.add(database.store, delay=HOUR).id)
     everything = [("task_created", first), ("task_claimed", first), ("task_failed", first), ("task_created", second)]
@@ -64,7 +64,7 @@ def test_the_log_has_the_events_of_all_tasks_in_their_order(database):
     assert "ValueError: no" in outboxq(database, "log").stdout
 
 
-def test_a_stored_position_goes_on_where_the_last_look_ended(database):
+def test_a_stored_cursor_continues_after_the_last_printed_event(database):
     failed(database)
     first = outboxq(database, "log", "--cursor", "start", "--show-cursor")
     position = first.stderr.strip()
@@ -79,7 +79,7 @@ def test_a_stored_position_goes_on_where_the_last_look_ended(database):
     outboxq(database, "log", "--task", uuid4(), exit_code=3)
 
 
-def test_json_has_the_fields_of_the_events_and_no_traceback_unless_it_is_asked_for(database):
+def test_json_has_the_fields_of_events_and_tracebacks_only_on_request(database):
     task_id = failed(database)
     found = json.loads(outboxq(database, "log", "--json").stdout)
     assert [one["event_type"] for one in found] == ["task_created", "task_claimed", "task_failed"]
@@ -105,7 +105,7 @@ def following(database, *words: str):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 @pytest.mark.in_turn
-def test_the_log_is_followed_until_a_signal_which_is_a_clean_end(database, number):
+def test_following_the_log_ends_cleanly_at_a_signal(database, number):
     with following(database, "--json", "--cursor", "start", "--show-cursor") as running:
         for _ in range(2):  # the second task is enqueued while the command is following
             task_id = failed(database)
@@ -118,7 +118,7 @@ def test_the_log_is_followed_until_a_signal_which_is_a_clean_end(database, numbe
 
 
 @pytest.mark.in_turn
-def test_one_task_is_followed_by_its_own_history(database):
+def test_following_one_task_prints_only_its_history(database):
     task_id = failed(database)
     with following(database, "--task", task_id) as running:
         seen = [running.stdout.readline().split("\t")[1] for _ in range(4)]
@@ -131,7 +131,7 @@ def test_one_task_is_followed_by_its_own_history(database):
 
 
 @pytest.mark.parametrize("last", [0, 1, 2, None])
-def test_a_task_is_followed_from_its_newest_events_on(database, last):
+def test_following_a_task_begins_with_its_newest_events(database, last):
     task_id = database.store.find(failed(database))
 
     class Discards(Stop):
@@ -147,7 +147,7 @@ def test_a_task_is_followed_from_its_newest_events_on(database, last):
     assert seen == [before if last is None else before[3 - last :], ["task_discarded"]]
 
 
-def test_a_signal_within_a_statement_waits_for_its_end():
+def test_a_signal_ends_a_wait_and_a_second_signal_ends_the_block():
     """On PostgreSQL, an exception during a statement would leave the connection unusable, and the query would be repeated."""
     went_on = []
     with until_stopped() as stop:
@@ -160,7 +160,7 @@ def test_a_signal_within_a_statement_waits_for_its_end():
     assert went_on == [True]
 
 
-def test_a_position_by_time_or_number_is_before_what_it_names(database):
+def test_a_cursor_by_time_or_number_is_before_the_events_it_selects(database):
     store = database.store
     assert store.log.tail(store.log.tail_since(store.now()))[0] == []  # the log is empty
     ids = [database.add(store, delay=HOUR).id for _ in range(3)]
@@ -177,7 +177,7 @@ def test_a_position_by_time_or_number_is_before_what_it_names(database):
             wrong()
 
 
-def test_the_newest_events_are_as_many_as_asked_for_in_a_log_with_gaps(database):
+def test_the_requested_number_of_newest_events_is_read_despite_gaps_in_the_log(database):
     store = database.frozen
     first = database.add(delay=1000 * HOUR).id
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_the_newest_events_are_as_many_as_asked_for_in_a_log_with_gaps(database)
 
 
 @pytest.mark.parametrize("missing", ["first", "last", "middle", "most"])
-def test_the_first_event_of_a_time_is_found_in_a_log_with_gaps(database, missing):
+def test_the_first_event_after_a_time_is_found_in_a_log_with_gaps(database, missing):
     """The log is searched by bisection, which must not be misled by the gaps that retention leaves."""
     tasks = []
     for _ in range(40):
@@ -223,7 +223,7 @@ def test_a_history_has_one_line_for_each_event(database):
     outboxq(database, "task", "history", uuid4(), exit_code=3)
 
 
-def test_a_task_is_shown_as_it_was(database):
+def test_state_at_shows_a_task_at_an_earlier_time(database):
     task_id = failed(database)
     created, claimed, ended = database.store.history(database.store.find(task_id))
 
@@ -241,7 +241,7 @@ def test_a_task_is_shown_as_it_was(database):
         outboxq(database, "task", "state-at", task_id, wrong, exit_code=2)
 
 
-def test_a_waiting_task_is_rescheduled_with_its_attempt(database):
+def test_a_rescheduled_task_keeps_its_attempt_and_position(database):
     store = database.store
     task_id = database.add(store, partition_key="k", priority=7).id
     before = store.get(task_id)
@@ -263,7 +263,7 @@ def test_a_waiting_task_is_rescheduled_with_its_attempt(database):
         outboxq(database, "task", "reschedule", task_id, *wrong, exit_code=2)
 
 
-def test_a_dead_letter_is_redriven_at_a_time(database):
+def test_a_dead_letter_can_be_redriven_at_a_later_time(database):
     store = database.store
     task_id = store.find(failed(database))
     outboxq(database, "task", "reschedule", task_id, "--in", "1h")
@@ -274,7 +274,7 @@ def test_a_dead_letter_is_redriven_at_a_time(database):
     assert store.verify() == []
 
 
-def test_a_log_that_is_not_followed_ends_although_events_keep_coming(database, monkeypatch):
+def test_the_log_without_follow_ends_although_new_events_are_added(database, monkeypatch):
     failed(database)
     real, calls = EventLog.tail, []
 

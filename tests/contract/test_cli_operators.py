@@ -93,7 +93,7 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
     outboxq(database, "task", "list", "--status", "Late", exit_code=2)
 
 
-def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
+def test_a_list_reads_a_bounded_part_of_long_tables(database, monkeypatch):
     monkeypatch.setattr(task_pages, "SCAN", 2)
     store = database.store
     old = database.add(store, queue="mail")
@@ -107,7 +107,7 @@ def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
             store.tasks(**wrong)
 
 
-def test_show_tells_what_went_wrong_in_each_attempt(database):
+def test_show_prints_the_error_of_each_attempt(database):
     task_id = failed(database, partition_key="k")
     printed = outboxq(database, "task", "show", task_id)
     (attempt,) = [row for row in cells(printed) if row[0] == "1"]
@@ -117,7 +117,7 @@ def test_show_tells_what_went_wrong_in_each_attempt(database):
     assert ['  File "x.py"'] in cells(outboxq(database, "task", "show", "--traceback", task_id))
 
 
-def test_running_a_due_task_now_says_what_it_waits_for(database):
+def test_run_now_of_a_due_task_prints_what_the_task_waits_for(database):
     first, second = (database.add(database.store, partition_key="ada", queue="mail").id for _ in range(2))
     database.claim(store=database.store)
     said = outboxq(database, "task", "run-now", second).stdout
@@ -126,14 +126,14 @@ def test_running_a_due_task_now_says_what_it_waits_for(database):
     assert database.store.explain(second).sentence in said
 
 
-def test_a_due_task_that_nothing_holds_up_was_just_due(database):
+def test_run_now_of_an_unblocked_due_task_prints_only_that_it_was_due(database):
     task = database.add(database.store)
     names, where = ["tests.work"], {"queues": None, "topics": None}
     database.store.workers.register(database.worker, label="web-1", concurrency=1, task_names=names, **where)
     assert outboxq(database, "task", "run-now", task.id).stdout == f"task {task.id} was already due\n"
 
 
-def test_a_waiting_task_is_run_now_and_given_another_priority(database):
+def test_a_waiting_task_can_be_run_now_and_its_priority_changed(database):
     handle = database.add(database.store, delay=HOUR)
     assert outboxq(database, "task", "priority", handle.id, 9).stdout == f"task {handle.id} has priority 9 now\n"
     assert outboxq(database, "task", "priority", handle.id, 9).stdout == f"task {handle.id} already had priority 9\n"
@@ -151,7 +151,7 @@ def test_a_waiting_task_is_run_now_and_given_another_priority(database):
 
 
 @pytest.mark.parametrize("command", [("run-now",), ("explain",), ("priority", 1)])
-def test_an_unknown_task_is_told_in_a_sentence(database, command):
+def test_a_nonexistent_task_is_reported_in_one_sentence(database, command):
     name, *rest = command
     nobody = uuid4()
     told = outboxq(database, "task", name, nobody, *rest, exit_code=3)
@@ -160,7 +160,7 @@ def test_an_unknown_task_is_told_in_a_sentence(database, command):
     outboxq(database, "task", name, "not-an-id", *rest, exit_code=2)
 
 
-def test_a_priority_out_of_its_range_is_a_wrong_usage(sqlite):
+def test_a_priority_out_of_range_is_a_usage_error(sqlite):
     outboxq(sqlite, "task", "priority", sqlite.add().id, 101, exit_code=2)
 
 
@@ -174,7 +174,7 @@ def test_a_task_is_explained_in_one_sentence(database):
     assert "ValueError: no" in sentence
 
 
-def test_a_cure_leads_to_the_database_whose_url_was_typed(database):
+def test_a_cure_uses_the_database_url_that_was_typed(database):
     task_id = failed(database)
     told = CliRunner().invoke(main, ["task", "explain", task_id, "--url", database.url], catch_exceptions=False)
     (redrive,) = [line for line in told.stdout.splitlines() if "to redrive it: main " in line]
@@ -192,7 +192,7 @@ def test_a_cure_shows_no_password(postgresql):
     assert f"failed redrive {task_id} --url … (the same address)\n" in told.stdout
 
 
-def test_a_cure_starts_a_worker_without_an_app_where_the_environment_has_one(database, tmp_path, monkeypatch):
+def test_a_cure_to_start_a_worker_omits_an_application_from_the_environment(database, tmp_path, monkeypatch):
     task_id = database.add(database.store, queue="reports").id
     (tmp_path / "cured.py").write_text(f"from outboxq import Outbox\noutbox = Outbox({database.url!r})\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -210,7 +210,7 @@ def test_a_cure_starts_a_worker_without_an_app_where_the_environment_has_one(dat
     del sys.modules["cured"]
 
 
-def test_nothing_from_the_database_speaks_to_the_terminal(database):
+def test_text_from_the_database_cannot_control_the_terminal(database):
     hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
     task_id = failed(database, exception=hostile, queue=hostile, task_name=hostile, partition_key=hostile)
     database.store.queues.pause(hostile, create=True)
@@ -264,7 +264,7 @@ def _ago(database, span):
 @pytest.mark.parametrize(
     ("command", "said", "status"), [("redrive", "redriven", "Ready"), ("discard", "discarded", "Cancelled")]
 )
-def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, said, status):
+def test_dead_letters_are_changed_by_id_by_filter_or_all_together(database, command, said, status):
     letters = [failed(database, queue=queue) for queue in ("a", "a", "b", "b", "b", "b")]
     status_of = lambda: [database.store.get(UUID(one)).status.value for one in letters]  # noqa: E731
     assert outboxq(database, "failed", command, letters[0], letters[2], "--yes").stdout == f"2 {said}\n"
@@ -279,7 +279,7 @@ def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, s
     outboxq(database, "failed", command, uuid4(), exit_code=3)
 
 
-def test_a_reason_is_kept_with_the_person(database, monkeypatch):
+def test_the_reason_of_a_discard_names_the_operator(database, monkeypatch):
     monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     letters = [failed(database), failed(database)]
     outboxq(database, "failed", "discard", letters[0], "--reason", "obsolete")
@@ -292,7 +292,7 @@ def test_a_reason_is_kept_with_the_person(database, monkeypatch):
 @pytest.mark.parametrize(
     "options", [(), ("--limit", 1), ("--all", "-q", "mail"), (uuid4(), "-q", "mail"), (uuid4(), "--all")]
 )
-def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
+def test_a_command_without_a_valid_choice_changes_nothing(sqlite, command, options):
     failed(sqlite)
     before = helpers.everything(sqlite)
     assert "Usage" in outboxq(sqlite, "failed", command, *options, "--yes", exit_code=2).stderr
@@ -302,7 +302,7 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 # --- queue
 
 
-def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
+def test_the_pause_limits_and_order_of_a_queue_can_be_set_and_reset(database):
     head = ["queue", "paused since", "paused because", "concurrency", "rate", "order"]
     whole = [*head, "due", "delayed", "running", "failed", "workers", "per key"]
     none = ["0"] * 5
@@ -342,12 +342,12 @@ def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back
     ],
     ids=" ".join,
 )
-def test_a_setting_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
+def test_an_invalid_queue_setting_is_a_usage_error(sqlite, words):
     outboxq(sqlite, "queue", *words, exit_code=2)
     assert sqlite.store.queues.settings() == []
 
 
-def test_an_empty_name_is_refused(sqlite):
+def test_an_empty_queue_name_is_refused(sqlite):
     assert "must not be empty" in outboxq(sqlite, "queue", "pause", "", exit_code=1).stderr
 
 

@@ -153,7 +153,7 @@ def state(database) -> object:
     return everything(database), database.store.schedules.list(), partitions
 
 
-def test_the_filter_and_the_count_are_shown_and_return_changes_nothing(case):
+def test_the_question_shows_filter_and_count_and_return_changes_nothing(case):
     before = state(case.database)
     said = attended(case.database, *case.words, answer="\n", code=1)
     assert said.stdout == ""
@@ -182,13 +182,13 @@ def test_any_other_answer_changes_nothing(sqlite, answer):
     assert state(sqlite) == before
 
 
-def test_a_yes_does_it(case):
+def test_a_yes_makes_the_change(case):
     before = state(case.database)
     assert case.prints in attended(case.database, *case.words, answer="y\n").output
     assert state(case.database) != before
 
 
-def test_a_yes_on_a_real_terminal_does_it(sqlite):
+def test_a_yes_on_a_real_terminal_makes_the_change(sqlite):
     database = sqlite
     fill(database)
     code, said = on_terminal(database, "failed", "discard", "--all", answers=[("Continue? [y/N] ", "y\n")])
@@ -196,7 +196,7 @@ def test_a_yes_on_a_real_terminal_does_it(sqlite):
     assert database.store.dead_letters.list() == []
 
 
-def test_a_pipe_needs_yes(case):
+def test_a_pipe_needs_the_option_yes(case):
     before = state(case.database)
     refused = in_pipe(case.database, *case.words, code=2)
     assert refused.stdout == ""
@@ -209,7 +209,7 @@ def test_a_pipe_needs_yes(case):
     assert state(case.database) != before
 
 
-def test_a_dry_run_changes_nothing_and_says_how_many(case):
+def test_a_dry_run_changes_nothing_and_prints_the_count(case):
     before = state(case.database)
     number = re.search(r"(\d) will be", case.question)[1]
     for said in (
@@ -230,7 +230,7 @@ ONE = {
 
 
 @pytest.mark.parametrize("words", ONE.values(), ids=ONE)
-def test_one_name_needs_no_question_but_has_a_dry_run(sqlite, words):
+def test_a_single_name_needs_no_confirmation_but_has_a_dry_run(sqlite, words):
     names = {**fill(sqlite), "ready": str(sqlite.add(sqlite.store).id)}
     before = state(sqlite)
     given = [word.format(**names) for word in words]
@@ -240,7 +240,7 @@ def test_one_name_needs_no_question_but_has_a_dry_run(sqlite, words):
     assert state(sqlite) != before
 
 
-def test_of_several_ids_none_is_changed_if_one_is_no_dead_letter(database):
+def test_no_id_is_changed_if_one_of_several_is_not_a_dead_letter(database):
     names = fill(database)
     ready = str(database.add(database.store).id)
     before = everything(database)
@@ -250,7 +250,7 @@ def test_of_several_ids_none_is_changed_if_one_is_no_dead_letter(database):
     assert everything(database) == before
 
 
-def test_a_hostile_name_in_the_question_controls_nothing(sqlite):
+def test_a_hostile_name_in_the_question_cannot_control_the_terminal(sqlite):
     database = sqlite
     failed(database, queue=HOSTILE, task_name=HOSTILE)
     code, said = on_terminal(database, "failed", "discard", "-q", HOSTILE, answers=[("[y/N] ", "n\n")])
@@ -261,7 +261,7 @@ def test_a_hostile_name_in_the_question_controls_nothing(sqlite):
     assert not set("\x1b\u202e") & set(dry.output)
 
 
-def test_what_fails_after_the_question_is_left_alone(postgresql):
+def test_a_task_that_fails_after_the_question_is_not_changed(postgresql):
     database = postgresql
     fill(database)
 
@@ -274,7 +274,7 @@ def test_what_fails_after_the_question_is_left_alone(postgresql):
     assert len(database.store.dead_letters.list()) == 1
 
 
-def test_json_with_a_question_leaves_stdout_to_the_document(sqlite, tmp_path):
+def test_json_with_a_question_prints_only_the_document_on_stdout(sqlite, tmp_path):
     fill(sqlite)
     script = " ".join(command("failed", "discard", "--all", "--json")) + ' >out.json; echo "ended $?"; cat out.json'
     answers: list[Answer] = [("[y/N] ", "y\n")]
@@ -298,7 +298,7 @@ def many_dead_letters(database, number: int) -> None:
 STOPPED = "outboxq: stopped: 500 of 1,100 redriven; these changes are committed\n"
 
 
-def test_ctrl_c_in_a_long_redrive_says_how_far_it_came_and_that_stays(database, monkeypatch):
+def test_ctrl_c_during_a_long_redrive_reports_and_keeps_the_finished_part(database, monkeypatch):
     many_dead_letters(database, 1100)
     take_note = changes.Progress.__call__
 
@@ -314,7 +314,7 @@ def test_ctrl_c_in_a_long_redrive_says_how_far_it_came_and_that_stays(database, 
     assert in_pipe(database, "failed", "redrive", "-q", "mail", "--yes").stdout == "600 redriven\n"
 
 
-def test_ctrl_c_on_a_terminal_waits_for_the_present_batch(postgresql):
+def test_ctrl_c_on_a_terminal_waits_for_the_current_batch(postgresql):
     many_dead_letters(postgresql, 1100)
     with postgresql.host.connect() as holding:
         holding.execute(text("LOCK TABLE dead_letters IN SHARE MODE"))

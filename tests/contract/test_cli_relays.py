@@ -130,7 +130,7 @@ def test_a_redriven_event_is_counted_until_a_worker_has_published_it(database: D
     assert "redriven" not in outboxq(database, "relay", "show", "orders")
 
 
-def test_a_relay_is_removed_after_a_question(database: Database, outbox: Outbox) -> None:
+def test_a_relay_is_removed_with_its_messages_and_a_record(database: Database, outbox: Outbox) -> None:
     del outbox
     assert "2" in outboxq(database, "relay", "remove", "orders", "--dry-run")
     assert len(database.store.relays.list()) == 1
@@ -143,7 +143,7 @@ def test_a_relay_is_removed_after_a_question(database: Database, outbox: Outbox)
     assert "there is no relay 'orders', so nothing was removed; the relays to brokers are: none" in gone
 
 
-def test_an_emit_prints_the_relays_to_which_the_event_went(database: Database, outbox: Outbox) -> None:
+def test_an_emit_prints_the_relays_that_receive_the_event(database: Database, outbox: Outbox) -> None:
     tried = json.loads(outboxq(database, "emit", "order.paid", "--dry-run", "--json"))
     assert (tried["handles"], tried["relays"]) == ({}, ["orders"])
     done = json.loads(outboxq(database, "emit", "order.paid", "--json", "--idempotency-key", "a"))

@@ -66,7 +66,7 @@ def test_next_needs_no_database_and_shows_the_ticks_in_both_zones():
 @pytest.mark.parametrize(
     ("rule", "first"), [("every 15m", "12:15:00"), ("every 900", "12:15:00"), ("@hourly", "13:00:00")]
 )
-def test_next_takes_a_span_and_a_name_as_well(rule, first):
+def test_next_also_accepts_an_interval_or_a_named_rule(rule, first):
     (_, (tick, _)) = cells(outboxq(None, "next", rule, "-n", 1, "--from", "2026-11-23T12:00+00:00"))
     assert tick == f"2026-11-23 {first}+00:00"
 
@@ -84,7 +84,7 @@ def test_next_takes_a_span_and_a_name_as_well(rule, first):
         (["every 15m", "--from", "0001-01-01T00:00+14:00"], "is outside the years"),
     ],
 )
-def test_a_wrong_rule_zone_or_moment_is_a_wrong_usage(options, sentence):
+def test_an_invalid_rule_zone_or_time_is_a_usage_error(options, sentence):
     assert sentence in outboxq(None, "next", *options, exit_code=2).stderr
 
 
@@ -123,7 +123,7 @@ def test_every_option_of_add_is_stored(database):
 
 
 @pytest.mark.in_turn
-def test_the_application_gives_the_options_of_the_task_and_checks_its_arguments(database, application):
+def test_the_application_supplies_the_task_options_and_checks_the_arguments(database, application):
     add(database, "--args", '{"days": 7}', "--priority", 5, application)
     found = database.store.schedules.get("nightly")
     assert (found.queue, found.priority, found.timeout, found.args) == (
@@ -171,19 +171,19 @@ def test_retention_is_a_schedule_like_any_other(database):
         (["--ends-at", "2000-01-01", "--starts-at", "2001-01-01"], 1, "must come after"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_a_row_is_written(database, options, code, sentence):
+def test_an_invalid_schedule_is_refused_before_a_row_is_written(database, options, code, sentence):
     assert sentence in add(database, *options, exit_code=code).stderr
     assert database.store.schedules.list() == []
 
 
 @pytest.mark.in_turn
-def test_a_name_of_another_task_is_refused(database):
+def test_a_name_used_for_another_task_is_refused(database):
     add(database)
     assert "belongs to a schedule of the task shop.report" in add(database, task="shop.other", exit_code=1).stderr
 
 
 @pytest.mark.in_turn
-def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
+def test_an_unreadable_schedule_does_not_hide_other_schedules(database):
     add(database)
     add(database, name="odd")
     database.run("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'odd'")
@@ -196,7 +196,7 @@ def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
-def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
+def test_show_prints_the_next_ticks_and_the_status_of_the_last_ones(database):
     add(database, "--args", '{"days": 7}', "--starts-at", "2080-01-01")
     outboxq(database, "backfill", "nightly", "--from", "2026-11-20", "--to", "2026-11-22", "--yes")
     result = outboxq(database, "show", "nightly", "-n", 2)
@@ -220,7 +220,7 @@ def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
 
 
 @pytest.mark.in_turn
-def test_show_says_why_it_is_paused_and_no_next_tick(database, monkeypatch):
+def test_show_prints_the_reason_of_a_pause_and_no_next_tick(database, monkeypatch):
     monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     add(database)
     (_, row) = cells(outboxq(database, "pause", "nightly", "--reason", "stock-taking"))
@@ -238,14 +238,14 @@ def test_show_says_why_it_is_paused_and_no_next_tick(database, monkeypatch):
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_triggered_task_is_printed_by_its_id(database):
+def test_trigger_prints_the_id_of_the_task(database):
     add(database)
     outboxq(database, "pause", "nightly")
     task_id = outboxq(database, "trigger", "nightly").stdout.strip()
     assert database.store.get(database.store.find(task_id)).task_name == "shop.report"
 
 
-def test_a_removed_schedule_is_gone(database):
+def test_a_removed_schedule_is_no_longer_listed(database):
     add(database)
     assert outboxq(database, "remove", "nightly").stdout.endswith(
         " was removed; planted ticks that were not due yet are cancelled\n"
@@ -255,13 +255,13 @@ def test_a_removed_schedule_is_gone(database):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("command", ["show", "remove", "pause", "resume", "trigger", "backfill"])
-def test_a_schedule_that_is_not_there(database, command):
+def test_an_unknown_schedule_is_reported(database, command):
     span = ("--from", "2026-01-01", "--to", "2026-01-02") if command == "backfill" else ()
     result = outboxq(database, command, "weekly", *span, exit_code=3)
     assert result.stderr.startswith("outboxq: there is no schedule 'weekly'")
 
 
-def test_a_backfill_can_be_tried_first_and_is_in_the_zone_of_the_schedule(database):
+def test_a_backfill_has_a_dry_run_and_uses_the_zone_of_the_schedule(database):
     add(database, "--tz", "Europe/Berlin")
     span = ("--from", "2026-11-20T02:30", "--to", "2026-11-22T02:30")
     tried = outboxq(database, "backfill", "nightly", *span, "--dry-run")
@@ -275,7 +275,7 @@ def test_a_backfill_can_be_tried_first_and_is_in_the_zone_of_the_schedule(databa
     assert outboxq(database, "backfill", "nightly", *span, "--yes").stderr == "0 ticks were enqueued\n"
 
 
-def test_plant_does_what_a_worker_would(database):
+def test_plant_plants_each_tick_once(database):
     add(database, rule="every 1h")
     assert outboxq(database, "plant").stdout == "0 ticks were planted\n"
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "3 ticks were planted\n"
@@ -286,7 +286,7 @@ def test_plant_does_what_a_worker_would(database):
 # -- a clock that was ahead --------------------------------------------------------------------------------------------
 
 
-def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(database):
+def test_list_and_show_print_the_next_tick_and_report_a_clock_that_was_ahead(database):
     """Under that clock, the next tick has run early."""
     now = datetime.now(UTC).replace(microsecond=0)
     database.clock.now = now
@@ -311,7 +311,7 @@ def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(d
 # -- edit --------------------------------------------------------------------------------------------------------------
 
 
-def test_edit_changes_what_is_given_and_keeps_the_rest(database):
+def test_edit_changes_the_given_values_and_keeps_the_rest(database):
     add(database, "--args", '{"days": 7}', "--priority", 4, "--grace", "5m")
     outboxq(database, "edit", "nightly", "--rule", "every 1h", "--grace", "none", "--args", '{"days": 9}')
     found = database.store.schedules.get("nightly")

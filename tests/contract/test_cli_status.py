@@ -98,13 +98,13 @@ def test_in_a_pipe_each_queue_is_a_line_of_tab_separated_numbers(database):
     assert mail["notes"] == NOTES
 
 
-def test_a_pipe_gets_columns_that_say_something(database):
+def test_every_column_in_a_pipe_has_a_value_for_some_queue(database):
     fill(database)
     found = lines(database)
     assert [name for name in HEAD if not any(one[name] for one in found)] == []
 
 
-def test_a_line_for_each_task_and_another_window(database):
+def test_status_can_list_tasks_and_use_another_window(database):
     fill(database)
     assert [(line["queue"], line["task"]) for line in lines(database, "--by", "task")] == [
         ("ledger", "tests.work"),
@@ -118,7 +118,7 @@ def test_a_line_for_each_task_and_another_window(database):
 
 
 @pytest.mark.in_turn
-def test_a_terminal_gets_a_table_in_words(database):
+def test_a_terminal_shows_tables_with_units_and_notes(database):
     fill(database)
     command = [sys.executable, "-m", "outboxq", "status", "--url", database.url]
     code, printed = shown(command, env={**os.environ, "TERM": "dumb"}, columns=200)
@@ -137,7 +137,7 @@ def test_a_terminal_gets_a_table_in_words(database):
     assert notes.startswith("the rates are up to 10 s old, and cover only the time since")
 
 
-def test_what_workers_have_counted_is_shown_and_what_is_a_lower_bound(database, monkeypatch):
+def test_counts_by_workers_are_shown_and_lower_bounds_are_marked(database, monkeypatch):
     monkeypatch.setattr("outboxq.store.numbers.live.BOUND", 2)
     for _ in range(3):
         database.add(database.store, queue="mail")
@@ -155,7 +155,7 @@ def test_what_workers_have_counted_is_shown_and_what_is_a_lower_bound(database, 
     assert (task["task"], task["completed"]) == ("tests.work", "0")
 
 
-def test_people_see_where_there_are_more_and_since_when_workers_have_counted(database, monkeypatch):
+def test_the_table_shows_lower_bounds_and_notes_how_long_workers_have_counted(database, monkeypatch):
     monkeypatch.setattr("outboxq.store.numbers.live.BOUND", 2)
     for _ in range(3):
         database.add(database.store, queue="mail")
@@ -172,7 +172,7 @@ def test_people_see_where_there_are_more_and_since_when_workers_have_counted(dat
     assert note.head == ["the rates are up to 10 s old"]
 
 
-def test_people_see_that_no_worker_has_counted(database):
+def test_the_table_notes_that_no_worker_has_counted(database):
     store = Store(database.engine)
     database.add(store, queue="mail")
     *_, note = _for_people(store.stats(), by_task=False)
@@ -197,7 +197,7 @@ assert looks == [2.0] * 3, looks
 
 
 @pytest.mark.in_turn
-def test_watching_draws_the_table_anew_on_a_terminal(database):
+def test_watching_redraws_the_table_on_a_terminal(database):
     database.add(database.store, queue="mail")
     command = [sys.executable, "-c", WATCHED, database.url]
     code, printed = shown(command, env={**os.environ, "TERM": "xterm-256color"}, columns=200)
@@ -208,7 +208,7 @@ def test_watching_draws_the_table_anew_on_a_terminal(database):
 
 
 @pytest.mark.in_turn
-def test_watching_goes_on_in_a_pipe_until_it_is_interrupted(database, tmp_path):
+def test_watching_in_a_pipe_continues_until_it_is_interrupted(database, tmp_path):
     database.add(database.store, queue="mail")
     log = tmp_path / "log"
     command = [sys.executable, "-W", "error", "-m", "outboxq", "status", "--url", database.url, "--watch", "0.1"]

@@ -55,7 +55,7 @@ def commands(task: str, queue: str) -> list[list[str]]:
 
 
 @pytest.mark.in_turn
-def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(database):
+def test_each_command_that_reads_works_on_narrow_and_wide_terminals(database):
     store = database.store
     task = str(database.add(store, queue=HOSTILE, task_name=HOSTILE).id)
     (claim,) = database.claim(store=store)

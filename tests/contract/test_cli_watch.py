@@ -20,7 +20,7 @@ from tests.terminal import shown
 HOUR = timedelta(hours=1)
 
 
-def test_a_curve_goes_from_nothing_to_its_largest_value():
+def test_a_curve_is_scaled_from_zero_to_its_largest_value():
     assert sparkline([0, 1, 50, 100]) == "▁▂▅█"
     assert sparkline([None, 0, None]) == " ▁ "
     assert sparkline([]) == ""
@@ -28,19 +28,19 @@ def test_a_curve_goes_from_nothing_to_its_largest_value():
     assert sparkline([1, 10**9]) == "▂█", "a small value is visible"
 
 
-def test_a_curve_ends_with_its_largest_value():
+def test_a_curve_is_followed_by_its_largest_value():
     known = {None: "", 0: " 0", 999: " 999", 1200: " 1.2k", 34_000: " 34k", 5_600_000: " 5.6M", 10**12: " 1000G"}
     known |= {9_999: " 10k", 999_600: " 1.0M"}
     assert {most: _with_top([most])[1:] for most in known} == known
 
 
-def test_a_line_is_cut_and_controls_no_terminal():
+def test_a_line_is_cut_and_cannot_control_the_terminal():
     assert cut("a" * 9, 5) == "aaaa…"
     assert cut("abc", 3) == "abc"
     assert "\x1b" not in cut("\x1b[31m", 80)
 
 
-def test_queues_are_sorted_by_trouble(database):
+def test_queues_with_problems_are_listed_first(database):
     store = database.store
     for queue, count in (("calm", 1), ("long", 3), ("lonely", 1)):
         for _ in range(count):
@@ -79,7 +79,7 @@ def test_the_view_stays_within_eighty_columns(database):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_watching_with_json_is_a_line_a_look_until_a_signal(database, number):
+def test_watching_with_json_prints_a_line_per_refresh_until_a_signal(database, number):
     database.add(database.store, queue="mail")
     words = [sys.executable, "-m", "outboxq", "status", "--watch", "0.1", "--json", "--url", database.url]
     with forked.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:

@@ -126,7 +126,7 @@ def test_its_pages_show_commands_for_the_same_application(sqlite, tmp_path):
         assert "schedule add-retention 90d -A shop:outbox</code>" in Visitor(port).get("/system").text
 
 
-def test_its_title_tells_it_from_another_database(sqlite):
+def test_its_title_can_be_set_by_an_option(sqlite):
     with serving("--url", sqlite.url, "--title", "shop, staging") as (_, port):
         assert "<title>Queues – shop, staging – outboxq</title>" in Visitor(port).get("/queues").text
     assert "title= has 61 characters" in refused("--url", sqlite.url, "--title", "x" * 61)
@@ -134,7 +134,7 @@ def test_its_title_tells_it_from_another_database(sqlite):
 
 @pytest.mark.slow
 @pytest.mark.in_turn
-def test_a_token_lets_people_in(database, tmp_path):
+def test_people_can_log_in_with_a_token(database, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     options = (
@@ -161,7 +161,7 @@ def test_it_is_not_open_to_other_machines_by_mistake(sqlite, host):
     assert "could open the dashboard; set a token" in refused("--url", sqlite.url, "--host", host)
 
 
-def test_it_refuses_what_cannot_work(sqlite, tmp_path):
+def test_it_refuses_options_that_cannot_work(sqlite, tmp_path):
     empty = tmp_path / "empty"
     empty.touch()
     assert "is empty" in refused("--url", sqlite.url, "--token-file", str(empty))
@@ -171,7 +171,7 @@ def test_it_refuses_what_cannot_work(sqlite, tmp_path):
     assert "no database is given" in refused(OUTBOXQ_DATABASE_URL="")
 
 
-def test_a_function_to_redact_with_must_exist(sqlite):
+def test_the_redact_function_must_exist(sqlite):
     assert "--redact nothing:redact cannot be imported: No module named 'nothing'" in refused(
         "--url", sqlite.url, "--redact", "nothing:redact"
     )
@@ -179,7 +179,7 @@ def test_a_function_to_redact_with_must_exist(sqlite):
     assert "write module:function, such as shop.privacy:redact" in refused("--url", sqlite.url, "--redact", "no name")
 
 
-def test_a_port_in_use_is_one_sentence(sqlite):
+def test_a_port_in_use_is_reported_in_one_sentence(sqlite):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

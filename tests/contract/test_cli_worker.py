@@ -162,7 +162,7 @@ def log() -> str:
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_said_is_left_to_the_library(recording):
+def test_options_that_are_not_given_have_their_defaults(recording):
     outboxq("recording")
     assert recording.outbox.given == [
         {
@@ -222,7 +222,7 @@ def test_each_option_reaches_the_worker(recording):
     ]
 
 
-def test_the_listen_url_is_better_given_by_the_environment(recording):
+def test_the_listen_url_can_be_given_by_the_environment(recording):
     outboxq("recording", OUTBOXQ_LISTEN_URL="postgresql://direct/x")
     assert recording.outbox.given[0]["listen_url"] == "postgresql://direct/x"
 
@@ -257,7 +257,7 @@ def test_an_option_that_makes_no_sense_is_refused(recording, options):
 
 
 @pytest.mark.parametrize(("name", "code"), [("InvalidArgument", 2), ("ConfigurationError", 2), ("SchemaOutOfDate", 4)])
-def test_what_stays_wrong_however_often_it_is_tried_has_an_exit_code_of_its_own(recording, name, code):
+def test_errors_that_a_restart_cannot_solve_have_distinct_exit_codes(recording, name, code):
     recording.outbox.error = getattr(recording, name)("no")
     assert outboxq("recording", exit_code=code).stderr == "outboxq: no\n"
 
@@ -301,7 +301,7 @@ def test_the_processes_are_given_the_same_options_and_a_lifeline(supervised, opt
     assert supervised == [None, usual | made]  # no live line, because several processes would write it
 
 
-def test_the_help_says_what_each_exit_code_means():
+def test_the_help_explains_each_exit_code():
     from outboxq.cli.console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 
     told = outboxq("--help").stdout.split("Exit codes:\n")[1]
@@ -315,7 +315,7 @@ def test_the_help_says_what_each_exit_code_means():
     assert "--lifeline" not in told
 
 
-def test_a_syntax_error_is_told_by_file_and_line_and_without_frames(directory, monkeypatch):
+def test_a_syntax_error_is_reported_with_file_and_line_but_no_traceback(directory, monkeypatch):
     (directory / "broken.py").write_text("import os\n\ndef send(:\n    pass\n")
     monkeypatch.syspath_prepend(str(directory))
     told = outboxq("broken", exit_code=2).stderr
@@ -325,7 +325,7 @@ def test_a_syntax_error_is_told_by_file_and_line_and_without_frames(directory, m
     assert told.count("\n") == 1
 
 
-def test_reload_without_watchfiles_is_told_in_a_sentence(recording, monkeypatch):
+def test_reload_without_watchfiles_is_reported_in_one_sentence(recording, monkeypatch):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     told = outboxq("recording", "--reload", exit_code=2).stderr
     assert told == "outboxq: --reload needs watchfiles; run: pip install 'outboxq[reload]'\n"
@@ -344,7 +344,7 @@ def test_a_signal_while_the_application_is_loaded_is_a_clean_stop(directory, mon
         signal.signal(number, first)
 
 
-def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(recording, monkeypatch):
+def test_a_caller_of_the_command_receives_signals_again_after_a_delay(recording, monkeypatch):
     heard = []
     first = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
     try:
@@ -362,7 +362,7 @@ def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(record
 # -- one process ------------------------------------------------------------------------------------------------------
 
 
-def test_json_logs_are_json_with_the_task_in_fields_of_its_own(sqlite):
+def test_json_logs_have_separate_fields_for_the_task(sqlite):
     handle = sqlite.add(sqlite.store, task_name="tests.pid")
     with started("app", "--log-format", "json", "--max-tasks", "1", url=sqlite.url) as worker:
         assert worker.wait() == 0, log()
@@ -373,7 +373,7 @@ def test_json_logs_are_json_with_the_task_in_fields_of_its_own(sqlite):
     assert record["duration_ms"] > 0
 
 
-def test_what_a_handler_logs_has_the_fields_of_its_task_too(sqlite):
+def test_lines_that_a_handler_logs_have_the_fields_of_its_task(sqlite):
     handle = sqlite.add(sqlite.store, task_name="tests.talk", queue="mail")
     with started("app", "--log-format", "json", "--max-tasks", "1", url=sqlite.url) as worker:
         assert worker.wait() == 0, log()
@@ -434,7 +434,7 @@ threading.Thread(target=last).start()
 )
 
 
-def test_whoever_asks_again_when_it_is_over_changes_nothing(sqlite):
+def test_repeated_stop_signals_during_the_exit_change_nothing(sqlite):
     """The signals continue until the last moment of the process, while Python exits."""
     options = {"application": ASKED_AGAIN, "popen": subprocess.Popen}
     with started("app", "--burst", "-q", "mail", url=sqlite.url, **options) as worker:
@@ -496,7 +496,7 @@ def test_processes_whose_supervisor_is_killed_stop_by_themselves(sqlite):
     assert len(re.findall(r"worker .* stopped", log())) == 2
 
 
-def test_a_burst_of_processes_does_all_there_is_and_ends(sqlite):
+def test_a_burst_with_several_processes_runs_all_tasks_and_ends(sqlite):
     handle = sqlite.add(sqlite.store, task_name="tests.pid")
     with started("app", "--processes", "2", "--burst", url=sqlite.url) as worker:
         assert worker.wait() == 0, log()
@@ -504,7 +504,7 @@ def test_a_burst_of_processes_does_all_there_is_and_ends(sqlite):
     assert log().count("it is done") == 2
 
 
-def test_it_works_where_stderr_is_closed_and_lends_its_number_to_no_connection(sqlite_url):
+def test_a_worker_with_closed_stderr_does_not_reuse_its_descriptor_for_a_connection(sqlite_url):
     Path("app.py").write_text(
         APPLICATION.replace("return os.getpid()", "return os.readlink('/proc/self/fd/2')").replace("-> int", "-> str")
     )
@@ -518,7 +518,7 @@ def test_it_works_where_stderr_is_closed_and_lends_its_number_to_no_connection(s
     engine.dispose()
 
 
-def test_an_application_that_is_not_there_ends_all_processes(sqlite_url):
+def test_a_missing_application_ends_all_processes(sqlite_url):
     with started("nosuch", "--processes", "2", url=sqlite_url) as worker:
         assert worker.wait() == 2, log()
     assert "there is no module 'nosuch'" in log()
@@ -544,7 +544,7 @@ def pid() -> str:
 """
 
 
-def test_one_fleet_serves_several_databases(sqlite, postgresql):
+def test_one_supervisor_serves_several_databases(sqlite, postgresql):
     both = (sqlite, postgresql)
     urls = [word for one in both for word in ("--database-url", one.url)]
     with started("app", "-c", "1", "--processes", "2", *urls, url="sqlite:///nosuch.db") as worker:
@@ -565,7 +565,7 @@ def test_one_fleet_serves_several_databases(sqlite, postgresql):
     assert not Path("nosuch.db").exists()
 
 
-def test_a_process_of_several_databases_makes_its_engine_from_its_environment(sqlite, directory):
+def test_each_process_creates_its_engine_for_the_database_in_its_environment(sqlite, directory):
     other = directory / "other.db"
     upgrade(f"sqlite:///{other}")
     store = Store(make_engine(f"sqlite:///{other}"))
@@ -582,7 +582,7 @@ def test_a_process_of_several_databases_makes_its_engine_from_its_environment(sq
     store.bound_engine.dispose()
 
 
-def test_a_database_that_is_away_does_not_keep_the_others_waiting_and_no_password_is_logged(sqlite):
+def test_an_unreachable_database_does_not_delay_the_others_and_its_password_is_not_logged(sqlite):
     away = "postgresql://somebody:secret@127.0.0.1:1/away"
     handle = sqlite.add(sqlite.store, task_name="tests.pid")
     with started("app", "--database-url", away, "--database-url", sqlite.url, url="") as worker:
@@ -593,7 +593,7 @@ def test_a_database_that_is_away_does_not_keep_the_others_waiting_and_no_passwor
     assert "secret" not in log()
 
 
-def test_a_single_database_is_served_by_this_very_process(recording):
+def test_a_single_database_is_served_by_the_process_itself(recording):
     outboxq("recording", "--database-url", "sqlite:///given.db")
     assert recording.outbox.store.bound_engine.url.database == "given.db"
     assert os.environ.pop("OUTBOXQ_DATABASE_URL") == "sqlite:///given.db"
@@ -602,7 +602,7 @@ def test_a_single_database_is_served_by_this_very_process(recording):
 # -- reload -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_file_starts_the_worker_anew(sqlite):
+def test_a_changed_file_restarts_the_worker(sqlite):
     def results():
         return [sqlite.store.get(handle.id).result for handle in handles]
 

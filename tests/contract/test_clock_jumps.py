@@ -72,7 +72,7 @@ def ticks_of(begin, end, every=TEN):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("by", [HOUR, DAY, 30 * DAY], ids=["an_hour", "a_day", "thirty_days"])
 @pytest.mark.parametrize("overlap", Overlap)
-def test_after_a_clock_that_was_ahead_each_tick_runs_once_at_its_time(life, overlap, by):
+def test_each_tick_runs_once_at_its_time_after_the_clock_was_ahead(life, overlap, by):
     for catch_up in CatchUp:
         life.schedules.put(new(catch_up, overlap=overlap, catch_up=catch_up, jitter=MINUTE, catch_up_limit=2))
     life.live(13 * MINUTE)
@@ -119,7 +119,7 @@ def test_a_rare_tick_that_ran_while_the_clock_was_ahead_does_not_run_again(life)
 
 
 @pytest.mark.parametrize("age", [timedelta(0), DAY, 60 * DAY], ids=["all", "a_day", "nothing"])
-def test_what_a_prune_under_a_clock_ahead_deletes_does_not_run_again(life, age):
+def test_ticks_deleted_by_a_prune_while_the_clock_was_ahead_do_not_run_again(life, age):
     life.schedules.put(new(catch_up=CatchUp.ALL, catch_up_limit=2))
     life.live(41 * MINUTE)
     life.clock.advance(30 * DAY)
@@ -133,7 +133,7 @@ def test_what_a_prune_under_a_clock_ahead_deletes_does_not_run_again(life, age):
 
 
 @pytest.mark.parametrize("back", [HOUR, 3 * DAY], ids=["an_hour", "three_days"])
-def test_a_clock_that_is_set_back_plants_nothing_twice_even_after_a_prune(life, back):
+def test_no_tick_runs_twice_when_the_clock_is_set_back_even_after_a_prune(life, back):
     """The ticks up to `planted_until` have run, although only this value still shows it."""
     life.schedules.put(new(rule="every 3600"))
     life.live(4 * DAY, step=HOUR)
@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_back_plants_nothing_twice_even_after_a_prune(life, 
     assert set(life.runs.values()) == {1}
 
 
-def test_a_schedule_that_was_stored_while_the_clock_was_ahead_begins_with_the_right_one(life):
+def test_a_schedule_stored_while_the_clock_was_ahead_begins_by_the_corrected_clock(life):
     life.clock.advance(30 * DAY)
     life.schedules.put(new("as told", starts_at=life.clock() + DAY))
     life.schedules.put(new("at once", starts_at=life.clock()))
@@ -185,7 +185,7 @@ CHANGES = {
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_after_the_clock_was_set_right_plants_by_the_present_clock(life, change):
+def test_a_change_after_the_clock_was_corrected_plants_by_the_corrected_clock(life, change):
     """No worker has planted in the meantime."""
     is_declared = change == "declared by a release"
     if is_declared:
@@ -199,7 +199,7 @@ def test_a_change_after_the_clock_was_set_right_plants_by_the_present_clock(life
     assert set(life.runs.values()) == {1}
 
 
-def test_a_schedule_that_was_paused_while_the_clock_was_ahead_goes_on_when_it_is_resumed(life):
+def test_a_schedule_paused_while_the_clock_was_ahead_continues_when_it_is_resumed(life):
     life.schedules.put(new())
     life.clock.advance(30 * DAY)
     life.work()
@@ -213,7 +213,7 @@ def test_a_schedule_that_was_paused_while_the_clock_was_ahead_goes_on_when_it_is
     assert set(ticks_of(resumed, life.clock())) <= set(life.ran())
 
 
-def test_what_is_paused_after_the_clock_was_set_right_catches_up_from_then_on(life):
+def test_a_schedule_paused_after_the_clock_was_corrected_catches_up_from_the_correction(life):
     corrected = ahead(life, catch_up=CatchUp.ALL)
     life.schedules.pause("often")
     assert life.schedules.get("often").planted_until <= corrected
@@ -223,7 +223,7 @@ def test_what_is_paused_after_the_clock_was_set_right_catches_up_from_then_on(li
     assert set(ticks_of(corrected, life.clock())) <= set(life.ran())
 
 
-def test_planted_until_written_by_hand_stops_nothing(life):
+def test_a_planted_until_set_by_hand_does_not_stop_a_schedule(life):
     life.schedules.put(new())
     life.live(HOUR)
     life.database.run("UPDATE task_schedules SET planted_until = '8000-01-01T00:00:00.000000+00:00'")
@@ -234,7 +234,7 @@ def test_planted_until_written_by_hand_stops_nothing(life):
     assert set(ticks_of(written, life.clock())) <= set(life.ran())
 
 
-def test_what_plans_far_ahead_is_not_taken_for_a_clock(life):
+def test_planting_far_ahead_is_not_mistaken_for_a_fast_clock(life):
     """Ticks planted by `outboxq schedule plant --ahead 1d` are kept by workers, which plant a minute ahead."""
     life.schedules.put(new())
     assert life.schedules.plant(horizon=DAY) == 144
@@ -244,7 +244,7 @@ def test_what_plans_far_ahead_is_not_taken_for_a_clock(life):
     assert life.ran() == ticks_of(NOON, life.clock())
 
 
-def test_check_and_verify_report_a_schedule_that_a_clock_ahead_has_planted_until_a_worker_plants(life):
+def test_check_and_verify_report_a_schedule_planted_by_a_fast_clock_until_a_worker_plants(life):
     ahead(life)
     store = life.database.frozen
     [problem] = store.health(AHEAD)
@@ -259,7 +259,7 @@ def test_check_and_verify_report_a_schedule_that_a_clock_ahead_has_planted_until
     assert store.verify() == []
 
 
-def test_the_planter_says_that_the_clock_was_ahead(life, caplog):
+def test_planting_logs_that_the_clock_was_ahead(life, caplog):
     ahead(life)
     life.work()
     assert "the schedule 'often' was planted until 2030-01-31T12:" in caplog.text
@@ -268,7 +268,7 @@ def test_the_planter_says_that_the_clock_was_ahead(life, caplog):
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
-def test_only_ticks_that_will_come_are_named(life, catch_up):
+def test_upcoming_lists_only_ticks_that_will_run(life, catch_up):
     """Ticks that have run early are named neither before nor after a worker has planted again."""
     corrected = ahead(life, catch_up=catch_up, catch_up_limit=4)
     schedules = life.schedules
@@ -282,7 +282,7 @@ def test_only_ticks_that_will_come_are_named(life, catch_up):
         assert named[0] > corrected + TEN, "the next ticks ran while the clock was ahead"
 
 
-def test_ticks_to_come_are_those_with_a_waiting_task_and_those_after_what_is_planted(life):
+def test_upcoming_ticks_have_a_waiting_task_or_are_after_planted_until(life):
     life.database.corrupted = True  # the time zone of a schedule stays unreadable
     schedules = life.schedules
     one = schedules.put(new(rule="every 20", ends_at=NOON + 2 * MINUTE))
@@ -298,7 +298,7 @@ def test_ticks_to_come_are_those_with_a_waiting_task_and_those_after_what_is_pla
     assert one.planted_until < NOON + HORIZON + second
 
 
-def test_two_processes_of_which_one_has_a_clock_ahead(sqlite):
+def test_no_tick_runs_twice_if_one_of_two_processes_has_a_fast_clock(sqlite):
     """On SQLite, each process uses its own clock. The process with the right clock still plants, and no tick runs twice."""
     right, wrong = Life(sqlite), Life(sqlite)
     offset = HOUR

@@ -427,7 +427,7 @@ ON_BOTH = [
 @pytest.mark.parametrize(
     ("name", "case"), [pytest.param(name, case, id=f"{name}-{number}-{case.names}") for name, number, case in ON_BOTH]
 )
-def test_a_corruption_is_named_and_repaired_where_that_needs_no_guess(request, name, case):
+def test_a_corruption_is_reported_and_repaired_if_that_needs_no_guess(request, name, case):
     database = request.getfixturevalue(name)
     task_id = corrupt(database, case.state, case.on(name))
     before = helpers.everything(database)
@@ -457,13 +457,13 @@ def test_every_invariant_has_a_corruption(database):
 # -- after a repair ---------------------------------------------------------------------------------------------------
 
 
-def test_exchanged_places_are_given_back(database):
+def test_exchanged_positions_are_restored(database):
     first = corrupt(database, two_of_a_key, EXCHANGED)
     database.frozen.verify(repair=True)
     assert [claim.id for claim in database.claim(2)] == [first]
 
 
-def test_a_due_time_is_the_last_events_again(database):
+def test_a_repair_restores_the_due_time_of_the_last_event(database):
     claim_id = corrupt(database, retrying, change(f"available_at = '{NEVER}'", "task_outbox"))
     database.frozen.verify(repair=True)
     assert database.frozen.next_available_at() == database.clock.now + timedelta(minutes=5)
@@ -472,7 +472,7 @@ def test_a_due_time_is_the_last_events_again(database):
 
 
 @pytest.mark.parametrize("own", [None, 10])
-def test_a_lease_that_never_ends_lasts_as_long_as_it_was_given(database, own):
+def test_a_lease_that_never_ends_is_repaired_to_its_original_length(database, own):
     database.corrupted = True
     database.add()
     (claim,) = database.claim(lease=own)
@@ -482,13 +482,13 @@ def test_a_lease_that_never_ends_lasts_as_long_as_it_was_given(database, own):
     assert expires_at == database.clock.now + timedelta(seconds=own or 60)
 
 
-def test_a_long_lease_of_the_claims_own_is_no_alarm(database):
+def test_a_long_lease_chosen_by_the_claim_is_not_a_violation(database):
     database.add()
     assert len(database.claim(lease=timedelta(days=40))) == 1
     assert database.store.verify() == []
 
 
-def test_a_clock_that_was_set_back_is_no_alarm(database):
+def test_a_clock_that_was_set_back_causes_no_violation(database):
     database.frozen.queues.limit("default", rate=(10, 60), rate_per_key=(10, 60), create=True)
     claim = helpers.claimed(database)
     database.frozen.heartbeat([claim])
@@ -496,7 +496,7 @@ def test_a_clock_that_was_set_back_is_no_alarm(database):
     assert database.frozen.verify() == []
 
 
-def test_a_worker_that_was_taken_its_task_can_end_it_after_the_repair(database):
+def test_a_worker_whose_task_was_taken_away_can_end_the_task_after_the_repair(database):
     database.corrupted = True
     claim = helpers.claimed(database)
     for table in ("task_executions", "task_leases"):
@@ -506,7 +506,7 @@ def test_a_worker_that_was_taken_its_task_can_end_it_after_the_repair(database):
     assert database.frozen.verify() == []
 
 
-def test_a_running_task_that_nobody_claimed_and_that_has_no_worker_stops_no_repair(database):
+def test_a_running_task_without_a_claim_and_a_worker_does_not_stop_the_repair(database):
     """A repair would have to guess its worker."""
     task_id = corrupt(
         database,
@@ -518,7 +518,7 @@ def test_a_running_task_that_nobody_claimed_and_that_has_no_worker_stops_no_repa
     assert database.frozen.get(task_id).worker_id is None
 
 
-def test_positions_go_on_behind_the_largest(database):
+def test_new_positions_follow_the_largest_after_a_repair(database):
     database.corrupted = True
     two_of_a_key(database)
     for statement in SET_BACK[database.name]:
@@ -530,7 +530,7 @@ def test_positions_go_on_behind_the_largest(database):
     assert len(set(tasks.values())) == 3
 
 
-def test_a_lost_key_refuses_the_second_request_again(database):
+def test_a_restored_idempotency_key_refuses_the_second_request(database):
     first = corrupt(database, unique_until_finished, ["DELETE FROM idempotency_keys"])
     database.frozen.verify(repair=True)
     again = database.add(idempotency_key="k", unique_until_finished=True, partition_key="p")
@@ -539,7 +539,7 @@ def test_a_lost_key_refuses_the_second_request_again(database):
     assert (bool(row[0]), row[1]) == (True, None)
 
 
-def test_a_key_that_somebody_took_goes_back(database):
+def test_a_key_taken_by_another_task_is_returned(database):
     database.corrupted = True
     first, other = with_idempotency_key(database), database.add().id
     database.run(f"UPDATE idempotency_keys SET task_execution_id = '{other.hex}'")
@@ -548,7 +548,7 @@ def test_a_key_that_somebody_took_goes_back(database):
     assert database.add(idempotency_key="k").id == first
 
 
-def test_a_key_that_another_request_took_is_lost_to_the_task_that_asked_for_it(database):
+def test_a_key_assigned_to_a_task_with_another_key_is_returned_to_its_task(database):
     """The other task asked for a key as well, but for a different one."""
     database.corrupted = True
     first, other = with_idempotency_key(database), database.add(idempotency_key="its own").id
@@ -567,7 +567,7 @@ FREE_AGAIN = [{"unique_for": timedelta(minutes=1)}, {"unique_until_finished": Tr
 
 
 @pytest.mark.parametrize("options", FREE_AGAIN, ids=["for a time", "until finished"])
-def test_a_key_that_was_free_again_may_be_anothers_or_gone(database, options):
+def test_a_freed_key_that_was_reused_or_deleted_is_not_a_violation(database, options):
     first = helpers.claimed(database, idempotency_key="k", **options)
     database.frozen.fail(first, "x")
     database.clock.advance(61)
@@ -586,7 +586,7 @@ def test_a_key_that_was_free_again_may_be_anothers_or_gone(database, options):
     assert database.frozen.verify() == []
 
 
-def test_a_task_that_moves_into_a_key_keeps_its_place(database):
+def test_a_task_that_is_given_a_partition_key_keeps_its_position(database):
     first = database.add(idempotency_key="k")
     for key in ("p", None, "q"):
         replaced = database.add(idempotency_key="k", partition_key=key, on_conflict=OnConflict.REPLACE)
@@ -599,7 +599,7 @@ def test_a_task_that_moves_into_a_key_keeps_its_place(database):
     assert names == {"position_differs_from_events", "positions_set_back"}
 
 
-def test_a_new_task_says_its_place_and_its_key_only_if_it_has_them(database):
+def test_task_created_contains_position_and_idempotency_key_only_if_set(database):
     plain = database.add()
     both = database.add(partition_key="p", idempotency_key="k", unique_for=timedelta(seconds=9))
     until = database.add(idempotency_key="l", unique_until_finished=True)
@@ -621,7 +621,7 @@ ODD_ARGUMENTS = (
 
 @pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
 @pytest.mark.parametrize("indent", [None, 2])
-def test_odd_arguments_are_no_alarm(database, arguments, indent):
+def test_unusual_arguments_cause_no_violation(database, arguments, indent):
     text = json.dumps(arguments, indent=indent, ensure_ascii=indent is None)
     database.add(args=text)
     (claim,) = database.claim()
@@ -630,7 +630,7 @@ def test_odd_arguments_are_no_alarm(database, arguments, indent):
     assert database.store.verify() == []
 
 
-def test_events_of_a_pruned_task_are_gone_with_it(database):
+def test_events_are_pruned_together_with_their_task(database):
     done = completed(database)
     database.clock.advance(10)
     database.frozen.prune(timedelta(0))
@@ -687,7 +687,7 @@ def differing(database, task_id):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_verify_names_what_the_fold_names(database, seed, monkeypatch):
+def test_verify_finds_the_same_violations_as_the_fold(database, seed, monkeypatch):
     monkeypatch.setattr("outboxq.store.verify._EXAMPLES", 1000)
     walk = Walk(database, seed)
     for _ in range(60):
@@ -702,7 +702,7 @@ def test_verify_names_what_the_fold_names(database, seed, monkeypatch):
     assert len({name for name, _ in expected}) >= 3
 
 
-def test_an_error_that_only_the_row_was_given_stands_in_the_event_too(database):
+def test_an_error_given_only_for_the_row_is_also_stored_in_the_event(database):
     claim = helpers.claimed(database)
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="ouch")])
     assert database.frozen.history(claim.id)[-1].event_data["error"] == "ouch"
@@ -711,7 +711,7 @@ def test_an_error_that_only_the_row_was_given_stands_in_the_event_too(database):
 # -- output -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_the_name_the_meaning_and_whom_it_concerns(database, capsys):
+def test_the_command_prints_the_name_meaning_and_an_example_of_each_violation(database, capsys):
     task_id = corrupt(database, ready, change(f"available_at = '{NEVER}'", "task_outbox"))
     database.run("DROP INDEX ix_task_outbox_due")
     with pytest.raises(SystemExit) as exit_:

@@ -37,7 +37,7 @@ def statuses(database, *ids) -> list[TaskStatus]:
     return [database.frozen.get(one).status for one in ids]
 
 
-def test_a_task_whose_transaction_commits_after_the_count_stays(database):
+def test_a_task_whose_transaction_commits_after_the_count_is_not_cancelled(database):
     counted = [database.add().id for _ in range(3)]
     behind = made_at(-timedelta(days=9))  # its producer's clock is behind
     with helpers.transaction(database) as late:
@@ -50,7 +50,7 @@ def test_a_task_whose_transaction_commits_after_the_count_stays(database):
 
 
 @pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "unlisted"])
-def test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest(postgresql, is_listed: bool):
+def test_a_task_of_an_open_transaction_is_kept_even_if_the_transaction_is_not_the_newest(postgresql, is_listed: bool):
     """PostgreSQL lists an open transaction only if a newer one has ended. A transaction with a higher id is open too."""
     database = postgresql
     with helpers.transaction(database) as older, helpers.transaction(database) as newer:
@@ -65,7 +65,7 @@ def test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest
     assert statuses(database, counted, late) == [CANCELLED, READY]
 
 
-def test_a_task_whose_maker_has_a_clock_ahead_is_cancelled_if_it_was_counted(database):
+def test_a_task_whose_producer_has_a_fast_clock_is_cancelled_if_it_was_counted(database):
     ahead = made_at(timedelta(days=9))
     counted = database.add(id=ahead).id
     count = database.frozen.count_tasks()
@@ -82,7 +82,7 @@ def test_a_dead_letter_that_is_redriven_after_the_count_is_not_cancelled(databas
     assert statuses(database, letter) == [READY]
 
 
-def test_a_waiting_task_that_is_claimed_after_the_count_is_still_one_of_both(database):
+def test_a_waiting_task_that_is_claimed_after_the_count_is_still_changed(database):
     database.add()
     count = database.frozen.count_tasks()
     database.claim()
@@ -98,7 +98,7 @@ def give_back(database, claim) -> None:
 
 
 @pytest.mark.parametrize(("status", "change"), [(READY, give_back), (RUNNING, claim_one)], ids=["ready", "running"])
-def test_a_task_that_is_in_the_wanted_status_only_since_the_count_stays(database, status, change: Callable):
+def test_a_task_that_has_the_wanted_status_only_since_the_count_is_not_cancelled(database, status, change: Callable):
     claim = helpers.claimed(database) if status is READY else database.add()
     count = database.frozen.count_tasks(status=status)
     assert count.number == 0
@@ -117,7 +117,7 @@ def test_a_task_that_was_asked_to_stop_before_is_not_counted(database):
 
 
 @pytest.mark.parametrize("verb", ["redrive_all", "discard_all"])
-def test_what_failed_or_failed_again_after_the_count_stays(database, verb):
+def test_tasks_that_fail_or_fail_again_after_the_count_are_not_changed(database, verb):
     letters = database.frozen.dead_letters
     counted, again = failed(database), failed(database)
     claim = helpers.claimed(database)
@@ -184,7 +184,7 @@ def dead_letters_of(database, number: int) -> list[object]:
     return ids
 
 
-def test_cancel_changes_what_it_asked_about_while_tasks_are_enqueued(database):
+def test_cancel_changes_only_the_counted_tasks_while_others_are_enqueued(database):
     for _ in range(30):
         database.add(database.store, queue="mail", delay=timedelta(hours=1))
     with enqueueing(database, queue="mail", delay=timedelta(hours=1)) as made:
@@ -201,7 +201,7 @@ def test_cancel_changes_what_it_asked_about_while_tasks_are_enqueued(database):
     assert f"{asked} cancelled or asked to stop\n" in said
 
 
-def test_the_answer_says_how_many_had_ended_meanwhile(database):
+def test_cancel_reports_how_many_tasks_had_ended_meanwhile(database):
     tasks = [database.add(database.store, queue="mail", delay=timedelta(hours=1)).id for _ in range(5)]
 
     def two_end(_: object) -> None:
@@ -214,7 +214,7 @@ def test_the_answer_says_how_many_had_ended_meanwhile(database):
     assert (code, f"{sentence}\n" in said) == (0, True), said
 
 
-def test_redrive_says_how_many_were_left_out(database):
+def test_redrive_reports_how_many_tasks_were_left_out(database):
     letters = dead_letters_of(database, 4)
 
     def one_goes(_: object) -> None:
@@ -225,7 +225,7 @@ def test_redrive_says_how_many_were_left_out(database):
     assert (code, "3 of 4 redriven; 1 had been redriven or discarded in the meantime, or " in said) == (0, True), said
 
 
-def test_prune_deletes_what_was_old_when_it_asked(database):
+def test_prune_deletes_only_tasks_that_were_old_at_the_count(database):
     """A task that becomes old enough while the person reads the question was not counted."""
     database.add(database.store)
     database.store.complete(database.claim(store=database.store)[0])
@@ -240,6 +240,6 @@ def test_prune_deletes_what_was_old_when_it_asked(database):
     assert len(database.store.tasks()) == 1
 
 
-def test_the_moment_of_a_prune_is_aware(database):
+def test_prune_refuses_a_time_without_a_zone(database):
     with pytest.raises(InvalidArgument, match="older_than"):
         database.frozen.prune(database.clock.now.replace(tzinfo=None))

@@ -33,7 +33,7 @@ def several(database):
     return found
 
 
-def test_what_varies_makes_no_group_of_its_own(database, several):
+def test_varying_parts_of_messages_do_not_separate_groups(database, several):
     found = database.frozen.dead_letters.groups()
     assert (found.looked_at, found.is_complete) == (7, True)
     largest = found.groups[0]
@@ -53,7 +53,7 @@ def test_what_varies_makes_no_group_of_its_own(database, several):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 500])
-def test_a_group_is_listed_counted_redriven_and_discarded_alone(database, several, monkeypatch, batch):
+def test_a_single_group_can_be_listed_counted_redriven_and_discarded(database, several, monkeypatch, batch):
     monkeypatch.setattr(dead_letters, "_BATCH", batch)
     letters = database.frozen.dead_letters
     groups = {one.newest: one.id for one in letters.groups().groups}
@@ -93,18 +93,18 @@ def test_a_count_ends_at_its_bound(database, several):
     assert letters.count(most=5, group=group) == Count(number=2, at_least=True), "only the newest five are counted"
 
 
-def test_groups_look_at_the_newest(database, several):
+def test_groups_cover_the_newest_dead_letters(database, several):
     found = database.frozen.dead_letters.groups(most=3)
     assert (found.looked_at, found.is_complete) == (3, False)
 
 
-def test_a_group_has_16_digits(database):
+def test_a_group_id_must_have_16_hex_digits(database):
     for wrong in ("", "123", "g" * 16, 7):
         with pytest.raises(InvalidArgument, match="16 hex digits"):
             database.frozen.dead_letters.list(group=wrong)
 
 
-def test_progress_is_told_after_each_batch_and_a_stop_ends_it(database, several, monkeypatch):
+def test_progress_is_reported_after_each_batch_and_a_stop_ends_the_change(database, several, monkeypatch):
     monkeypatch.setattr(dead_letters, "_BATCH", 2)
     letters, told = database.frozen.dead_letters, []
     assert letters.redrive_all(on_progress=told.append, stop=lambda: bool(told)) == 2
@@ -113,7 +113,7 @@ def test_progress_is_told_after_each_batch_and_a_stop_ends_it(database, several,
     assert letters.discard_all(stop=lambda: True) == 0
 
 
-def test_verify_and_prune_say_how_far_they_are(database):
+def test_verify_and_prune_report_their_progress(database):
     told = []
     database.frozen.verify(on_progress=lambda done, every: told.append((done, every)))
     assert [done for done, _ in told] == list(range(1, len(told) + 1))

@@ -42,7 +42,7 @@ def held(database):
 # --- reading
 
 
-def test_a_dead_letter_tells_what_an_operator_needs(database):
+def test_a_dead_letter_has_the_fields_that_an_operator_needs(database):
     task_id = died(database, queue="mail", partition_key="k", topic="order.paid", on_dead_letter=OnDeadLetter.HOLD)
     (letter,) = database.frozen.dead_letters.list()
     assert (letter.id, letter.task_name, letter.queue, letter.topic) == (
@@ -56,7 +56,7 @@ def test_a_dead_letter_tells_what_an_operator_needs(database):
     assert letter.failed_at == helpers.stale_by(database, 1)
 
 
-def test_only_what_has_failed_is_a_dead_letter(database):
+def test_only_failed_tasks_are_dead_letters(database):
     helpers.claimed(database)
     database.add(delay=HOUR)
     task_id = died(database)
@@ -65,7 +65,7 @@ def test_only_what_has_failed_is_a_dead_letter(database):
     assert database.frozen.dead_letters.list() == []
 
 
-def test_they_come_newest_first_and_page_by_page(database):
+def test_dead_letters_are_listed_newest_first_and_page_by_page(database):
     ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
     pages, after = [], None
     while page := database.frozen.dead_letters.list(limit=2, after=after):
@@ -112,7 +112,7 @@ def told_apart(database):
     return began, {task_id: name for name, task_id in ids.items()}
 
 
-def test_a_filter_means_the_same_wherever_it_is_given(database):
+def test_a_filter_selects_the_same_dead_letters_in_every_operation(database):
     """Listing, redriving and discarding select the same dead letters."""
     began, names = told_apart(database)
     for filters, expected in FILTERS:
@@ -143,14 +143,14 @@ def test_a_filter_means_the_same_wherever_it_is_given(database):
         ("discard_all", {"queues": ["mail"]}),
     ],
 )
-def test_senseless_filters_are_refused_before_anything_is_moved(sqlite, operation, options):
+def test_invalid_filters_are_refused_before_anything_is_changed(sqlite, operation, options):
     died(sqlite)
     with pytest.raises(InvalidArgument):
         getattr(sqlite.frozen.dead_letters, operation)(**options)
     assert len(sqlite.frozen.dead_letters.list()) == 1
 
 
-def test_attempts_tell_what_became_of_each(database):
+def test_attempts_contain_the_outcome_of_each_attempt(database):
     store = database.frozen
     claim = helpers.claimed(database)
     helpers.recovered(database, claim)
@@ -198,7 +198,7 @@ def test_a_discarded_letter_is_cancelled_for_good(database):
 
 
 @pytest.mark.parametrize("state", ["Ready", "Running", "Completed"])
-def test_only_what_failed_is_discarded(database, state):
+def test_only_failed_tasks_can_be_discarded(database, state):
     handle = database.add()
     if state != "Ready":
         (claim,) = database.claim()
@@ -213,7 +213,7 @@ def test_only_what_failed_is_discarded(database, state):
     assert helpers.everything(database) == before
 
 
-def test_all_of_them_are_redriven_batch_by_batch_oldest_first(database, monkeypatch):
+def test_all_dead_letters_are_redriven_in_batches_oldest_first(database, monkeypatch):
     monkeypatch.setattr(dead_letters, "_BATCH", 2)
     ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
     assert database.frozen.dead_letters.redrive_all(limit=3) == 3
@@ -226,7 +226,7 @@ def test_all_of_them_are_redriven_batch_by_batch_oldest_first(database, monkeypa
     assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)
 
 
-def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatch):
+def test_a_task_that_fails_again_during_redrive_all_is_redriven_once(database, monkeypatch):
     monkeypatch.setattr(dead_letters, "_BATCH", 1)
     store = database.frozen
     ids = [died(database) for _ in range(3)]
@@ -245,7 +245,7 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
     assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)
 
 
-def test_of_operators_at_once_each_letter_is_moved_by_one(database, monkeypatch):
+def test_only_one_of_several_simultaneous_changes_affects_a_letter(database, monkeypatch):
     monkeypatch.setattr(dead_letters, "_BATCH", 7)
     ids = many(database, 60)
     store = database.frozen
@@ -263,13 +263,13 @@ def test_of_operators_at_once_each_letter_is_moved_by_one(database, monkeypatch)
 
 
 @pytest.mark.parametrize("operation", ["redrive_all", "discard_all"])
-def test_a_batch_whose_answer_is_lost_is_counted_all_the_same(database, monkeypatch, operation):
+def test_dead_letters_are_counted_even_if_the_commit_response_is_lost(database, monkeypatch, operation):
     many(database, 3)
     assert getattr(helpers.lossy(database, monkeypatch).dead_letters, operation)() == 3
     assert database.frozen.dead_letters.list() == []
 
 
-def test_in_a_callers_transaction_all_batches_are_the_callers(database, monkeypatch):
+def test_a_rollback_by_the_caller_undoes_all_batches(database, monkeypatch):
     monkeypatch.setattr(dead_letters, "_BATCH", 2)
     many(database, 5)
     before = helpers.everything(database)
@@ -279,7 +279,7 @@ def test_in_a_callers_transaction_all_batches_are_the_callers(database, monkeypa
     assert helpers.everything(database) == before
 
 
-def test_an_event_that_is_refused_undoes_its_batch(database):
+def test_an_event_that_cannot_be_inserted_undoes_its_batch(database):
     many(database, 3)
     before = helpers.everything(database)
     helpers.refuse_event(database, "task_requeued")
@@ -302,7 +302,7 @@ FREES = {
 
 
 @pytest.mark.parametrize("how", FREES)
-def test_a_head_that_failed_holds_its_key_until_it_is_dealt_with(database, monkeypatch, how):
+def test_a_dead_letter_with_hold_keeps_its_key_until_it_is_resolved(database, monkeypatch, how):
     first = died(database, partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
     second = database.add(partition_key="k")
     other = died(database, partition_key="j", on_dead_letter=OnDeadLetter.HOLD, queue="other")
@@ -327,7 +327,7 @@ def test_a_head_that_failed_holds_its_key_until_it_is_dealt_with(database, monke
     )  # the head is a retry that is due in a year
 
 
-def test_a_head_that_releases_its_key_holds_nothing(database):
+def test_a_dead_letter_without_hold_does_not_keep_its_key(database):
     died(database, partition_key="k")
     second = database.add(partition_key="k")
     assert held(database) == []
@@ -336,7 +336,7 @@ def test_a_head_that_releases_its_key_holds_nothing(database):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_cancelled_holder_lets_go_of_its_key(database, monkeypatch, force):
+def test_a_cancelled_task_releases_its_key(database, monkeypatch, force):
     first, second = database.add(partition_key="k"), database.add(partition_key="k")
     if force:
         assert [claim.id for claim in database.claim(9)] == [first.id]

@@ -51,7 +51,7 @@ def assert_all_well(output: str) -> None:
 
 
 @pytest.mark.usefixtures("_forked_workers")
-def test_it_works_twice_in_a_row_on_a_database_of_yours(database, capsys):
+def test_the_demo_works_twice_in_a_row_on_a_given_database(database, capsys):
     assert demo.run(database.url, orders=20, workers=2) == 0
     assert_all_well(capsys.readouterr().out)
     done = outboxq("--url", database.url, *SMALL)
@@ -64,7 +64,7 @@ def test_it_works_twice_in_a_row_on_a_database_of_yours(database, capsys):
     assert done == [(2 * 16 * 3 - 2,)]
 
 
-def test_it_works_on_nothing_but_itself_and_a_terminal_gets_a_live_table(tmp_path, monkeypatch):
+def test_the_demo_works_without_a_database_and_shows_a_live_table_on_a_terminal(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, output = shown(
         [sys.executable, "-m", "outboxq", "demo", *SMALL],
@@ -134,7 +134,7 @@ SABOTAGE = [
 
 
 @pytest.mark.usefixtures("_forked_workers")
-def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_path, capsys, monkeypatch, subtests):
+def test_the_demo_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_path, capsys, monkeypatch, subtests):
     kept = tmp_path / "kept.db"
     days: list[demo.Day] = []
     with monkeypatch.context() as patch:
@@ -169,7 +169,7 @@ def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_pat
 
 @pytest.mark.full  # the test above shows that the check can fail
 @pytest.mark.usefixtures("_forked_workers")
-def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
+def test_a_lost_outbox_entry_is_reported(sqlite_url, capsys, monkeypatch):
     place_order = shop.place_order
 
     def lose_one(session, number):
@@ -184,7 +184,7 @@ def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
     assert re.search(r"^BAD  every invariant holds \(ready_without_entry\)", output, re.MULTILINE)
 
 
-def test_a_worker_that_will_not_stop_is_ended_and_told(tmp_path, monkeypatch):
+def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "STOP_TIMEOUT", 0.05)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     with forked.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as worker:

@@ -97,14 +97,14 @@ def test_a_distributor_has_everything_that_the_interface_names(database, start):
     assert all(callable(getattr(distributor, name)) for name in names - {"health", "means"})
 
 
-def test_the_database_decides_which_distributor_it_is(database):
+def test_the_database_determines_the_kind_of_distributor(database):
     kinds = {"postgresql": PostgresDistributor, "sqlite": SqliteDistributor}
     assert type(create_work_distributor(database.store)) is kinds[database.name]
     assert type(create_work_distributor(database.engine)) is kinds[database.name]
     assert type(create_work_distributor(database.host_engine())) is kinds[database.name]
 
 
-def test_another_database_is_refused():
+def test_an_unsupported_database_is_refused():
     driver = SimpleNamespace(paramstyle="format", __name__="mysql", version_info=(2, 0, 0))
     engine = create_engine("mysql://host/database", module=driver)
     with pytest.raises(UnsupportedDatabase, match="mysql"):
@@ -112,7 +112,7 @@ def test_another_database_is_refused():
 
 
 @pytest.mark.parametrize("notifications", [True, False])
-def test_it_sleeps_for_thirty_seconds_where_it_is_notified_and_polls_twice_a_second_where_not(
+def test_it_sleeps_for_thirty_seconds_if_it_is_notified_and_otherwise_polls_twice_a_second(
     database, start, notifications
 ):
     distributor = start(poll=None, notifications=notifications)
@@ -129,7 +129,7 @@ def test_it_sleeps_for_thirty_seconds_where_it_is_notified_and_polls_twice_a_sec
 @pytest.mark.in_turn
 @pytest.mark.parametrize("notifications", [True, False])
 @pytest.mark.parametrize("poll", [0.2, timedelta(milliseconds=200)])
-def test_the_fallback_can_be_configured(start, poll, notifications):
+def test_the_poll_interval_can_be_configured(start, poll, notifications):
     distributor = start(poll=poll, notifications=notifications)
     quiet(distributor)
     distributor.wait_for_work()  # the rest of the sleep that began above
@@ -137,19 +137,19 @@ def test_the_fallback_can_be_configured(start, poll, notifications):
 
 
 @pytest.mark.parametrize("poll", ["1", True, float("nan"), 0, -1, timedelta(0)])
-def test_a_fallback_that_is_no_span_of_time_is_refused(database, poll):
+def test_a_poll_interval_that_is_not_a_time_span_is_refused(database, poll):
     with pytest.raises(InvalidArgument):
         create_work_distributor(database.store, poll=poll)
 
 
 @pytest.mark.parametrize("queues", ["default", [], [1]])
-def test_queues_that_are_no_list_of_names_are_refused_where_the_distributor_is_made(database, queues):
+def test_queues_that_are_not_a_list_of_names_are_refused_when_the_distributor_is_created(database, queues):
     with pytest.raises(InvalidArgument):
         create_work_distributor(database.store, queues=queues)
 
 
 @pytest.mark.parametrize("notifications", [True, False])
-def test_the_callers_timeout_holds_where_it_is_shorter(start, notifications):
+def test_a_shorter_timeout_given_by_the_caller_ends_the_wait(start, notifications):
     distributor = start(notifications=notifications)
     quiet(distributor)
     assert 0.09 <= seconds(distributor, 0.1) < 0.1 + PROMPTLY
@@ -159,7 +159,7 @@ def test_the_callers_timeout_holds_where_it_is_shorter(start, notifications):
 # Commits and rollbacks
 
 
-def test_a_commit_wakes_whoever_waits_and_soon(database, sleeper):
+def test_a_commit_wakes_the_waiting_thread_promptly(database, sleeper):
     lags = []
     for _ in range(40):
         with sleeper.asleep() as woken:
@@ -171,7 +171,7 @@ def test_a_commit_wakes_whoever_waits_and_soon(database, sleeper):
     assert max(lags) < PROMPTLY, lags
 
 
-def test_a_rollback_wakes_nobody(database, sleeper):
+def test_a_rollback_causes_no_wake_up(database, sleeper):
     with sleeper.asleep() as woken:
         with helpers.transaction(database) as connection:
             database.store.enqueue(new(), using=connection)
@@ -181,7 +181,7 @@ def test_a_rollback_wakes_nobody(database, sleeper):
         assert woken.result(30)
 
 
-def test_a_rollback_to_a_savepoint_wakes_nobody(database, sleeper):
+def test_a_rollback_to_a_savepoint_causes_no_wake_up(database, sleeper):
     with helpers.transaction(database) as connection:
         with sleeper.asleep() as woken:
             savepoint = connection.begin_nested()
@@ -191,7 +191,7 @@ def test_a_rollback_to_a_savepoint_wakes_nobody(database, sleeper):
         connection.rollback()
 
 
-def test_a_savepoint_that_is_released_wakes_at_the_commit(database, sleeper):
+def test_a_released_savepoint_causes_a_wake_up_at_the_commit(database, sleeper):
     with helpers.transaction(database) as connection, sleeper.asleep() as woken:
         with connection.begin_nested():
             database.store.enqueue(new(), using=connection)
@@ -201,7 +201,7 @@ def test_a_savepoint_that_is_released_wakes_at_the_commit(database, sleeper):
         assert woken.result(30) - committed < PROMPTLY
 
 
-def test_a_commit_by_another_process_wakes(database, sleeper):
+def test_a_commit_by_another_process_ends_the_wait(database, sleeper):
     script = (
         "import sys, time\n"
         "from outboxq.database.engine import make_engine\n"
@@ -223,7 +223,7 @@ def test_a_commit_by_another_process_wakes(database, sleeper):
             assert woken.result(30) - float(other.stdout.readline()) < PROMPTLY
 
 
-def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, monkeypatch):
+def test_a_commit_by_an_engine_of_this_process_is_noticed_immediately_on_sqlite(sqlite, monkeypatch):
     """The file is checked too rarely here to explain the wake-up."""
     monkeypatch.setattr("outboxq.worker.distributor.sqlite._WATCH", ((float("inf"), MINUTE),))
     host, other = sqlite.host_engine(), sqlite.host_engine()
@@ -247,7 +247,7 @@ def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, m
         distributor.close()
 
 
-def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
+def test_starting_or_closing_a_distributor_during_a_commit_breaks_nothing(sqlite):
     """Distributors start and close during a commit, which may be in another thread of the application."""
     host = sqlite.host_engine()
     first, second = (create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host) for _ in range(2))
@@ -274,7 +274,7 @@ def test_a_task_committed_between_the_claim_and_the_wait_is_not_missed(database,
         assert len(database.claim(store=database.store)) == 1
 
 
-def test_what_is_committed_after_the_wait_has_looked_is_not_missed(database, distributor, monkeypatch):
+def test_a_task_committed_after_the_wait_has_checked_for_work_is_not_missed(database, distributor, monkeypatch):
     """The wait has seen that nothing is due, but does not watch the file or listen to the server yet."""
     quiet(distributor)
     part = distributor.store if database.name == "sqlite" else distributor._sleeping
@@ -292,7 +292,7 @@ def test_what_is_committed_after_the_wait_has_looked_is_not_missed(database, dis
     assert len(committed) == len(database.claim(store=database.store)) == 1
 
 
-def test_a_thousand_wakes_while_nobody_waits_are_one_and_it_is_not_lost(distributor):
+def test_a_thousand_wakes_before_a_wait_end_exactly_one_wait(distributor):
     quiet(distributor)
     for _ in range(1000):
         distributor.wake()
@@ -386,7 +386,7 @@ def test_a_task_that_becomes_due_between_the_claim_and_the_wait_is_not_overlooke
     assert seconds(distributor) < PROMPTLY
 
 
-def test_a_task_that_becomes_due_while_it_looks_is_not_overlooked(database):
+def test_a_task_that_becomes_due_during_the_check_is_not_overlooked(database):
     """The next due time is read before the check for due tasks, so one of the two notices the task."""
     due = database.clock.now + timedelta(seconds=10)
     database.add(available_at=due)
@@ -508,7 +508,7 @@ def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgres
     assert distributor.health.connections > 20
 
 
-def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, start):
+def test_eight_workers_of_one_queue_claim_each_task_once_and_promptly(database, start):
     """Each task wakes every worker, and all but one find nothing. They may look a few times, but must not block that one."""
     claimers = [Claimer(database.store, start(queues=["default"]), queues=["default"]) for _ in range(8)]
     lags = []
@@ -545,7 +545,7 @@ def listeners():
     return [thread for thread in found if thread not in EARLIER]
 
 
-def test_close_wakes_whoever_waits_at_once_and_ends_the_thread(distributor, sleeper):
+def test_close_ends_the_wait_immediately_and_stops_the_thread(distributor, sleeper):
     woken = sleeper.falls_asleep()
     began = time.monotonic()
     distributor.close()
@@ -555,7 +555,7 @@ def test_close_wakes_whoever_waits_at_once_and_ends_the_thread(distributor, slee
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_after_the_close_every_wait_returns_at_once(database, begun):
+def test_after_close_every_wait_returns_immediately(database, begun):
     distributor = create_work_distributor(database.store, poll=MINUTE)
     if begun:
         distributor.start()
@@ -569,7 +569,7 @@ def test_after_the_close_every_wait_returns_at_once(database, begun):
 
 
 @pytest.mark.parametrize("why", ["close", "wake"])
-def test_a_wait_that_is_over_before_it_begins_asks_the_database_nothing(database, distributor, why):
+def test_a_wait_that_is_over_before_it_begins_runs_no_statement(database, distributor, why):
     """The database may be gone by then."""
     quiet(distributor)
     getattr(distributor, why)()
@@ -580,14 +580,14 @@ def test_a_wait_that_is_over_before_it_begins_asks_the_database_nothing(database
     assert asked == []
 
 
-def test_eight_threads_may_close_at_once(distributor, sleeper):
+def test_eight_threads_may_close_simultaneously(distributor, sleeper):
     woken = sleeper.falls_asleep()
     assert helpers.at_once(*[distributor.close] * 8) == [None] * 8
     assert woken.result(30)
     until(lambda: listeners() == [])
 
 
-def test_a_signal_handler_may_close_at_any_moment_of_the_main_threads_wait(database):
+def test_a_signal_handler_may_close_at_any_moment_while_the_main_thread_waits(database):
     """The signal arrives at any time from before the first statement until the sleep.
 
     It is sent again after a second. Python runs a handler between two of its instructions, so a signal that arrives
@@ -625,7 +625,7 @@ def test_a_signal_handler_may_close_at_any_moment_of_the_main_threads_wait(datab
     assert listeners() == []
 
 
-def test_a_signal_handler_may_close_while_the_file_is_looked_at(sqlite):
+def test_a_signal_handler_may_close_while_the_file_is_checked(sqlite):
     """The handler interrupts the main thread, which holds the connection's lock."""
     distributor = create_work_distributor(sqlite.store, poll=MINUTE)
     distributor.start()
@@ -650,7 +650,7 @@ def test_a_signal_handler_may_close_while_the_file_is_looked_at(sqlite):
         real.execute("SELECT 1")
 
 
-def test_closing_again_and_again_beside_commits_disturbs_none_of_them(database, caplog):
+def test_repeated_starts_and_closes_do_not_disturb_simultaneous_commits(database, caplog):
     """A worker may run in an application's process."""
     caplog.set_level(logging.WARNING)
     stop = threading.Event()

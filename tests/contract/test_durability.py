@@ -137,7 +137,7 @@ def _redrive_all(db: Database, _letter: Claim, using: object = None) -> None:
 
 
 @pytest.mark.parametrize("name", RELAXING)
-def test_a_transaction_of_our_own_relaxes_what_a_crash_may_take_back(database, durability, name):
+def test_a_transaction_of_outboxq_is_relaxed_if_a_crash_may_undo_it(database, durability, name):
     call = RELAXING[name](database)
     # On SQLite, an idle worker reads before it begins to write. The setting is the same for both.
     assert durability.of(call) == {durability.relaxed}
@@ -147,7 +147,7 @@ def test_a_transaction_of_our_own_relaxes_what_a_crash_may_take_back(database, d
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", DURABLE)
-def test_everything_else_is_as_durable_as_its_connection(database, durability, name):
+def test_all_other_transactions_are_as_durable_as_their_connection(database, durability, name):
     durability.of(DURABLE[name](database))
     # A recovery also deletes the wake-up requests of killed workers, in a separate transaction.
     other = ("BEGIN", "DELETE FROM sleeping_workers")
@@ -157,14 +157,14 @@ def test_everything_else_is_as_durable_as_its_connection(database, durability, n
 
 
 @pytest.mark.parametrize("name", [*RELAXING, "enqueue", "emit", "finish", "cancel", "redrive", "recover"])
-def test_a_callers_transaction_keeps_its_own_setting(database, durability, name, request):
+def test_a_transaction_of_the_caller_keeps_its_durability(database, durability, name, request):
     call = {**RELAXING, **DURABLE}[name](database)
     using = request.getfixturevalue("host")
     assert durability.of(lambda: call(using=using)) == {durability.default}
     assert durability.read(using.connection.dbapi_connection) == durability.default
 
 
-def test_a_relaxed_transaction_that_fails_leaves_the_connection_as_it_was(database, durability, monkeypatch):
+def test_a_failed_relaxed_transaction_restores_the_setting_of_the_connection(database, durability, monkeypatch):
     claim = claimed(database)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
         patch.setattr(database.frozen, "wake", _fail)
@@ -174,7 +174,7 @@ def test_a_relaxed_transaction_that_fails_leaves_the_connection_as_it_was(databa
     assert durability.of(lambda: database.frozen.complete(claim)) == {durability.default}
 
 
-def test_a_relaxed_end_whose_answer_is_lost_is_looked_for_and_not_written_twice(database, monkeypatch):
+def test_a_relaxed_end_whose_commit_response_is_lost_is_not_written_twice(database, monkeypatch):
     claim, real, lost = claimed(database), database.frozen.transaction, []
 
     def losing(begin: Any) -> Any:
@@ -208,7 +208,7 @@ def _fail(*_: object) -> None:
 
 
 @pytest.mark.parametrize("relaxed", [False, True])
-def test_a_workers_ends_are_as_durable_as_it_was_told(database, durability, monkeypatch, relaxed):
+def test_ends_written_by_a_worker_are_as_durable_as_configured(database, durability, monkeypatch, relaxed):
     """The ends of transactional tasks are always durable, because the handler's rows are committed with them."""
     outbox, inside, told = Outbox(database.engine), [], []
     real = Store.finish
@@ -242,7 +242,7 @@ def test_a_workers_ends_are_as_durable_as_it_was_told(database, durability, monk
     assert {one.status for one in outbox.store.tasks()} == {TaskStatus.COMPLETED}
 
 
-def test_a_unit_is_durable_from_its_first_statement_to_its_end(database, durability):
+def test_a_unit_of_work_is_durable_from_its_first_statement_to_its_end(database, durability):
     claim = claimed(database)
 
     def unit() -> None:
@@ -253,7 +253,7 @@ def test_a_unit_is_durable_from_its_first_statement_to_its_end(database, durabil
     assert durability.of(unit) == {durability.default}, "an end cannot relax the durability of its unit of work"
 
 
-def test_who_is_relaxed_anyway_stays_so(database, durability):
+def test_a_connection_with_a_lower_setting_keeps_it(database, durability):
     """A lower setting that an owner chose for a server, role or connection is kept."""
     less = {"sqlite": "PRAGMA synchronous = 1", "postgresql": "SET synchronous_commit = local"}
     with database.engine.connect() as connection:

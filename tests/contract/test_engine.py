@@ -11,7 +11,7 @@ from outboxq.store import Store
 
 
 @pytest.mark.parametrize("begun", ["before", "after"])
-def test_a_connection_that_a_thread_still_has_is_closed_when_it_is_returned(database, begun):
+def test_a_connection_returned_to_a_closed_engine_is_closed(database, begun):
     own = database.own(make_engine(database.url))  # no connection outlives this engine
     engine = Store(own).reserved(threading.Event()).bound_engine
     if begun == "before":
@@ -27,7 +27,7 @@ def test_a_connection_that_a_thread_still_has_is_closed_when_it_is_returned(data
         raw.execute("SELECT 1")
 
 
-def test_a_second_close_adds_no_listener_while_a_thread_returns_a_connection(database):
+def test_a_second_close_of_an_engine_adds_no_listener(database):
     engine = Store(database.engine).reserved(threading.Event()).bound_engine
     close(engine)
     first = list(engine.pool.dispatch.checkin)
@@ -36,7 +36,7 @@ def test_a_second_close_adds_no_listener_while_a_thread_returns_a_connection(dat
     assert first
 
 
-def test_an_engine_that_was_closed_connects_anew_for_what_comes_late(database):
+def test_a_closed_engine_can_still_open_connections(database):
     """A claim that was in progress when its worker stopped has to be released."""
     engine = Store(database.engine).reserved(threading.Event()).bound_engine
     close(engine)
@@ -45,7 +45,7 @@ def test_an_engine_that_was_closed_connects_anew_for_what_comes_late(database):
             assert connection.exec_driver_sql("SELECT 1").scalar() == 1
 
 
-def test_the_engine_whose_connections_were_copied_keeps_its_own(database):
+def test_closing_a_reserved_engine_keeps_connections_of_the_original_open(database):
     close(Store(database.engine).reserved(threading.Event()).bound_engine)
     for _ in range(2):
         with database.engine.connect() as connection:

@@ -41,7 +41,7 @@ def keyed(*keys: str | None, **fields: object) -> list[NewTask]:
 # --- Written rows
 
 
-def test_a_task_is_written_as_it_was_given(database: Database) -> None:
+def test_a_task_is_stored_as_given(database: Database) -> None:
     parent, headers = uuid4(), '{"traceparent": "00-1-2-01"}'
     new = task(
         pipeline_execution_id=parent,
@@ -63,12 +63,12 @@ def test_a_task_is_written_as_it_was_given(database: Database) -> None:
     assert (row.created_at, row.updated_at, row.started_at) == (NOON, NOON, None)
 
 
-def test_a_task_alone_is_its_own_parent(database: Database) -> None:
+def test_the_id_of_a_single_task_is_its_pipeline_id(database: Database) -> None:
     handle = database.add()
     assert database.frozen.get(handle.id).pipeline_execution_id == handle.id
 
 
-def test_its_birth_is_recorded_with_the_due_time_and_without_a_claim(database: Database) -> None:
+def test_task_created_is_recorded_with_the_due_time_and_without_a_claim(database: Database) -> None:
     due = NOON + timedelta(hours=1, microseconds=1)
     handle = database.add(available_at=due)
     (born,) = database.frozen.history(handle.id)
@@ -86,7 +86,7 @@ EXTRAS = [
 
 
 @pytest.mark.parametrize("fields", EXTRAS, ids=["nothing", "delay", "due", "options"])
-def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Database, fields: dict[str, Any]) -> None:
+def test_a_task_enqueued_alone_writes_the_same_rows_as_in_a_batch(database: Database, fields: dict[str, Any]) -> None:
     """There is a special statement for a plain task."""
     alone, among, other, alike = (task(**fields) for _ in range(4))
     database.frozen.enqueue(alone)
@@ -133,7 +133,7 @@ def test_each_task_of_a_batch_is_checked(database: Database, fields: dict[str, A
     [{"args": "\0"}, {"args": 7}, {"id": uuid4()}, {"id": "7"}, {"headers": "\0"}, {"priority": True}],
     ids=["nul", "number", "uuid4", "text", "headers", "priority"],
 )
-def test_each_task_of_a_batch_of_alike_tasks_is_checked(database: Database, fields: dict[str, Any]) -> None:
+def test_each_task_of_a_batch_of_similar_tasks_is_checked(database: Database, fields: dict[str, Any]) -> None:
     good = task(priority=1)
     bad = replace(good, **{"id": uuid7(), **fields})
     with pytest.raises(InvalidArgument, match="tests.work"):
@@ -141,7 +141,7 @@ def test_each_task_of_a_batch_of_alike_tasks_is_checked(database: Database, fiel
     assert database.counts() == (0, 0, 0)
 
 
-def test_two_texts_that_are_whole_only_together_are_refused(database: Database) -> None:
+def test_arguments_that_are_valid_only_when_joined_are_refused(database: Database) -> None:
     """The arguments of similar tasks are checked as one text."""
     good = task()
     halves = [replace(good, id=uuid7(), args=half) for half in ('"\ud83d', '\ude00"')]
@@ -154,7 +154,7 @@ def test_two_texts_that_are_whole_only_together_are_refused(database: Database) 
     [{"priority": True}, {"args": "\0"}, {"headers": "\0"}, {"id": uuid4()}],
     ids=["priority", "args", "headers", "id"],
 )
-def test_each_task_alone_is_checked(database: Database, fields: dict[str, Any]) -> None:
+def test_each_task_enqueued_alone_is_checked(database: Database, fields: dict[str, Any]) -> None:
     """A field that equals the field of the last task with this name is checked too: True equals 1."""
     good = task(priority=1)
     database.store.enqueue(good)
@@ -169,7 +169,7 @@ def test_each_task_alone_is_checked(database: Database, fields: dict[str, Any]) 
     ids=["priority", "args", "headers", "id"],
 )
 @pytest.mark.parametrize("before", [0, 2], ids=["alone", "in a batch"])
-def test_tasks_made_of_the_same_fields_are_checked_where_they_differ(
+def test_changed_fields_of_tasks_made_from_shared_fields_are_checked(
     database: Database, fields: dict[str, Any], before: int
 ) -> None:
     """A task that was made from other fields, or changed later, is checked completely."""
@@ -185,7 +185,7 @@ def test_tasks_made_of_the_same_fields_are_checked_where_they_differ(
     assert database.counts() == (1, 1, 1)
 
 
-def test_options_of_the_last_task_of_a_name_are_used_only_for_the_same_options(database: Database) -> None:
+def test_cached_option_columns_are_used_only_for_tasks_with_the_same_options(database: Database) -> None:
     """Option columns are cached for tasks with the same options."""
     others = [task(priority=2, delay=timedelta(hours=1)), task(available_at=NOON, queue="mail")]
     first = task(priority=1)
@@ -204,7 +204,7 @@ def test_options_of_the_last_task_of_a_name_are_used_only_for_the_same_options(d
     assert [datetime.fromisoformat(moment) for moment in due] == [NOON + timedelta(hours=1), NOON]
 
 
-def test_nothing_is_nothing(database: Database) -> None:
+def test_an_empty_batch_writes_nothing(database: Database) -> None:
     assert database.store.enqueue_many([]) == []
     assert Store(None).enqueue_many([], using=object()) == []
     assert database.counts() == (0, 0, 0)
@@ -221,7 +221,7 @@ def test_names_and_keys_may_be_as_long_as_the_limit_in_any_script(database: Data
 @pytest.mark.parametrize(
     "name", ['"; drop table task_outbox; --', "%(name)s %s %%", ":name", "$1", "UPPER", " ", "a\nb"]
 )
-def test_a_name_is_data_and_nothing_else(database: Database, name: str) -> None:
+def test_names_that_contain_sql_are_treated_as_data(database: Database, name: str) -> None:
     new = task(task_name=name, queue=name, idempotency_key=name, args='{"x": "%s :x"}')
     database.store.enqueue(new)
     assert database.store.enqueue(replace(new, id=uuid7())).id == new.id
@@ -253,7 +253,7 @@ def all_rows(database: Database) -> int:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_an_insert_that_fails_leaves_nothing_of_the_others(database: Database, table: str) -> None:
+def test_a_failed_insert_leaves_no_rows_in_any_table(database: Database, table: str) -> None:
     with failing(database, table):
         for new in (keyed("a"), keyed("a", None, "b")):
             with pytest.raises(DBAPIError, match="boom"):
@@ -268,7 +268,7 @@ def test_an_insert_that_fails_leaves_nothing_of_the_others(database: Database, t
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_nothing_of_a_failed_enqueue_remains_in_a_transaction_that_then_commits(database: Database, table: str) -> None:
+def test_a_failed_enqueue_leaves_no_rows_in_a_transaction_that_then_commits(database: Database, table: str) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     # On PostgreSQL, a caller who continues after an error needs a savepoint. On SQLite, none is needed.
     plain = database.own(create_engine(database.url))
@@ -288,7 +288,7 @@ def test_nothing_of_a_failed_enqueue_remains_in_a_transaction_that_then_commits(
         assert len(database.rows("SELECT * FROM orders")) == before + 2
 
 
-def test_nothing_of_a_failed_enqueue_remains_when_sqlite_rolls_everything_back(sqlite: Database) -> None:
+def test_a_failed_enqueue_leaves_no_rows_if_sqlite_rolls_back_the_transaction(sqlite: Database) -> None:
     sqlite.run("CREATE TRIGGER boom BEFORE INSERT ON execution_events BEGIN SELECT RAISE(ROLLBACK, 'boom'); END")
     with sqlite.host_engine().connect() as it, pytest.raises(DBAPIError, match="boom"):
         sqlite.store.enqueue(task(), using=it)
@@ -347,13 +347,13 @@ BAD: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("fields", BAD.values(), ids=list(BAD))
-def test_a_bad_value_is_refused_in_a_sentence_that_names_it(fields: dict[str, object], request: Any) -> None:
+def test_a_bad_value_is_refused_with_an_error_that_names_its_field(fields: dict[str, object], request: Any) -> None:
     what = request.node.callspec.id.split()[0]
     with pytest.raises(InvalidArgument, match="time" if what == "due" else what):
         Store(None).enqueue_many([task(), task(**fields)], using=object())
 
 
-def test_a_bad_value_writes_no_row_and_leaves_the_callers_transaction_usable(database: Database) -> None:
+def test_a_bad_value_writes_no_row_and_keeps_a_transaction_of_the_caller_usable(database: Database) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     with database.host_engine().begin() as it:
         for number, fields in enumerate(BAD.values()):
@@ -391,7 +391,7 @@ def test_a_delay_is_exact_to_the_microsecond(database: Database, delay: timedelt
 @pytest.mark.parametrize(
     "zone", [UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-11))], ids=str
 )
-def test_a_moment_is_exact_to_the_microsecond_in_every_time_zone(database: Database, zone: timezone) -> None:
+def test_a_due_time_is_exact_to_the_microsecond_in_every_time_zone(database: Database, zone: timezone) -> None:
     due = NOON + timedelta(hours=1, microseconds=123_457)
     handle = database.add(available_at=due.astimezone(zone))
     database.clock.now = due - MICROSECOND
@@ -401,22 +401,22 @@ def test_a_moment_is_exact_to_the_microsecond_in_every_time_zone(database: Datab
     assert [claim.id for claim in database.claim()] == [handle.id]
 
 
-def test_a_moment_in_the_past_is_due_now(database: Database) -> None:
+def test_a_task_with_a_due_time_in_the_past_is_due_now(database: Database) -> None:
     handle = database.add(available_at=NOON - timedelta(days=10_000))
     assert [claim.id for claim in database.claim()] == [handle.id]
 
 
-def test_a_moment_wins_over_a_delay(database: Database) -> None:
+def test_an_absolute_due_time_overrides_a_delay(database: Database) -> None:
     database.add(available_at=NOON, delay=timedelta(hours=1))
     assert len(database.claim()) == 1
 
 
-def test_a_task_without_a_delay_is_due_at_once_by_the_databases_own_clock(database: Database) -> None:
+def test_a_task_without_a_delay_is_due_immediately_by_the_database_clock(database: Database) -> None:
     handle = database.add(database.store)
     assert [claim.id for claim in database.claim(1, database.store)] == [handle.id]
 
 
-def test_a_delay_counts_from_the_enqueue_and_not_from_the_begin_of_the_transaction(postgresql: Database) -> None:
+def test_a_delay_counts_from_the_enqueue_and_not_from_the_start_of_the_transaction(postgresql: Database) -> None:
     with postgresql.host_engine().begin() as it:
         begun = it.scalar(text("SELECT now()"))
         it.execute(text("SELECT pg_sleep(0.05)"))
@@ -448,7 +448,7 @@ def test_a_batch_keeps_its_order_in_positions_and_claims(database: Database) -> 
     assert [claim.id for claim in database.claim(100)] == given[25:]
 
 
-def test_positions_grow_past_a_batch_of_which_keys_were_taken(database: Database) -> None:
+def test_positions_increase_after_a_batch_with_taken_keys(database: Database) -> None:
     first = database.frozen.enqueue_many(keyed(*"abcdef"))
     second = database.frozen.enqueue_many(keyed(*"abcdef", None, "g"))
     third = [database.frozen.enqueue(task()) for _ in range(3)]
@@ -458,7 +458,7 @@ def test_positions_grow_past_a_batch_of_which_keys_were_taken(database: Database
     assert [claim.id for claim in database.claim(20)] == created
 
 
-def test_positions_grow_past_tasks_that_are_gone(database: Database) -> None:
+def test_positions_increase_after_tasks_were_claimed(database: Database) -> None:
     first = [database.add().id for _ in range(3)]
     assert [claim.id for claim in database.claim(3)] == first
     last = database.add().id
@@ -466,7 +466,7 @@ def test_positions_grow_past_tasks_that_are_gone(database: Database) -> None:
 
 
 @pytest.mark.in_turn
-def test_five_thousand_tasks_are_one_batch(database: Database) -> None:
+def test_five_thousand_tasks_can_be_enqueued_in_one_batch(database: Database) -> None:
     new = [task(idempotency_key=str(number) if number % 2 else None) for number in range(5000)]
     handles = database.frozen.enqueue_many(new)
     assert [handle.id for handle in handles] == [one.id for one in new]
@@ -477,7 +477,7 @@ def test_five_thousand_tasks_are_one_batch(database: Database) -> None:
     assert database.counts() == (7500, 7500, 7500)
 
 
-def test_a_batch_is_as_many_statements_as_one_task(database: Database) -> None:
+def test_a_batch_needs_as_many_statements_as_one_task(database: Database) -> None:
     engine = database.host_engine()
     with engine.begin() as it:
         database.store.enqueue(task(), using=it)  # looks up the schema once
@@ -532,7 +532,7 @@ def test_within_a_batch_the_first_task_with_the_key_is_written(database: Databas
     assert database.counts() == (40, 40, 40)
 
 
-def test_a_batch_may_mix_new_keys_taken_keys_and_none(database: Database) -> None:
+def test_a_batch_may_mix_new_keys_taken_keys_and_tasks_without_keys(database: Database) -> None:
     held = database.add(idempotency_key="taken")
     new = keyed("new", None, "taken", "new", None)
     handles = database.frozen.enqueue_many(new)
@@ -541,7 +541,7 @@ def test_a_batch_may_mix_new_keys_taken_keys_and_none(database: Database) -> Non
     assert database.counts() == (4, 4, 4)
 
 
-def test_a_key_rolled_back_is_free_again(database: Database) -> None:
+def test_a_rollback_frees_a_key(database: Database) -> None:
     with database.host_engine().connect() as it:
         lost = database.store.enqueue(keyed("k")[0], using=it)
         it.rollback()
@@ -624,7 +624,7 @@ def _threads_may_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3.dbapi2, "connect", lambda *a, **k: connect(*a, **{**k, "check_same_thread": False}))  # type: ignore[attr-defined]
 
 
-def test_who_wants_a_key_waits_for_its_holder_and_gets_the_holders_task(database: Database) -> None:
+def test_an_enqueue_with_a_held_key_waits_and_returns_the_task_of_the_holder(database: Database) -> None:
     with sessions(database, 2) as (first, second):
         ((created, holder),) = first.enqueue(keyed("k"))
         waiting = second.starts(keyed("k"))
@@ -637,7 +637,7 @@ def test_who_wants_a_key_waits_for_its_holder_and_gets_the_holders_task(database
     assert database.counts() == (2, 2, 2)
 
 
-def test_who_waits_for_a_key_gets_it_when_its_holder_rolls_back(database: Database) -> None:
+def test_an_enqueue_that_waits_for_a_key_gets_it_if_the_holder_rolls_back(database: Database) -> None:
     with sessions(database, 2) as (first, second):
         first.enqueue(keyed("k"))
         new = keyed("k")
@@ -671,7 +671,7 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
     assert database.counts() == (3, 3, 3)
 
 
-def test_of_fifty_threads_with_one_key_exactly_one_task_remains_if_any_commits(database: Database) -> None:
+def test_fifty_threads_with_one_key_leave_exactly_one_task_if_any_commits(database: Database) -> None:
     engine = database.own(create_engine(database.url, pool_size=10, max_overflow=0))
     if database.name == "sqlite":
         from outboxq.database.engine import configure_sqlite
@@ -696,7 +696,7 @@ def test_of_fifty_threads_with_one_key_exactly_one_task_remains_if_any_commits(d
     assert database.rows("SELECT count(*) FROM idempotency_keys") == [(1,)]
 
 
-def test_a_key_let_go_while_its_task_is_looked_up_is_taken(postgresql: Database) -> None:
+def test_a_key_freed_during_the_query_for_its_task_is_taken(postgresql: Database) -> None:
     """The holder may be pruned between the insert that finds the key taken and the query for the holder."""
     postgresql.add(idempotency_key="k")
     engine = postgresql.own(create_engine(postgresql.url))
@@ -729,7 +729,7 @@ def listener(database: Database) -> Iterator[Callable[[], str]]:
         heard.close()
 
 
-def test_the_notification_comes_with_the_commit_and_not_before_it(postgresql: Database) -> None:
+def test_a_notification_is_sent_with_the_commit_and_not_before(postgresql: Database) -> None:
     with listener(postgresql) as heard, postgresql.host_engine().connect() as it:
         postgresql.store.enqueue(task(queue="kept"), using=it)
         postgresql.run("NOTIFY task_ready, '* marker 1'")
@@ -746,7 +746,7 @@ def test_the_notification_comes_with_the_commit_and_not_before_it(postgresql: Da
         assert heard() == "marker 2"
 
 
-def test_a_batch_is_one_notification_for_each_queue(postgresql: Database) -> None:
+def test_a_batch_sends_one_notification_per_queue(postgresql: Database) -> None:
     with listener(postgresql) as heard:
         postgresql.store.enqueue_many([task(queue=queue) for queue in "abab" * 250])
         postgresql.store.enqueue_many([task(queue="a", idempotency_key="k"), task(queue="c")])

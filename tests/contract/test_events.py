@@ -16,7 +16,7 @@ from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
 
-def test_a_life_is_told_in_order(database):
+def test_the_events_of_a_task_are_in_order(database):
     claim = helpers.claimed(database)
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED)])
     (claim,) = database.claim()
@@ -35,7 +35,7 @@ def test_a_life_is_told_in_order(database):
     assert numbers == sorted(set(numbers))
 
 
-def test_the_newest_events_are_those_that_the_whole_history_ends_in(database):
+def test_the_recent_history_is_the_end_of_the_full_history(database):
     """The events are in three indexes: claims, ends of claims, and changes by operators."""
     store, claim = database.frozen, helpers.claimed(database)
     for priority in range(1, 9):
@@ -50,7 +50,7 @@ def test_the_newest_events_are_those_that_the_whole_history_ends_in(database):
     assert store.recent_history(uuid4(), 5) == []
 
 
-def test_a_failure_ends_the_life_that_a_redrive_begins_again(database):
+def test_a_redrive_after_a_failure_is_added_to_the_history(database):
     claim = helpers.claimed(database)
     database.frozen.fail(claim, "x")
     database.frozen.redrive(claim.id)
@@ -74,7 +74,7 @@ def test_events_are_never_rewritten_and_their_numbers_only_grow(database):
         seen = rows
 
 
-def test_a_pruned_number_is_not_given_again(database):
+def test_the_number_of_a_pruned_event_is_not_reused(database):
     claim = helpers.claimed(database)
     database.frozen.complete(claim)
     last = database.frozen.history(claim.id)[-1].sequence_num
@@ -84,7 +84,7 @@ def test_a_pruned_number_is_not_given_again(database):
     assert database.frozen.history(handle.id)[0].sequence_num > last
 
 
-def test_entries_numbers_are_not_given_again_either(database):
+def test_the_id_of_a_deleted_outbox_entry_is_not_reused(database):
     database.add()
     first = database.rows("SELECT max(id) FROM task_outbox")[0][0]
     database.claim()
@@ -92,7 +92,7 @@ def test_entries_numbers_are_not_given_again_either(database):
     assert database.rows("SELECT max(id) FROM task_outbox")[0][0] > first
 
 
-def test_every_claim_names_its_worker_and_its_attempt(database):
+def test_every_claim_event_names_its_worker_token_and_attempt(database):
     for _ in range(3):
         database.add()
     worker = uuid4()
@@ -374,7 +374,7 @@ class Walk:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.full) for seed in (3, 4, 5))])
-def test_a_random_walk_ends_where_its_events_say(database, seed):
+def test_a_random_walk_ends_in_the_state_of_its_replayed_events(database, seed):
     walk = Walk(database, seed)
     for _ in range(40):
         walk.step()

@@ -105,14 +105,14 @@ def at_work(database, worker_id=None, **said):
 # Ended tasks.
 
 
-def test_an_unknown_task(database):
+def test_an_unknown_id_is_refused(database):
     with pytest.raises(TaskNotFound):
         database.frozen.explain(uuid4())
     with pytest.raises(InvalidArgument):
         database.frozen.explain("banana")
 
 
-def test_what_has_ended_says_how_and_when(database):
+def test_a_task_that_has_ended_shows_how_and_when(database):
     done, dead, undone = (helpers.claimed(database) for _ in range(3))
     end(database, done, EventType.COMPLETED)
     end(database, dead, EventType.FAILED, error="ValueError: no such order")
@@ -124,7 +124,7 @@ def test_what_has_ended_says_how_and_when(database):
     explained(database, dead, Reason.CANCELLED, "discarded as a dead letter", ": nobody asks")
 
 
-def test_what_expired_is_told_before_and_after_that_is_recorded(database):
+def test_an_expiry_is_explained_before_and_after_it_is_recorded(database):
     at_work(database)
     handle = database.add(expires_in=HOUR)
     explained(database, handle, Reason.DUE)
@@ -134,7 +134,7 @@ def test_what_expired_is_told_before_and_after_that_is_recorded(database):
     explained(database, handle, Reason.CANCELLED, "expired: it had to start before 2030-01-01 13:00:00 UTC")
 
 
-def test_what_expired_says_what_keeps_claims_from_recording_it(database):
+def test_an_expired_task_shows_why_its_expiry_is_not_recorded_yet(database):
     at_work(database)
     first = database.add(queue="mail", expires_in=HOUR)
     second = database.add(queue="sms", expires_in=HOUR)
@@ -156,7 +156,7 @@ def test_what_expired_says_what_keeps_claims_from_recording_it(database):
 # Running tasks.
 
 
-def test_what_runs_names_its_worker_and_its_lease(database):
+def test_a_running_task_shows_its_worker_and_its_lease(database):
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     database.clock.advance(80)
@@ -168,7 +168,7 @@ def test_what_runs_names_its_worker_and_its_lease(database):
     explained(database, claim, Reason.CANCEL_REQUESTED, "asked to stop at 2030-01-01 12:02:00 UTC")
 
 
-def test_a_worker_that_is_silent_or_not_known_is_told(database):
+def test_a_silent_or_unregistered_worker_is_reported(database):
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     explained(database, claim, Reason.WORKER_SILENT, str(database.worker), "not registered")
     database.clock.advance(91)
@@ -192,7 +192,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
     explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover the task")
 
 
-def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(database):
+def test_a_lost_worker_with_a_long_lease_is_reported_with_recovery_as_the_cure(database):
     """With a lease of an hour, no heartbeat is due for 20 minutes, so only the missing reports show that the worker is dead."""
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=HOUR)
@@ -213,7 +213,7 @@ def cured_by(database, task):
     return database.frozen.explain(task.id).cures[0].command
 
 
-def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
+def test_a_killed_worker_is_reported_before_the_default_lease_expires(database):
     """It is not reported only after 90 s of silence, when that lease has long expired."""
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=60))
@@ -225,7 +225,7 @@ def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
 # Waiting tasks.
 
 
-def test_what_is_due_later_says_when_and_why(database):
+def test_a_task_that_is_due_later_shows_when_and_why(database):
     at_work(database)
     delayed = database.add(delay=timedelta(minutes=90))
     explained(database, delayed, Reason.DELAYED, "due in 1 h 30 min, at 2030-01-01 13:30:00 UTC")
@@ -237,7 +237,7 @@ def test_what_is_due_later_says_when_and_why(database):
     explained(database, claim, Reason.DUE, "the next claim will take it")
 
 
-def test_a_paused_queue_comes_before_its_limits_and_workers(database):
+def test_a_paused_queue_is_reported_before_its_limits_and_workers(database):
     handle = database.add(queue="mail")
     database.frozen.queues.limit("mail", concurrency=1, create=True)
     database.frozen.queues.pause("mail", create=True)
@@ -247,7 +247,7 @@ def test_a_paused_queue_comes_before_its_limits_and_workers(database):
     explained(database, handle, Reason.NO_WORKER)
 
 
-def test_a_key_is_waited_for_by_all_behind_its_head(database):
+def test_tasks_behind_the_head_of_a_key_wait_for_the_head(database):
     at_work(database)
     key = {"partition_key": "customer:1"}
     first = database.add(**key, delay=HOUR)
@@ -265,7 +265,7 @@ def test_a_key_is_waited_for_by_all_behind_its_head(database):
     explained(database, second, Reason.KEY_WAITING, waits_for=first.id)
 
 
-def test_a_key_is_taken_by_the_one_that_runs_and_held_by_a_dead_letter(database):
+def test_a_key_is_taken_by_a_running_task_and_held_by_a_dead_letter(database):
     at_work(database)
     key = {"partition_key": "customer:1", "on_dead_letter": OnDeadLetter.HOLD}
     first = helpers.claimed(database, **key)
@@ -278,7 +278,7 @@ def test_a_key_is_taken_by_the_one_that_runs_and_held_by_a_dead_letter(database)
     explained(database, second, Reason.DUE)
 
 
-def test_a_queue_that_runs_as_many_as_it_may(database):
+def test_a_queue_at_its_concurrency_limit_is_reported(database):
     at_work(database)
     database.frozen.queues.limit("default", concurrency=2, create=True)
     running, waiting = helpers.claimed(database), database.add()
@@ -291,7 +291,7 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
 
 
 @pytest.mark.parametrize("how", ["slot", "key", "key slot"])
-def test_what_waits_behind_a_lost_worker_names_it_and_recovers_its_task(database, how):
+def test_the_cure_for_a_task_blocked_by_a_lost_worker_recovers_the_blocking_task(database, how):
     at_work(database, database.worker)
     at_work(database, label="host:8")  # serves the queue, and is waiting too
     reason, key = Reason.CONCURRENCY_LIMIT, {}
@@ -318,7 +318,7 @@ def test_what_waits_behind_a_lost_worker_names_it_and_recovers_its_task(database
     assert database.frozen.explain(waiting.id).reason is not reason
 
 
-def test_a_queue_that_has_started_as_many_as_it_may(database):
+def test_a_rate_limit_is_reported_with_the_time_of_the_next_start(database):
     at_work(database)
     database.frozen.queues.limit("default", rate=(3, timedelta(minutes=1)), create=True)
     for _ in range(5):
@@ -334,7 +334,7 @@ def test_a_queue_that_has_started_as_many_as_it_may(database):
     assert len(database.claim(10)) == 1
 
 
-def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
+def test_a_task_needs_a_live_worker_for_its_queue_topic_and_name(database):
     handled = database.add(queue="mail", topic="order.paid")
     alone = database.add(queue="mail")
     at_work(database, queues=["other"])
@@ -352,7 +352,7 @@ def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
     explained(database, handled, Reason.NO_WORKER)
 
 
-def test_a_worker_that_was_told_to_claim_nothing_serves_no_queue(database):
+def test_a_worker_ordered_to_go_quiet_or_to_stop_serves_no_queue(database):
     task, orders = database.add(queue="mail"), database.frozen.worker_orders
     quiet, other = at_work(database, queues=["mail"]), at_work(database, queues=["mail"])
     orders.give(quiet, WorkerOrder.QUIET)
@@ -366,7 +366,7 @@ def test_a_worker_that_was_told_to_claim_nothing_serves_no_queue(database):
     explained(database, task, Reason.DUE)
 
 
-def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_while(database):
+def test_a_due_task_is_not_promised_a_claim_if_no_worker_was_seen_recently(database):
     """Workers count as live for 90 s after a report, but report every five seconds."""
     at_work(database, queues=["default"])
     task = database.add()
@@ -378,7 +378,7 @@ def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_wh
     explained(database, task, Reason.DUE, *words, cured=[("worker", "-q")])
 
 
-def test_what_is_due_says_how_many_are_before_it(database):
+def test_a_due_task_shows_how_many_tasks_are_ahead_of_it(database):
     at_work(database)
     first, second = database.add(), database.add(available_at=helpers.stale_by(database, 5))
     third = database.add(partition_key="k", priority=1)
@@ -390,7 +390,7 @@ def test_what_is_due_says_how_many_are_before_it(database):
     explained(database, first, Reason.DUE, "ahead of it in its queue: 2")
 
 
-def test_tables_that_do_not_tell_one_story_are_told(database):
+def test_inconsistent_tables_are_reported(database):
     handle, claim = database.add(delay=HOUR), helpers.claimed(database)
     database.run("DELETE FROM task_outbox")
     database.run("DELETE FROM task_leases")
@@ -399,7 +399,7 @@ def test_tables_that_do_not_tell_one_story_are_told(database):
     database.corrupted = True
 
 
-def test_a_page_of_tasks_costs_as_many_statements_as_one_task(database):
+def test_a_page_of_tasks_needs_as_many_statements_as_two_tasks(database):
     at_work(database)
     database.frozen.queues.limit("mail", concurrency=1, create=True)
     key = {"partition_key": "k", "queue": "mail"}
@@ -426,7 +426,7 @@ def test_a_page_of_tasks_costs_as_many_statements_as_one_task(database):
     assert database.frozen.outlooks([]) == {}
 
 
-def test_the_callers_transaction_is_read_if_asked(database):
+def test_explain_can_read_a_transaction_of_the_caller(database):
     at_work(database)
     handle = database.add()
     with helpers.transaction(database) as connection:

@@ -46,7 +46,7 @@ def blame_of(database):
     return group.blame
 
 
-def test_a_poisoned_release_is_named_by_check_and_by_the_groups(database):
+def test_a_failing_version_is_named_by_check_and_in_the_groups(database):
     registered(database, GOOD)
     failed(database, registered(database, BAD))
     assert blame_of(database) == BLAME
@@ -69,14 +69,14 @@ def test_a_version_with_far_more_failures_is_named_with_both_numbers(database):
 
 
 @pytest.mark.parametrize("of_good", [2, 4])
-def test_a_failure_of_all_versions_blames_none(database, of_good):
+def test_failures_in_all_versions_blame_no_version(database, of_good):
     good, bad = registered(database, GOOD), registered(database, BAD)
     failed(database, bad, 4)
     failed(database, good, of_good)
     assert blame_of(database) is None
 
 
-def test_no_version_is_blamed_for_a_few_failures_or_without_another_one_that_knows_the_task(database):
+def test_a_version_is_blamed_only_if_another_version_knows_the_task(database):
     bad = registered(database, BAD)
     failed(database, bad, 5)
     assert blame_of(database) is None
@@ -92,7 +92,7 @@ def test_two_failures_blame_no_version(database):
     assert blame_of(database) is None
 
 
-def test_a_version_that_was_gone_long_before_is_not_compared(database):
+def test_a_version_last_seen_long_before_the_failures_is_not_compared(database):
     registered(database, GOOD)
     failed(database, registered(database, BAD))
     long_ago = database.store.now() - timedelta(hours=2)
@@ -104,13 +104,13 @@ def stored(database, moment):
     return moment.isoformat(timespec="microseconds")
 
 
-def test_failures_without_a_version_blame_none(database):
+def test_failures_without_a_version_blame_no_version(database):
     registered(database, GOOD)
     helpers.dead(database)
     assert blame_of(database) is None
 
 
-def test_the_mark_of_another_version_falls_on_the_failing_one(database):
+def test_the_list_marks_the_failing_version_instead_of_the_other_one(database):
     good, bad = registered(database, GOOD), registered(database, BAD)
     before = {
         line.split("\t")[2]: line.split("\t")[7] for line in outboxq(database, "workers", "list").splitlines()[1:]
@@ -123,7 +123,7 @@ def test_the_mark_of_another_version_falls_on_the_failing_one(database):
     assert good != bad
 
 
-def test_a_worker_of_other_queues_than_those_of_the_failures_is_not_marked(database):
+def test_a_worker_whose_queues_have_no_failures_is_not_marked(database):
     registered(database, GOOD)
     failed(database, registered(database, BAD))
     registered(database, BAD, queues=["reports"])

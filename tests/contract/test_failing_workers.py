@@ -51,7 +51,7 @@ def sentence_about(database, failure):
     return database.frozen.health()[0].sentence
 
 
-def test_a_full_disk_is_named_with_its_place_and_its_cure(database):
+def test_a_full_disk_is_reported_with_its_location_and_a_cure(database):
     if database.name == "sqlite":
         said = sentence_about(database, "cannot claim tasks: OperationalError: database or disk is full")
         place = f"the disk of the SQLite file {make_url(database.url).database}"
@@ -79,11 +79,11 @@ def test_a_full_disk_of_a_tablespace_is_named_by_its_location(postgresql):
     assert f"; the disk of the tablespace '{name}', pg_tblspc/{oid}, is full: delete other files on that disk" in said
 
 
-def test_another_failure_says_nothing_about_a_disk(database):
+def test_a_different_failure_does_not_mention_a_disk(database):
     assert "disk" not in sentence_about(database, "cannot claim tasks: InternalError (XX000): no")
 
 
-def test_a_worker_that_cannot_write_ends_is_named_with_its_running_task(database):
+def test_a_worker_that_cannot_write_outcomes_is_reported_for_its_running_task(database):
     database.frozen.workers.register(database.worker, label="host:7", concurrency=1, task_names=["tests.work"])
     claim = helpers.claimed(database)
     words = "cannot write the outcomes of tasks: DiskFull"
@@ -91,7 +91,7 @@ def test_a_worker_that_cannot_write_ends_is_named_with_its_running_task(database
     assert database.frozen.explain(claim.id).sentence.endswith(f"unless the worker extends it; the worker {words}")
 
 
-def test_the_list_and_the_page_of_a_worker_name_the_failure(database, monkeypatch):
+def test_workers_list_and_workers_show_print_the_failure(database, monkeypatch):
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", database.url)
     worker_id = uuid4()
     database.store.workers.register(worker_id, label="host:7", concurrency=1, task_names=[])

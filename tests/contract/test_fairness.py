@@ -66,7 +66,7 @@ def workers(database):
 
 
 @pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.campaign)])
-def test_a_tenant_with_one_task_behind_one_with_thousands_is_in_the_first_batch(database, workers, many):
+def test_a_key_with_one_task_behind_a_key_with_thousands_is_in_the_first_batch(database, workers, many):
     """This is true for batches of two or more, wherever the key is in the rotation of the claiming worker."""
     fill(database, "'mm'", many, 1)
     crowd = workers(3)
@@ -78,7 +78,7 @@ def test_a_tenant_with_one_task_behind_one_with_thousands_is_in_the_first_batch(
 
 
 @pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.campaign)])
-def test_nor_does_it_wait_for_more_than_one_batch_without_keys(database, workers, many):
+def test_a_task_with_a_key_waits_for_at_most_one_batch_without_keys(database, workers, many):
     """Each worker turns to tasks with a key when tasks without a key have filled one batch."""
     fill(database, "NULL", many, 1)
     for limit in (2, 8, 100):
@@ -87,7 +87,7 @@ def test_nor_does_it_wait_for_more_than_one_batch_without_keys(database, workers
             assert key in work(limit) + work(limit)
 
 
-def test_ten_big_tenants_share_with_a_small_one(database, workers):
+def test_a_small_key_gets_its_turn_among_ten_big_keys(database, workers):
     """With eleven keys and batches of two, every key has had its turn by a worker's sixth batch."""
     for tenant in range(10):
         fill(database, f"'big-{tenant}'", 100, tenant)
@@ -97,7 +97,7 @@ def test_ten_big_tenants_share_with_a_small_one(database, workers):
         assert "big-5-small" in [key for _ in range(6) for key in work(2)]
 
 
-def test_one_after_the_other_tasks_with_and_without_a_key_and_of_a_limited_queue_all_get_their_share(database, workers):
+def test_claims_of_one_task_are_shared_by_tasks_with_keys_without_keys_and_in_a_limited_queue(database, workers):
     database.frozen.queues.limit("limited", concurrency=2, create=True)
     for number in range(60):
         database.add(priority=100)
@@ -109,7 +109,7 @@ def test_one_after_the_other_tasks_with_and_without_a_key_and_of_a_limited_queue
     assert all(seen[key] >= 4 for key in ("k0", "k1", "k2", "limited", "limited too")), seen
 
 
-def test_two_workers_that_take_one_at_a_time_starve_nobody(database, workers):
+def test_two_workers_that_claim_one_task_at_a_time_starve_no_key(database, workers):
     for number in range(40):
         database.add(priority=100)
         database.add(partition_key=f"k{number % 4}")
@@ -135,7 +135,7 @@ def put(database, queue, many, **fields):
         database.add(queue=queue, partition_key=f"{queue}-{number:03}", **fields)
 
 
-def test_claims_of_one_alternate_between_a_queue_of_many_keys_and_one_of_few(database, queues_served):
+def test_claims_of_one_task_alternate_between_queues_with_many_and_few_keys(database, queues_served):
     put(database, "a", 40)
     put(database, "z", 5)
     seen = [queue for (queue,) in queues_served(1, 45)]
@@ -144,7 +144,7 @@ def test_claims_of_one_alternate_between_a_queue_of_many_keys_and_one_of_few(dat
     assert seen[10:] == ["a"] * 35
 
 
-def test_a_queue_of_one_key_has_every_second_claim_of_one(database, queues_served):
+def test_a_queue_with_one_key_gets_every_second_claim_of_one_task(database, queues_served):
     """The queue's round ends with each task and begins again."""
     put(database, "a", 40)
     for _ in range(5):
@@ -179,7 +179,7 @@ def test_keys_that_cannot_be_claimed_do_not_cost_their_queue_its_turn(database, 
     assert [key for key in seen if key[0] == "z"] == [f"z-{number}05-late" for number in range(5)], seen
 
 
-def test_queues_whose_keys_do_not_take_turns_go_by_what_is_due_the_longest(database, queues_served):
+def test_queues_whose_keys_do_not_take_turns_are_claimed_in_order_of_due_time(database, queues_served):
     for queue in ("a", "z"):
         database.frozen.queues.order(queue, fair=False, create=True)
     order = ["z", "a", "a", "z", "a", "z", "z", "a"]
@@ -189,7 +189,7 @@ def test_queues_whose_keys_do_not_take_turns_go_by_what_is_due_the_longest(datab
     assert [queue for (queue,) in queues_served(1, len(order))] == order
 
 
-def test_queues_with_turns_and_one_without_all_get_theirs_in_claims_of_one(database, queues_served):
+def test_queues_with_and_without_turns_share_claims_of_one_task(database, queues_served):
     database.frozen.queues.order("m", fair=False, create=True)
     for queue in "amz":
         put(database, queue, 20)
@@ -199,7 +199,7 @@ def test_queues_with_turns_and_one_without_all_get_theirs_in_claims_of_one(datab
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_the_rotation_survives_keys_that_come_and_go(database, workers, many):
+def test_keys_that_appear_and_disappear_starve_no_other_key(database, workers, many):
     """Keys appear before and after the cursor, and disappear while it is on them. Each remaining key is served in every round."""
     chance, crowd = random.Random(many), workers(many)
     stays = [f"{letter}-stays" for letter in "bfkt"]

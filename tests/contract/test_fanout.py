@@ -71,7 +71,7 @@ def unrouted(database: Database) -> list[tuple[Any, ...]]:
 # --- One task for each subscriber
 
 
-def test_each_subscriber_is_a_delivery_of_its_own(database: Database, three: Store) -> None:
+def test_each_subscriber_gets_a_separate_task(database: Database, three: Store) -> None:
     emitted = three.emit(new(payload='{"id":7}'))
     assert list(emitted.handles) == ["audit", "book", "mail"]
     assert database.counts() == (3, 3, 3)
@@ -125,7 +125,7 @@ def test_a_retry_of_one_consumer_leaves_the_others_alone(database: Database, out
     }
 
 
-def test_ids_are_version_7_and_counted_up_from_the_events(database: Database, three: Store) -> None:
+def test_task_ids_are_version_7_and_count_up_from_the_id_of_the_event(database: Database, three: Store) -> None:
     emitted = three.emit(new())
     ids = [handle.id for handle in emitted.handles.values()]
     assert [one.int - emitted.pipeline_execution_id.int for one in ids] == [1, 2, 3]
@@ -135,7 +135,7 @@ def test_ids_are_version_7_and_counted_up_from_the_events(database: Database, th
     assert [UUID(str(row[0])) for row in database.rows("SELECT id FROM task_executions ORDER BY position")] == ids
 
 
-def test_more_subscribers_than_a_digit_counts(database: Database) -> None:
+def test_three_hundred_subscribers_get_consecutive_ids(database: Database) -> None:
     names = [f"task{number:03}" for number in range(300)]
     database.frozen.subscriptions.replace(of(*(subscriber(name, "order.paid") for name in names)))
     emitted = database.frozen.emit(new())
@@ -168,12 +168,12 @@ def test_more_subscribers_than_an_event_has_ids_for_are_refused_and_nothing_is_w
     assert helpers.everything(database) == before
 
 
-def test_an_event_has_as_many_ids_as_a_family() -> None:
+def test_an_event_can_have_65535_subscribers() -> None:
     assert MOST_SUBSCRIBERS == FAMILY == 65535
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
+def test_the_last_id_can_be_used_and_one_more_subscriber_is_refused(
     database: Database, three: Store, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     monkeypatch.setattr("outboxq.store.producing.fanout.MOST_SUBSCRIBERS", 3)
@@ -187,7 +187,7 @@ def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
     assert helpers.everything(database) == before
 
 
-def test_what_the_subscription_says_of_the_task_is_the_tasks(database: Database) -> None:
+def test_the_options_of_a_subscription_are_stored_with_the_task(database: Database) -> None:
     database.frozen.subscriptions.replace(
         subscriber(
             "book",
@@ -208,7 +208,7 @@ def test_what_the_subscription_says_of_the_task_is_the_tasks(database: Database)
     assert (database.frozen.get(free).partition_key, database.frozen.get(free).on_dead_letter) == (None, "release")
 
 
-def test_it_is_due_and_expires_as_it_is_told(database: Database, three: Store) -> None:
+def test_the_tasks_of_an_event_have_its_due_time_and_expiry(database: Database, three: Store) -> None:
     hour = timedelta(hours=1)
     for fields, due, expires in (
         ({}, NOON, None),
@@ -225,7 +225,7 @@ def test_it_is_due_and_expires_as_it_is_told(database: Database, three: Store) -
 # --- Who gets what
 
 
-def test_each_consumer_gets_its_types_and_no_others(database: Database) -> None:
+def test_each_subscriber_receives_only_matching_events(database: Database) -> None:
     database.frozen.subscriptions.replace(
         of(
             subscriber("exact", "order.paid"),
@@ -252,7 +252,7 @@ def test_each_consumer_gets_its_types_and_no_others(database: Database) -> None:
     assert unrouted(database) == []
 
 
-def test_nobody_subscribes_and_that_is_recorded(database: Database, three: Store) -> None:
+def test_an_event_without_subscribers_is_recorded(database: Database, three: Store) -> None:
     emitted = three.emit(new("order.“lost”", payload='[1.50,"x%s :y"]'))
     assert emitted.handles == {}
     assert unrouted(database) == [
@@ -261,7 +261,7 @@ def test_nobody_subscribes_and_that_is_recorded(database: Database, three: Store
     assert database.counts() == (0, 1, 0)
 
 
-def test_the_payload_is_stored_as_it_was_written(database: Database, three: Store) -> None:
+def test_the_payload_is_stored_unchanged(database: Database, three: Store) -> None:
     payload = '{"sum":1.10,"big":123456789012345678901234567890,"e":1e400,"t":"ä\\u0001%s"}'
     for handle in three.emit(new(payload=payload)).handles.values():
         assert three.get(handle.id).args == f'{{"payload":{payload}}}'
@@ -309,7 +309,9 @@ def through_the_driver(database: Database) -> Iterator[tuple[Any, Callable[[], N
 
 @pytest.mark.parametrize("through", [through_sqlalchemy, through_the_driver])
 @pytest.mark.parametrize("key", [None, "k"])
-def test_it_ends_as_the_callers_transaction_ends(database: Database, three: Store, through: Any, key: str) -> None:
+def test_an_emit_is_part_of_the_transaction_of_the_caller(
+    database: Database, three: Store, through: Any, key: str
+) -> None:
     with through(database) as (using, commit, rollback):
         three.emit(new(idempotency_key=key), using=using)
         three.emit(new("order.lost"), using=using)
@@ -323,7 +325,7 @@ def test_it_ends_as_the_callers_transaction_ends(database: Database, three: Stor
     assert database.counts() == (3, 4, 3)
 
 
-def test_inside_a_transactional_task_it_is_committed_with_it(database: Database, outbox: Outbox) -> None:
+def test_an_emit_in_a_transactional_task_is_committed_with_the_task(database: Database, outbox: Outbox) -> None:
     @outbox.task(name="source", transactional=True, retry=RetryPolicy.never())
     def source(ctx: TaskContext, fails: bool) -> None:
         outbox.emit("order.paid", {"fails": fails}, using=ctx)
@@ -340,7 +342,7 @@ def test_inside_a_transactional_task_it_is_committed_with_it(database: Database,
     ]
 
 
-def test_half_a_fan_out_is_none(database: Database, three: Store) -> None:
+def test_a_failed_emit_leaves_no_rows(database: Database, three: Store) -> None:
     helpers.refuse_event(database, "task_created")
     with pytest.raises(Exception, match="refuse"):
         three.emit(new(idempotency_key="k"))
@@ -356,7 +358,7 @@ def test_half_a_fan_out_is_none(database: Database, three: Store) -> None:
 # --- The same event twice
 
 
-def test_a_key_makes_one_task_for_each_subscriber(database: Database, three: Store) -> None:
+def test_an_idempotency_key_creates_one_task_per_subscriber(database: Database, three: Store) -> None:
     first, again, other = (three.emit(new(idempotency_key=key)) for key in ("k", "k", "other"))
     assert [handle.created for handle in again.handles.values()] == [False] * 3
     assert {name: handle.id for name, handle in again.handles.items()} == {
@@ -367,7 +369,7 @@ def test_a_key_makes_one_task_for_each_subscriber(database: Database, three: Sto
     assert unrouted(database) == []  # there are subscribers, and they have already received the event
 
 
-def test_a_key_reaches_those_who_subscribed_since(database: Database, three: Store) -> None:
+def test_a_repeated_emit_with_a_key_reaches_new_subscribers(database: Database, three: Store) -> None:
     first = three.emit(new(idempotency_key="k"))
     three.subscriptions.replace(subscriber("late", "order.*"))
     again = three.emit(new(idempotency_key="k"))
@@ -381,14 +383,14 @@ def test_a_key_reaches_those_who_subscribed_since(database: Database, three: Sto
     assert database.counts() == (4, 4, 4)
 
 
-def test_a_key_whose_task_is_named_directly_is_the_same_key(database: Database, three: Store) -> None:
+def test_an_enqueued_task_and_an_emitted_event_share_the_same_key(database: Database, three: Store) -> None:
     direct = three.enqueue(NewTask(id=uuid7(), task_name="book", args="{}", idempotency_key="k"))
     emitted = three.emit(new(idempotency_key="k"))
     assert (emitted.handles["book"].id, emitted.handles["book"].created) == (direct.id, False)
     assert database.counts()[0] == 3
 
 
-def test_a_key_that_is_free_again_makes_a_task(database: Database, three: Store) -> None:
+def test_an_emit_with_a_key_that_is_free_again_creates_a_task(database: Database, three: Store) -> None:
     for name, fields in (
         ("audit", {"unique_for": timedelta(seconds=60)}),
         ("book", {"unique_until_finished": True}),
@@ -415,7 +417,7 @@ def test_a_key_that_is_free_again_makes_a_task(database: Database, three: Store)
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_two_emits_of_one_key_at_once_are_one(database: Database, three: Store, commits: bool) -> None:
+def test_simultaneous_emits_with_one_key_create_tasks_once(database: Database, three: Store, commits: bool) -> None:
     with helpers.transaction(database) as it:
         first = three.emit(new(idempotency_key="k"), using=it)
         with helpers.stuck(database, lambda: three.emit(new(idempotency_key="k"))) as second:
@@ -427,7 +429,7 @@ def test_two_emits_of_one_key_at_once_are_one(database: Database, three: Store, 
     assert database.counts() == (3, 3, 3)
 
 
-def test_a_key_that_is_taken_leaves_the_callers_transaction_usable(database: Database, three: Store) -> None:
+def test_a_taken_key_keeps_a_transaction_of_the_caller_usable(database: Database, three: Store) -> None:
     three.emit(new(idempotency_key="k"))
     with helpers.transaction(database) as it:
         again = three.emit(new(idempotency_key="k"), using=it)
@@ -439,7 +441,7 @@ def test_a_key_that_is_taken_leaves_the_callers_transaction_usable(database: Dat
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-def test_an_answer_that_is_lost_is_no_second_event(
+def test_a_lost_commit_response_does_not_emit_the_event_twice(
     database: Database, three: Store, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     lossy = helpers.lossy(
@@ -453,7 +455,7 @@ def test_an_answer_that_is_lost_is_no_second_event(
     assert database.counts()[0] == sum(created.values()) + 1
 
 
-def test_an_answer_that_is_lost_is_no_second_record_of_nobody(
+def test_a_lost_commit_response_records_an_event_without_subscribers_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert helpers.lossy(database, monkeypatch).emit(new()).handles == {}
@@ -480,19 +482,19 @@ BAD: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize(("words", "fields"), [(words.split(" surr")[0], fields) for words, fields in BAD.items()])
-def test_a_bad_event_is_refused_in_a_sentence(words: str, fields: dict[str, object]) -> None:
+def test_a_bad_event_is_refused_with_an_explanation(words: str, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument, match=words.removesuffix(" empty").removesuffix(" long").removesuffix(" NUL")):
         Store(None).emit(new(**fields), using=object())  # type: ignore[arg-type]
 
 
-def test_a_payload_that_is_no_json_names_its_event(outbox: Outbox, database: Database) -> None:
+def test_the_error_for_a_payload_that_is_not_json_names_the_event(outbox: Outbox, database: Database) -> None:
     for payload in (float("nan"), b"x", {"a": object()}, {1: 2}, "x" * 300_000):
         with pytest.raises(PayloadError, match=r"event 'order\.paid': .*payload"):
             outbox.emit("order.paid", payload, using=outbox)
     assert database.counts() == (0, 0, 0)
 
 
-def test_an_emit_names_its_transaction(outbox: Outbox) -> None:
+def test_an_emit_without_a_transaction_is_refused(outbox: Outbox) -> None:
     with pytest.raises(InvalidTarget, match=r"using=outbox for a separate transaction"):
         outbox.emit("order.paid", using=None)
     with pytest.raises(InvalidArgument, match="not both"):
@@ -502,7 +504,7 @@ def test_an_emit_names_its_transaction(outbox: Outbox) -> None:
 # --- The table of subscriptions
 
 
-def test_what_a_release_subscribes_to_replaces_what_it_did(database: Database) -> None:
+def test_new_subscriptions_of_a_task_replace_its_old_ones(database: Database) -> None:
     store = database.store
     store.subscriptions.replace(of(subscriber("book", "a", "b"), subscriber("mail", "a"), subscriber("other", "a")))
     changed = of(subscriber("book", "b", "c", queue="ledger", timeout=timedelta(seconds=2.5)))
@@ -515,7 +517,7 @@ def test_what_a_release_subscribes_to_replaces_what_it_did(database: Database) -
     assert store.subscriptions.list() == changed
 
 
-def test_an_outbox_knows_and_syncs_its_own(database: Database, outbox: Outbox) -> None:
+def test_an_outbox_syncs_only_subscriptions_of_its_tasks(database: Database, outbox: Outbox) -> None:
     database.store.subscriptions.replace(of(subscriber("foreign", "a"), subscriber("silent", "a")))
     outbox.task(name="silent")(lambda payload: None)
     outbox.task(name="mail", subscribe=("b", "a", "b"), queue="m", priority=3, lease=5, on_dead_letter="hold")(
@@ -528,7 +530,7 @@ def test_an_outbox_knows_and_syncs_its_own(database: Database, outbox: Outbox) -
     assert database.store.subscriptions.list() == [*subscriber("foreign", "a"), mine[1], mine[0]]
 
 
-def test_nothing_is_written_where_nothing_changes(database: Database) -> None:
+def test_unchanged_subscriptions_are_not_written(database: Database) -> None:
     mine = of(subscriber("book", "a", "b"))
     database.store.subscriptions.replace(mine)
     with helpers.transaction(database) as it:  # a write or a row lock would wait for this transaction
@@ -537,7 +539,7 @@ def test_nothing_is_written_where_nothing_changes(database: Database) -> None:
         it.rollback()
 
 
-def test_workers_that_start_at_once_agree(database: Database) -> None:
+def test_simultaneous_subscription_changes_do_not_fail(database: Database) -> None:
     old = of(*(subscriber(f"t{n}", "a", "b", "c") for n in range(8)))
     fresh = of(*(subscriber(f"t{n}", "d", "c", "b", priority=1) for n in reversed(range(8))))
     database.store.subscriptions.replace(old)
@@ -569,7 +571,7 @@ def test_a_subscription_that_would_break_an_emit_is_refused(fields: dict[str, An
         Store(None).subscriptions.replace([dataclasses.replace(good, **fields)], using=object())
 
 
-def test_the_planner_knows_the_subscribers_from_the_first_emit_on(postgresql):
+def test_the_planner_knows_the_number_of_subscribers_before_the_first_emit(postgresql):
     """Otherwise, the planner would expect one subscriber and compare each of a thousand with every other, six times as slow."""
     postgresql.store.subscriptions.replace(
         [Subscription(topic="order.paid", task_name=f"tests.{number}", parameter="payload") for number in range(200)]

@@ -75,7 +75,7 @@ def test_fail_makes_a_dead_letter_with_its_error(database):
     assert database.claim() == []
 
 
-def test_release_gives_back_without_using_an_attempt(database):
+def test_release_returns_the_task_without_using_an_attempt(database):
     claim = helpers.claimed(database)
     database.frozen.release(claim, delay=timedelta(seconds=30), reason="shutting down")
     task = database.frozen.get(claim.id)
@@ -95,7 +95,7 @@ def test_release_gives_back_without_using_an_attempt(database):
     assert (again.id, again.attempt, again.lease_token) == (claim.id, 1, 2)
 
 
-def test_a_task_released_many_times_never_dies_of_it(database):
+def test_a_task_can_be_released_many_times_without_failing(database):
     database.add(max_attempts=1)
     for token in range(1, 21):
         (claim,) = database.claim()
@@ -103,7 +103,7 @@ def test_a_task_released_many_times_never_dies_of_it(database):
         database.frozen.release(claim)
 
 
-def test_a_retry_by_the_worker_raises_the_attempt_and_only_that_does(database):
+def test_only_a_retry_increases_the_attempt_number(database):
     claim = helpers.claimed(database)
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.SNOOZED)])
     (claim,) = database.claim()
@@ -117,14 +117,14 @@ def test_a_retry_by_the_worker_raises_the_attempt_and_only_that_does(database):
     assert database.frozen.get(claim.id).retry_at is None
 
 
-def test_an_absolute_time_wins_over_the_delay_of_an_outcome(database):
+def test_an_absolute_time_overrides_the_delay_of_an_outcome(database):
     claim = helpers.claimed(database)
     at = database.clock.now + timedelta(minutes=7, microseconds=1)
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=at, delay=HOUR)])
     assert database.frozen.next_available_at() == at
 
 
-def test_every_attempts_error_can_be_read_from_the_events(database):
+def test_the_error_of_every_attempt_can_be_read_from_the_events(database):
     claim = helpers.claimed(database, max_attempts=3)
     for attempt in (1, 2):
         error = f"error {attempt}"
@@ -146,7 +146,7 @@ def test_every_attempts_error_can_be_read_from_the_events(database):
     "text",
     ["", "two\nlines", "nul \0 inside", "lone \ud800 surrogate", "%s :name {x} '\"; --", "\x1b]0;x\a", "ü" * 5000],
 )
-def test_whatever_says_why_a_task_failed_can_be_stored(database, text):
+def test_any_error_text_of_a_failed_task_can_be_stored(database, text):
     claim = helpers.claimed(database)
     data = {"error": text, "traceback": text}
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error=text, data=data)])
@@ -154,7 +154,7 @@ def test_whatever_says_why_a_task_failed_can_be_stored(database, text):
     assert set(database.frozen.history(claim.id)[-1].event_data) == {"error", "traceback", "attempt"}
 
 
-def test_what_says_why_can_be_stored_where_it_is_nested(database):
+def test_nested_error_data_with_invalid_characters_can_be_stored(database):
     claim = helpers.claimed(database)
     data = {"causes": ["nul \0", {"lone \ud800": "nul \0"}]}
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="no", data=data)])
@@ -162,7 +162,7 @@ def test_what_says_why_can_be_stored_where_it_is_nested(database):
 
 
 @pytest.mark.parametrize("reason", ["nul \0 inside", "lone \ud800 surrogate"])
-def test_the_reason_of_a_release_can_be_stored_whatever_it_holds(database, reason):
+def test_a_reason_for_a_release_with_invalid_characters_can_be_stored(database, reason):
     claim = helpers.claimed(database)
     database.frozen.release(claim, reason=reason)
     assert database.frozen.get(claim.id).status is TaskStatus.READY
@@ -176,7 +176,7 @@ def test_the_last_error_stays_after_a_later_success(database):
     assert database.frozen.get(claim.id).last_error == "first"
 
 
-def test_a_batch_ends_each_claim_in_its_own_way(database):
+def test_a_batch_can_end_each_claim_with_a_different_outcome(database):
     handles = [database.add() for _ in range(7)]
     claims = database.claim(7)
     kinds = [
@@ -206,7 +206,7 @@ def test_a_batch_ends_each_claim_in_its_own_way(database):
 
 
 @pytest.mark.parametrize("kind", sorted(ENDS_CLAIM - {EventType.RESET, EventType.ABANDONED}))
-def test_a_batch_of_alike_ends_leaves_what_each_by_itself_does(database, kind):
+def test_a_batch_of_similar_ends_writes_the_same_rows_as_separate_ends(database, kind):
     """Values that such rows have in common are sent once."""
     for key in ("a", "b", "c", None, None, None):
         database.add(partition_key=key, max_attempts=5)
@@ -253,7 +253,7 @@ def test_a_batch_of_alike_ends_leaves_what_each_by_itself_does(database, kind):
     ],
     ids=["only results", "error", "data", "recovered"],
 )
-def test_completions_that_differ_in_results_only_are_written_by_columns_and_others_by_rows(database, fields, told):
+def test_completions_are_written_correctly_even_if_one_differs_in_more_than_its_result(database, fields, told):
     if fields is None:
         database.add(lease=timedelta(seconds=10))
         database.claim()
@@ -275,7 +275,7 @@ def test_completions_that_differ_in_results_only_are_written_by_columns_and_othe
     assert database.rows("SELECT count(*) FROM partition_claims") == [(0,)]
 
 
-def test_a_batch_names_what_was_lost_and_ends_the_rest(database):
+def test_a_batch_returns_the_lost_tasks_and_ends_the_rest(database):
     handles = [database.add(lease=timedelta(seconds=10 if n < 2 else 100)) for n in range(4)]
     claims = database.claim(4)
     database.clock.advance(11)
@@ -287,7 +287,7 @@ def test_a_batch_names_what_was_lost_and_ends_the_rest(database):
     ]  # fmt: skip
 
 
-def test_five_hundred_claims_end_as_one_batch(database):
+def test_five_hundred_claims_can_be_ended_in_one_batch(database):
     from outboxq.model import NewTask
     from outboxq.model.uuid7 import uuid7
 
@@ -299,7 +299,7 @@ def test_five_hundred_claims_end_as_one_batch(database):
     assert database.counts() == (500, 1500, 0)
 
 
-def test_no_outcomes_is_nothing_to_do(database):
+def test_finishing_without_outcomes_does_nothing(database):
     assert database.frozen.finish([]) == frozenset()
 
 
@@ -314,7 +314,7 @@ def test_outcomes_of_two_workers_or_two_for_one_task_are_refused(database):
 
 
 @pytest.mark.parametrize("event_type", [EventType.CREATED, EventType.CLAIMED, EventType.EXPIRED, EventType.REQUEUED])
-def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
+def test_an_outcome_that_does_not_end_a_claim_is_refused(database, event_type):
     """Otherwise, the log would contain a false end, which `verify` would report."""
     claim = helpers.claimed(database)
     before = helpers.everything(database)
@@ -341,7 +341,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing_and_does_not_disturb_the_n
     assert helpers.everything(database) != before
 
 
-def test_who_lost_the_lease_changes_nothing_while_the_task_waits(database, act):
+def test_a_worker_that_lost_its_lease_cannot_change_the_waiting_task(database, act):
     old = helpers.claimed(database)
     helpers.recovered(database, old)
     before = helpers.everything(database)
@@ -350,7 +350,7 @@ def test_who_lost_the_lease_changes_nothing_while_the_task_waits(database, act):
     assert helpers.everything(database) == before
 
 
-def test_a_recovery_of_the_old_lease_does_not_touch_the_next_holder(database):
+def test_a_recovery_after_a_new_claim_does_not_affect_the_next_holder(database):
     old = helpers.claimed(database)
     helpers.recovered(database, old)
     (new,) = database.claim(worker_id=uuid4())
@@ -392,7 +392,7 @@ def test_the_task_itself_is_fenced_too_and_not_only_its_lease(database, finish, 
     assert (database.rows("SELECT * FROM task_executions"), database.rows("SELECT * FROM execution_events")) == before
 
 
-def test_a_claim_ends_once(database, finish):
+def test_a_claim_can_be_ended_only_once(database, finish):
     claim = helpers.claimed(database)
     finish(database.frozen, claim)
     before = helpers.everything(database)
@@ -410,14 +410,14 @@ def test_one_of_two_simultaneous_ends_wins(database):
         assert sorted(type(result).__name__ for result in results) == ["LeaseLost", "NoneType"]
 
 
-def test_a_lease_that_ran_out_is_still_the_workers_until_somebody_takes_it_back(database, act):
+def test_an_expired_lease_belongs_to_its_worker_until_the_task_is_recovered(database, act):
     claim = helpers.claimed(database)
     database.clock.advance(3600)
     act(database.frozen, claim)
 
 
 @pytest.mark.parametrize("operation", ["complete", "fail", "release", "retry", "snooze", "cancel"])
-def test_an_end_does_not_happen_if_its_event_is_refused(database, operation):
+def test_an_end_is_rolled_back_if_its_event_is_refused(database, operation):
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     kind = {"retry": "task_retry_scheduled", "snooze": "task_snoozed", "cancel": "task_cancelled"}
@@ -427,7 +427,7 @@ def test_an_end_does_not_happen_if_its_event_is_refused(database, operation):
     assert helpers.everything(database) == before
 
 
-def test_an_end_on_the_callers_connection_stands_or_falls_with_it(database):
+def test_an_end_on_a_connection_of_the_caller_is_part_of_its_transaction(database):
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     with helpers.transaction(database) as connection:
@@ -440,7 +440,7 @@ def test_an_end_on_the_callers_connection_stands_or_falls_with_it(database):
     assert database.frozen.get(claim.id).status is TaskStatus.COMPLETED
 
 
-def test_an_error_on_the_callers_connection_leaves_no_half_of_an_end(database):
+def test_an_error_on_a_connection_of_the_caller_leaves_no_partial_end(database):
     claim = helpers.claimed(database)
     before = helpers.everything(database)
     helpers.refuse_event(database, "task_completed")
@@ -451,20 +451,20 @@ def test_an_error_on_the_callers_connection_leaves_no_half_of_an_end(database):
     assert helpers.everything(database) == before
 
 
-def test_an_end_that_was_committed_while_its_answer_was_lost_is_not_reported_lost(database, finish, monkeypatch):
+def test_a_committed_end_whose_response_was_lost_is_not_reported_as_lost(database, finish, monkeypatch):
     claim = helpers.claimed(database)
     finish(helpers.lossy(database, monkeypatch), claim)
     assert len(helpers.types(database, claim.id)) == 3
 
 
-def test_an_end_whose_answer_was_lost_counts_even_if_another_worker_has_the_task_since(database, monkeypatch):
+def test_an_end_whose_response_was_lost_counts_even_if_another_worker_claimed_the_task(database, monkeypatch):
     claim, other = helpers.claimed(database), uuid4()
     store = helpers.lossy(database, monkeypatch, between=lambda: database.claim(worker_id=other))
     store.release(claim)
     assert helpers.types(database, claim.id) == ["task_created", "task_claimed", "task_released", "task_claimed"]
 
 
-def test_an_outcome_is_lost_where_a_different_end_was_committed_meanwhile(database, monkeypatch):
+def test_an_outcome_is_lost_if_the_task_was_recovered_and_the_response_was_lost(database, monkeypatch):
     """The first try ends nothing, because the task has been recovered, and its response is lost. The second must report the loss."""
     claim = helpers.claimed(database)
     helpers.recovered(database, claim)
@@ -472,7 +472,7 @@ def test_an_outcome_is_lost_where_a_different_end_was_committed_meanwhile(databa
         helpers.lossy(database, monkeypatch).complete(claim)
 
 
-def test_a_batch_whose_answer_was_lost_names_only_what_was_really_lost(database, monkeypatch):
+def test_a_batch_whose_response_was_lost_returns_only_tasks_that_were_really_lost(database, monkeypatch):
     handles = [database.add(lease=timedelta(seconds=10 if n == 0 else 100)) for n in range(3)]
     claims = database.claim(3)
     database.clock.advance(11)

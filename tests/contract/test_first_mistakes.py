@@ -119,7 +119,7 @@ def refused(kind: type[Exception], sentence: str, call: Callable[[], object]) ->
         ),
     ],
 )
-def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], sentence: str) -> None:
+def test_an_unsupported_database_url_is_refused(url: str, kind: type[Exception], sentence: str) -> None:
     refused(kind, sentence, lambda: Outbox(url))
 
 
@@ -131,7 +131,7 @@ def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], 
         (DOWN, "asyncpg", "create_engine('postgresql+psycopg://…')"),
     ],
 )
-def test_an_engine_of_asyncio(database: str, driver: str, line: str) -> None:
+def test_an_asyncio_engine_is_refused(database: str, driver: str, line: str) -> None:
     engine = create_engine(database)
     engine.dialect.is_async, engine.dialect.driver = True, driver  # a real asyncio engine needs greenlet and the driver
     outside = types.SimpleNamespace(dialect=engine.dialect)  # an AsyncEngine is not an Engine
@@ -144,7 +144,7 @@ def test_an_engine_of_asyncio(database: str, driver: str, line: str) -> None:
             refused(ConfigurationError, sentence, lambda call=call, given=given: call(given))
 
 
-def test_a_session_of_asyncio() -> None:
+def test_an_asyncio_session_is_refused() -> None:
     sessions = type(
         "async_sessionmaker", (), {"__module__": "sqlalchemy.ext.asyncio.session", "__call__": lambda _: None}
     )()
@@ -155,13 +155,13 @@ def test_a_session_of_asyncio() -> None:
     refused(ConfigurationError, sentence, lambda: Outbox(session=sessions))
 
 
-def test_the_address_that_hosts_hand_out_is_understood() -> None:
+def test_a_postgres_url_from_a_hosting_provider_is_accepted() -> None:
     engine = Outbox("postgres://me@host/shop").store.engine
     assert engine is not None
     assert (engine.url.drivername, engine.url.host, engine.url.database) == ("postgresql+psycopg", "host", "shop")
 
 
-def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_raises_the_error_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """An application gets SQLAlchemy's error. outboxq's own transactions are retried first."""
     monkeypatch.setattr(transactions, "_PATIENCE", 0)
     outbox = Outbox(DOWN)
@@ -172,7 +172,7 @@ def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.Mo
             task.using(target).enqueue()
 
 
-def test_a_transaction_has_a_limit_of_its_own_unless_a_handler_or_a_worker_waits_for_it(
+def test_the_outage_timeout_limits_retries_except_in_handlers_and_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limits: list[float | None] = []
@@ -210,7 +210,7 @@ def test_a_transaction_has_a_limit_of_its_own_unless_a_handler_or_a_worker_waits
 # --- the transaction
 
 
-def test_no_transaction_was_named(hello) -> None:
+def test_an_enqueue_needs_a_transaction(hello) -> None:
     unknown = f"shop.hello: the current transaction is not known; {TRANSACTION}"
     refused(InvalidTarget, unknown, lambda: hello.enqueue(7))
     refused(
@@ -250,11 +250,11 @@ def test_no_transaction_was_named(hello) -> None:
     ],
     ids=["Engine", "AsyncSession", "sessionmaker", "class", "object"],
 )
-def test_what_has_no_transaction(hello, target: object, sentence: str) -> None:
+def test_a_target_needs_a_transaction(hello, target: object, sentence: str) -> None:
     refused(InvalidTarget, sentence, lambda: hello.using(target).enqueue(7))
 
 
-def test_the_alias_of_a_django_database_without_django_settings(hello, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_django_database_alias_without_django_settings_is_refused(hello, monkeypatch: pytest.MonkeyPatch) -> None:
     import django.db
     from django.core.exceptions import ImproperlyConfigured
 
@@ -267,7 +267,7 @@ def test_the_alias_of_a_django_database_without_django_settings(hello, monkeypat
     refused(InvalidTarget, sentence, lambda: hello.using("default").enqueue(7))
 
 
-def test_a_connection_in_autocommit(database) -> None:
+def test_an_autocommit_connection_is_refused(database) -> None:
     task = Outbox(database.engine).task(name="shop.hello")(first)
     of_postgresql = (
         "this SQLAlchemy connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled back with "
@@ -283,14 +283,14 @@ def test_a_connection_in_autocommit(database) -> None:
         refused(InvalidTarget, sentence, lambda: task.using(connection).enqueue())
 
 
-def test_two_outboxes_are_mixed_up(hello, outbox, tmp_path: Path) -> None:
+def test_a_task_of_another_outbox_is_refused(hello, outbox, tmp_path: Path) -> None:
     other = Outbox(f"sqlite:///{tmp_path}/other.db")
     sentence = "this task belongs to another Outbox; pass that Outbox, or a Session or Connection to its database"
     refused(InvalidTarget, sentence, lambda: hello.using(other).enqueue(7))
     refused(InvalidTarget, sentence, lambda: outbox.emit("order.paid", using=other))
 
 
-def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
+def test_a_session_of_another_database_is_refused(hello, tmp_path: Path) -> None:
     sentence = (
         f"this connection is to the database '{tmp_path}/other.db', but the outbox is bound to '{tmp_path}/shop.db'; a task must "
         "be written where your own rows are"
@@ -323,7 +323,7 @@ def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
     ],
     ids=["type", "None", "object", "datetime"],
 )
-def test_a_value_that_cannot_be_stored(hello, outbox, args: tuple[Any, ...], sentence: str) -> None:
+def test_a_value_that_cannot_be_stored_is_refused(hello, outbox, args: tuple[Any, ...], sentence: str) -> None:
     refused(PayloadError, f"shop.hello: argument {sentence}", lambda: hello.using(outbox).enqueue(*args))
 
 
@@ -335,13 +335,13 @@ def test_a_value_that_cannot_be_stored(hello, outbox, args: tuple[Any, ...], sen
         ((7,), {"whn": 8}, "got an unexpected keyword argument 'whn'"),
     ],
 )
-def test_a_call_that_does_not_fit(hello, outbox, args, options, misfit: str) -> None:
+def test_a_call_with_wrong_arguments_is_refused(hello, outbox, args, options, misfit: str) -> None:
     sentence = f"shop.hello: {misfit}; its parameters are: n, when"
     refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
 
 
 @pytest.mark.parametrize("shape", [lambda ctx: None, lambda ctx, n: None, lambda n, ctx: None])
-def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) -> None:
+def test_a_context_without_an_annotation_is_refused(outbox, shape: Callable[..., None]) -> None:
     task = outbox.task(name="shop.hello")(shape)
     with pytest.raises(
         InvalidCall, match=re.escape("; if ctx is the task's context, annotate the first parameter as ctx: TaskContext")
@@ -351,7 +351,7 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
     assert known.call(n=7, ctx=8), "an argument may have this name"
 
 
-def test_a_self_without_the_annotation_of_a_context(outbox) -> None:
+def test_a_self_parameter_without_a_context_annotation_is_refused(outbox) -> None:
     def hello(self, n: int = 0) -> None: ...
 
     with pytest.raises(ConfigurationError, match=r"^shop\.hello: a task is a plain function and has no self"):
@@ -360,7 +360,7 @@ def test_a_self_without_the_annotation_of_a_context(outbox) -> None:
     assert outbox.task(name="shop.hello")(hello).takes_context
 
 
-def test_a_call_that_is_enqueued(hello) -> None:
+def test_enqueueing_a_task_call_is_refused(hello) -> None:
     sentence = (
         "a task call has no 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
         "write task.using(session).enqueue(…)"
@@ -381,7 +381,7 @@ def optional(ctx: TaskContext | None) -> None: ...
 
 
 @pytest.mark.parametrize("function", [second, keyword, optional])
-def test_a_context_that_is_not_the_first_parameter(outbox, function: Callable[..., None]) -> None:
+def test_a_context_that_is_not_the_first_parameter_is_refused(outbox, function: Callable[..., None]) -> None:
     sentence = (
         "shop.hello: the worker passes a context only to a first parameter annotated TaskContext; "
         "make the first parameter ctx: TaskContext"
@@ -411,7 +411,7 @@ def of_main() -> Callable[[], None]:
     ],
     ids=["lambda", "nested", "main"],
 )
-def test_a_function_without_a_lasting_name(outbox, function: Callable[..., Any], name: str) -> None:
+def test_a_function_without_an_importable_name_is_refused(outbox, function: Callable[..., Any], name: str) -> None:
     sentence = f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
     refused(ConfigurationError, sentence, lambda: outbox.task(function))
 
@@ -426,12 +426,12 @@ async def asynchronous() -> None: ...
 
 
 @pytest.mark.parametrize("declare", [outboxq.Task, lambda _: outboxq.Task(queue="mail")])
-def test_the_class_of_tasks_is_no_decorator(declare: Any) -> None:
+def test_the_task_class_is_refused_as_a_decorator(declare: Any) -> None:
     cure = "write outbox = Outbox(…), and decorate the function with @outbox.task"
     refused(InvalidCall, f"outboxq.Task is the class of tasks and not a decorator; {cure}", lambda: declare(first))
 
 
-def test_a_name_twice(outbox) -> None:
+def test_a_duplicate_name_is_refused(outbox) -> None:
     outbox.task(name="shop.hello")(first)
     here = __name__
     sentence = f"two tasks are called 'shop.hello': {here}.first and {here}.second; give one of them another name="
@@ -474,7 +474,7 @@ def test_a_name_twice(outbox) -> None:
     ],
     ids=["async", "retry", "positional", "none", "max_retries", "banana"],
 )
-def test_a_declaration_that_cannot_be(outbox, kind: type[Exception], sentence: str, declare) -> None:
+def test_an_invalid_declaration_is_refused(outbox, kind: type[Exception], sentence: str, declare) -> None:
     refused(kind, sentence, lambda: declare(outbox))
 
 
@@ -487,7 +487,7 @@ def test_a_declaration_that_cannot_be(outbox, kind: type[Exception], sentence: s
         ("banana", ""),
     ],
 )
-def test_an_option_of_another_library(hello, outbox, option: str, hint: str) -> None:
+def test_an_option_of_another_library_is_refused(hello, outbox, option: str, hint: str) -> None:
     sentence = f"using() has no option {option!r}; {hint}{USING}"
     refused(InvalidCall, sentence, lambda: hello.using(outbox, **{option: 5}))
 
@@ -500,7 +500,7 @@ def test_an_option_of_another_library(hello, outbox, option: str, hint: str) -> 
         ("banana", ""),
     ],
 )
-def test_a_method_of_another_library(hello, name: str, hint: str) -> None:
+def test_a_method_of_another_library_is_refused(hello, name: str, hint: str) -> None:
     refused(AttributeError, f"a task has no {name!r}{hint}", lambda: getattr(hello, name)(7))
 
 
@@ -518,7 +518,7 @@ def test_a_method_of_another_library(hello, name: str, hint: str) -> None:
     ],
     ids=["Retry()", "Retry(text)", "Retry(naive)", "Snooze(text)", "Snooze(endless)"],
 )
-def test_a_handler_asks_for_another_run_at_no_time(asked: Callable[[], object], sentence: str) -> None:
+def test_a_retry_or_snooze_with_an_invalid_time_is_refused(asked: Callable[[], object], sentence: str) -> None:
     refused(InvalidArgument, sentence, asked)
 
 
@@ -555,7 +555,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("shop")
-def test_a_command_that_cannot_run(arguments: list[str], code: int, sentence: str) -> None:
+def test_a_command_that_cannot_run_prints_why(arguments: list[str], code: int, sentence: str) -> None:
     done = CliRunner().invoke(main, arguments)
     said = " ".join(done.output.split())
     assert done.exit_code == code, said
@@ -589,7 +589,7 @@ def test_an_error_after_the_import_keeps_its_whole_traceback(monkeypatch: pytest
     ids=["asyncpg", "psycopg2"],
 )
 @pytest.mark.usefixtures("shop")
-def test_a_module_whose_driver_is_missing_is_answered_with_the_package(
+def test_a_missing_driver_is_reported_with_the_package_to_install(
     create: str, driver: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
@@ -600,7 +600,7 @@ def test_a_module_whose_driver_is_missing_is_answered_with_the_package(
     assert done.stderr == f"outboxq: needs_{driver} {said}\n"
 
 
-def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_the_worker_has_not_imported_is_reported(database, caplog: pytest.LogCaptureFixture) -> None:
     producer = Outbox(database.engine)
     producer.task(name="shop.hello")(first).using(producer).enqueue()
     worker = Outbox(database.engine).worker(notifications=False)

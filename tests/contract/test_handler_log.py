@@ -63,7 +63,7 @@ KINDS = {
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
 @pytest.mark.parametrize("how", KINDS)
-def test_every_end_has_the_lines_of_its_handler(outbox, how, transactional):
+def test_every_kind_of_end_stores_the_lines_of_its_handler(outbox, how, transactional):
     policy = RetryPolicy.never() if how == "failed" else RetryPolicy(max_attempts=3, wait=3600)
 
     @outbox.task(name="pay", retry=policy, transactional=transactional)
@@ -89,7 +89,7 @@ def test_every_end_has_the_lines_of_its_handler(outbox, how, transactional):
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-def test_an_end_that_the_worker_decides_has_them_too(outbox, transactional):
+def test_an_end_that_the_worker_decides_stores_the_lines_too(outbox, transactional):
     """The retry policy raises SystemExit, so it makes no decision that the worker could use."""
 
     def leave(_state):
@@ -108,7 +108,7 @@ def test_an_end_that_the_worker_decides_has_them_too(outbox, transactional):
     assert texts(outbox, handle) == ["paying"]
 
 
-def test_a_task_that_logs_nothing_has_the_event_that_it_always_had(outbox, database):
+def test_a_task_that_logs_nothing_adds_no_data_to_its_event(outbox, database):
     @outbox.task(name="quiet")
     def quiet() -> None: ...
 
@@ -119,7 +119,7 @@ def test_a_task_that_logs_nothing_has_the_event_that_it_always_had(outbox, datab
     assert database.rows("SELECT event_data FROM execution_events WHERE event_type = 'task_completed'") == [(None,)]
 
 
-def test_a_worker_can_keep_none(outbox):
+def test_the_handler_log_can_be_turned_off(outbox):
     @outbox.task(name="talk")
     def talk() -> None:
         log.warning("something")
@@ -157,7 +157,7 @@ class Unprintable:
         raise RuntimeError("no")
 
 
-def test_hostile_records_cost_neither_the_task_nor_the_other_lines(outbox, monkeypatch):
+def test_hostile_records_break_neither_the_task_nor_the_other_lines(outbox, monkeypatch):
     monkeypatch.setattr(logging, "raiseExceptions", False)
 
     @outbox.task(name="talk")
@@ -209,7 +209,7 @@ def test_lines_belong_to_the_task_that_logs_them(outbox):
         assert texts(outbox, handle) == [*(f"{number}: {step}" for step in range(20)), f"{number}: copied"]
 
 
-def test_a_thread_that_goes_on_after_the_end_adds_nothing(outbox):
+def test_a_thread_that_logs_after_the_end_adds_no_lines(outbox):
     ended = threading.Event()
     threads = []
 
@@ -231,7 +231,7 @@ def test_a_thread_that_goes_on_after_the_end_adds_nothing(outbox):
     assert texts(outbox, handle) == ["inside"]
 
 
-def test_a_logger_that_does_not_propagate_needs_a_keeper_of_its_own_and_no_line_comes_twice(outbox):
+def test_a_logger_that_does_not_propagate_needs_a_separate_keeper_and_no_line_is_kept_twice(outbox):
     apart, kept = logging.getLogger("apart"), LogKeeper()
     apart.propagate = False
     log.addHandler(kept)
@@ -255,7 +255,7 @@ def test_a_logger_that_does_not_propagate_needs_a_keeper_of_its_own_and_no_line_
     assert texts(outbox, second) == ["apart", "twice"]
 
 
-def test_a_keeper_with_a_filter_takes_the_place_of_the_workers_own(outbox):
+def test_a_keeper_with_a_filter_replaces_the_keeper_of_the_worker(outbox):
     own = LogKeeper()
 
     def without_secrets(record):
@@ -278,7 +278,7 @@ def test_a_keeper_with_a_filter_takes_the_place_of_the_workers_own(outbox):
     assert texts(outbox, handle) == ["pin ****"]
 
 
-def test_a_keeper_that_is_added_after_the_workers_own_takes_its_place_too(outbox):
+def test_a_keeper_that_is_added_later_replaces_the_keeper_of_the_worker_too(outbox):
     @outbox.task(name="late.charge")
     def charge() -> None:
         log.info("charging 4000")
@@ -297,7 +297,7 @@ def test_a_keeper_that_is_added_after_the_workers_own_takes_its_place_too(outbox
     assert texts(outbox, later) == []
 
 
-def test_a_worker_takes_its_keeper_along(outbox):
+def test_a_worker_removes_its_keeper_when_it_stops(outbox):
     running, going_on = threading.Event(), threading.Event()
 
     @outbox.task(name="talk")
@@ -317,7 +317,7 @@ def test_a_worker_takes_its_keeper_along(outbox):
     assert keepers() == []
 
 
-def test_a_task_that_is_given_back_keeps_what_it_logged(outbox):
+def test_a_released_task_keeps_its_log_lines(outbox):
     running, going_on = threading.Event(), threading.Event()
 
     @outbox.task(name="hang")
@@ -360,7 +360,7 @@ UNCONFIGURED = """
 """
 
 
-def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
+def test_unconfigured_logging_behaves_the_same_as_without_a_worker(database):
     program = textwrap.dedent(UNCONFIGURED)
     done = forked.run(
         [sys.executable, "-c", program, database.url], capture_output=True, text=True, timeout=120, check=True
@@ -376,7 +376,7 @@ def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["keeping", "not keeping"])
-def test_a_worker_that_stops_leaves_the_lines_of_another_ones_handler(outbox, database, keeps):
+def test_a_worker_that_stops_does_not_affect_the_lines_of_another_worker(outbox, database, keeps):
     """Each line is kept once, by the handler's own worker, whatever the order in which the workers start and stop."""
     other, going_on = Outbox(database.engine), threading.Event()
     begun = {"first": threading.Event(), "second": threading.Event()}
@@ -412,7 +412,7 @@ def test_a_worker_that_stops_leaves_the_lines_of_another_ones_handler(outbox, da
     assert keepers() == []
 
 
-def test_the_keeper_stays_until_the_last_worker_leaves():
+def test_the_keeper_is_removed_when_the_last_worker_stops():
     root, (first, second, third) = logging.getLogger(), (KeeperPlace() for _ in range(3))
     root.addHandler(outlet := logging.NullHandler())
     try:
@@ -448,7 +448,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_process_that_is_forked_while_another_worker_has_the_locks_does_not_wait_for_them():
+def test_a_process_forked_while_another_worker_holds_the_logging_locks_does_not_block():
     """The fork server is forked like this, and all its children would inherit the locks."""
     done = forked.run([sys.executable, "-W", "error", "-c", FORKS], check=True, capture_output=True, text=True)
     assert done.stdout == "0\n"
@@ -466,7 +466,7 @@ def isolated(outbox):
     worker.stop()
 
 
-def test_a_handler_in_a_child_reports_and_logs_too(outbox, isolated, tmp_path):
+def test_a_handler_in_a_child_reports_progress_and_logs_too(outbox, isolated, tmp_path):
     @outbox.task(name="long")
     def long(ctx: TaskContext, number: int) -> None:
         ctx.progress(0.4, f"12 of {number}")
@@ -487,7 +487,7 @@ def test_a_handler_in_a_child_reports_and_logs_too(outbox, isolated, tmp_path):
         assert found.progress == Progress(fraction=1.0, note="all")
 
 
-def test_a_handler_that_is_killed_with_its_child_leaves_what_the_worker_knew(outbox, isolated):
+def test_a_handler_that_is_killed_with_its_child_keeps_its_progress_and_lines(outbox, isolated):
     @outbox.task(name="stuck", timeout=1, timeout_action="kill", retry=RetryPolicy.never())
     def stuck(ctx: TaskContext) -> None:
         ctx.progress(0.4)
@@ -510,7 +510,7 @@ def attempt_or_none(outbox, handle):
     return next(iter(outbox.store.attempts(handle.id)[::-1]), None)
 
 
-def test_a_handler_that_is_ended_without_it_leaves_what_it_had_told(outbox):
+def test_a_handler_that_ignores_its_timeout_keeps_its_progress_and_lines(outbox):
     gate = threading.Event()
 
     @outbox.task(name="deaf", timeout=0.5, timeout_action="kill", retry=RetryPolicy.never())

@@ -75,7 +75,7 @@ def test_an_error_on_a_psycopg_connection_shows_no_arguments(postgresql):
     assert CARD in raised.value.diag.message_detail  # for programs that read it
 
 
-def test_engines_of_our_own_show_no_parameters(database):
+def test_errors_of_outboxq_engines_show_no_parameters(database):
     for engine in (make_engine(database.url), reserve(create_engine(database.url))):
         database.own(engine)
         with engine.connect() as connection, pytest.raises(DBAPIError) as raised:

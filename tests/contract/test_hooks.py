@@ -102,7 +102,7 @@ def said(caplog):
 # Order and arguments.
 
 
-def test_they_are_entered_in_their_order_and_left_in_the_reverse_order(make, notes):
+def test_hooks_are_entered_in_order_and_left_in_reverse_order(make, notes):
     outbox = make(Noting("a", notes, {"x": "a", "y": "a"}), Noting("b", notes, {"y": "b"}))
 
     @outbox.task(name="t", retry=ONCE)
@@ -134,7 +134,7 @@ def test_they_are_entered_in_their_order_and_left_in_the_reverse_order(make, not
     ]
 
 
-def test_they_see_what_is_sent(make, database):
+def test_hooks_see_what_is_sent(make, database):
     seen = []
 
     class Seeing(Hook):
@@ -169,7 +169,7 @@ def test_they_see_what_is_sent(make, database):
     assert outbox.store.get(third.handles[0].id).headers == '{"e":"f"}'
 
 
-def test_a_taken_key_shows_in_the_handles(make):
+def test_hooks_see_a_taken_key_in_the_handles(make):
     seen = []
 
     class Seeing(Hook):
@@ -188,7 +188,7 @@ def test_a_taken_key_shows_in_the_handles(make):
 
 
 @pytest.mark.in_turn
-def test_a_refused_enqueue_is_raised_inside_them_and_outside(make, notes):
+def test_the_error_of_a_refused_enqueue_passes_through_the_hooks(make, notes):
     outbox = make(Noting("a", notes))
     task = outbox.task(name="t")(lambda: None)
     task.using(outbox, idempotency_key="k").enqueue()
@@ -214,7 +214,7 @@ def test_a_refused_enqueue_is_raised_inside_them_and_outside(make, notes):
     ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else "",
 )
 @pytest.mark.parametrize("transactional", [False, True])
-def test_they_see_how_each_attempt_ends(make, notes, raised, ends, transactional):
+def test_hooks_see_how_each_attempt_ends(make, notes, raised, ends, transactional):
     outbox = make(Noting("a", notes))
 
     @outbox.task(name="t", retry=TWICE, transactional=transactional)
@@ -230,7 +230,7 @@ def test_they_see_how_each_attempt_ends(make, notes, raised, ends, transactional
     assert notes == ["a handles", f"a ends {ends}", *seen, "a has handled"]
 
 
-def test_the_end_of_a_transactional_task_is_told_once_it_is_committed(make, database, caplog):
+def test_hooks_see_the_end_of_a_transactional_task_after_its_commit(make, database, caplog):
     found = []
 
     class Looking(Hook):
@@ -251,7 +251,7 @@ def test_the_end_of_a_transactional_task_is_told_once_it_is_committed(make, data
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("transactional", [False, True])
-def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, transactional):
+def test_hooks_do_not_see_the_end_of_a_lost_claim(make, notes, database, transactional):
     outbox = make(Noting("a", notes))
 
     @outbox.task(name="t", transactional=transactional)
@@ -268,7 +268,7 @@ def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, tra
     assert notes[-1] == "a has handled"
 
 
-def test_the_end_of_what_is_committed_is_told_although_the_worker_gave_it_up(make, notes):
+def test_hooks_see_the_end_of_a_committed_task_that_the_worker_gave_up(make, notes):
     """The worker's time to stop ran out during the COMMIT."""
     running = []
 
@@ -290,7 +290,7 @@ def test_the_end_of_what_is_committed_is_told_although_the_worker_gave_it_up(mak
 
 
 @pytest.mark.in_turn
-def test_they_surround_the_work_of_the_framework(make, notes):
+def test_hooks_surround_the_code_of_the_framework(make, notes):
     class Framework(Integration):
         @contextmanager
         def around_handler(self, context):
@@ -319,7 +319,7 @@ def test_they_surround_the_work_of_the_framework(make, notes):
 
 
 @pytest.mark.in_turn
-def test_a_framework_that_cannot_begin_fails_the_attempt_and_they_see_it(make, notes):
+def test_an_error_of_the_framework_fails_the_attempt_and_hooks_see_it(make, notes):
     class Framework(Integration):
         def around_handler(self, context):
             raise RuntimeError("no context")
@@ -334,7 +334,7 @@ def test_a_framework_that_cannot_begin_fails_the_attempt_and_they_see_it(make, n
 
 
 @pytest.mark.in_turn
-def test_two_outboxes_have_their_own(database, notes):
+def test_two_outboxes_have_separate_hooks(database, notes):
     one = Outbox(database.engine, hooks=[Noting("one", notes)])
     other = Outbox(database.engine, hooks=[Noting("other", notes)])
     bare = Outbox(database.engine)
@@ -343,7 +343,7 @@ def test_two_outboxes_have_their_own(database, notes):
     assert [note.split()[0] for note in notes] == ["one", "one", "other", "other"]
 
 
-def test_a_harness_calls_them_too(make, notes):
+def test_a_harness_calls_hooks_too(make, notes):
     outbox = make(Noting("a", notes))
     task = outbox.task(name="t", transactional=True)(lambda: notes.append("runs"))
     with Harness(outbox) as harness:
@@ -411,7 +411,7 @@ class _BrokenManager:
 @pytest.mark.in_turn
 @pytest.mark.parametrize("fails", [False, True], ids=["a good task", "a bad task"])
 @pytest.mark.parametrize("place", PLACES)
-def test_an_exception_of_one_changes_nothing_and_is_logged_once(database, notes, caplog, place, fails):
+def test_an_exception_in_a_hook_changes_no_outcome_and_is_logged_once(database, notes, caplog, place, fails):
     caplog.set_level(logging.INFO)
     outer, inner, broken = (
         Noting("outer", notes, {"a": "1"}),
@@ -443,7 +443,7 @@ def test_an_exception_of_one_changes_nothing_and_is_logged_once(database, notes,
 
 
 @pytest.mark.in_turn
-def test_none_swallows_what_an_enqueue_raises(make, database):
+def test_a_hook_cannot_swallow_an_error_of_an_enqueue(make, database):
     outbox = make(Broken("nowhere", None))
     task = outbox.task(name="t")(lambda: None)
     with pytest.raises(ValueError, match="rolled back"), database.host.begin() as connection:
@@ -458,7 +458,7 @@ def test_none_swallows_what_an_enqueue_raises(make, database):
 @pytest.mark.parametrize(
     "headers", [{"outboxq-x": "1"}, {"x": 7}, {"x": "y" * 9000}, ["x"], 7, {"": "x"}], ids=lambda one: str(one)[:20]
 )
-def test_headers_of_one_that_cannot_be_stored_are_left_out(make, notes, caplog, headers):
+def test_headers_of_a_hook_that_cannot_be_stored_are_left_out(make, notes, caplog, headers):
     outbox = make(Noting("a", notes, {"a": "1"}), Noting("bad", notes, headers), Noting("b", notes, {"b": "2"}))
     handle = outbox.task(name="t")(lambda: None).using(outbox, headers={"c": "3"}).enqueue()
     assert outbox.store.get(handle.id).headers == '{"c":"3","a":"1","b":"2"}'
@@ -497,7 +497,7 @@ def test_an_interrupt_passes_through_an_enqueue(make, database, notes):
 
 @pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_interrupt_after_the_handler_does_not_cost_its_outcome(make):
+def test_an_interrupt_after_the_handler_does_not_lose_its_outcome(make):
     outbox = make(Broken("ended", KeyboardInterrupt()))
     handle = outbox.task(name="t")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(notifications=False)
@@ -507,7 +507,7 @@ def test_an_interrupt_after_the_handler_does_not_cost_its_outcome(make):
 
 @pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_burst_stops_whose_handler_died_before_the_claim_loop_waited_for_it(make):
+def test_a_burst_stops_if_a_thread_died_before_the_claim_loop_waited_for_it(make):
     outbox = make(Broken("ended", KeyboardInterrupt()))
     outbox.task(name="t")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(notifications=False, drain_timeout=10)
@@ -525,7 +525,7 @@ def test_a_burst_stops_whose_handler_died_before_the_claim_loop_waited_for_it(ma
 
 
 @pytest.mark.parametrize("hooks", [[Hook], Hook, [object], "timing", None, [None], 7], ids=repr)
-def test_what_is_no_hook_is_refused(hooks):
+def test_an_object_that_is_not_a_hook_is_refused(hooks):
     with pytest.raises(ConfigurationError, match=r"hooks= takes .*; write hooks=\[MyHook\(\)\]"):
         Outbox(hooks=hooks)
 
@@ -534,7 +534,7 @@ def test_what_is_no_hook_is_refused(hooks):
 
 
 @pytest.mark.in_turn
-def test_they_are_told_of_the_worker(make, database):
+def test_hooks_see_a_worker_start_and_stop(make, database):
     seen = []
 
     class Seeing(Hook):
@@ -561,7 +561,7 @@ def test_they_are_told_of_the_worker(make, database):
 
 
 @pytest.mark.in_turn
-def test_a_worker_whose_start_fails_halfway_has_stopped(make, notes, monkeypatch):
+def test_hooks_see_a_worker_stop_if_its_start_fails_halfway(make, notes, monkeypatch):
     outbox = make(Noting("a", notes))
     worker = outbox.worker(notifications=False)
     monkeypatch.setattr(worker._parts.distributor, "start", lambda: 1 / 0)
@@ -571,7 +571,7 @@ def test_a_worker_whose_start_fails_halfway_has_stopped(make, notes, monkeypatch
 
 
 @pytest.mark.in_turn
-def test_a_worker_that_never_started_has_not_stopped(make, notes, monkeypatch):
+def test_hooks_do_not_see_a_worker_that_never_started(make, notes, monkeypatch):
     outbox = make(Noting("a", notes))
     worker = outbox.worker(notifications=False)
     monkeypatch.setattr(worker._parts.registration, "run_early", lambda: 1 / 0)
@@ -582,7 +582,7 @@ def test_a_worker_that_never_started_has_not_stopped(make, notes, monkeypatch):
     assert notes == []
 
 
-def test_what_is_given_back_unbegun_is_not_handled(make, notes):
+def test_hooks_do_not_see_tasks_that_are_released_unstarted(make, notes):
     outbox = make(Noting("a", notes))
     begun, may_end = threading.Event(), threading.Event()
 
@@ -606,7 +606,7 @@ def test_what_is_given_back_unbegun_is_not_handled(make, notes):
     assert sorted(outbox.store.get(handle.id).status for handle in handles) == ["Completed", "Ready", "Ready"]
 
 
-def test_a_hook_that_hangs_after_a_commit_leaves_no_task_to_give_back(make, caplog):
+def test_a_hook_that_hangs_after_a_commit_does_not_release_its_task(make, caplog):
     told, may_end = threading.Event(), threading.Event()
 
     class Slow(Hook):
@@ -659,7 +659,7 @@ SHOP = """
 
 
 @on_sqlite
-def test_sigterm_lets_them_see_the_end(database, tmp_path):
+def test_hooks_see_the_end_after_sigterm(database, tmp_path):
     program = tmp_path / "shop.py"
     program.write_text(textwrap.dedent(SHOP))
     with forked.Popen(
@@ -679,7 +679,7 @@ def test_sigterm_lets_them_see_the_end(database, tmp_path):
 
 
 @pytest.mark.in_turn
-def test_without_hooks_none_of_their_code_runs(database):
+def test_without_hooks_no_hook_code_runs(database):
     called = set()
 
     def note(frame, event, _argument):

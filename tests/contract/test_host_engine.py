@@ -155,7 +155,7 @@ def work_through(store: Store, database: Database) -> None:
 
 
 @each_recipe
-def test_everything_works_and_begins_as_it_must(database: Database, recipe: Recipe) -> None:
+def test_the_store_works_and_begins_its_transactions_correctly(database: Database, recipe: Recipe) -> None:
     engine = database.own(recipe(database.url))
     store = Store(engine)
     store.ensure_current()
@@ -165,7 +165,7 @@ def test_everything_works_and_begins_as_it_must(database: Database, recipe: Reci
     assert seen == ({"BEGIN IMMEDIATE"} if database.name == "sqlite" else {"read committed", "off", "2s"})
 
 
-def test_defaults_of_the_session_do_not_reach_our_transactions(postgresql: Database) -> None:
+def test_session_defaults_do_not_affect_transactions_of_outboxq(postgresql: Database) -> None:
     engine = postgresql.own(session_defaults(postgresql.url))
     with observed(engine) as seen:
         work_through(Store(engine), postgresql)
@@ -195,7 +195,7 @@ def state(engine: Engine) -> dict[str, object]:
 
 
 @each_recipe
-def test_the_pools_connections_are_what_they_were(database: Database, recipe: Recipe) -> None:
+def test_pooled_connections_are_left_unchanged(database: Database, recipe: Recipe) -> None:
     engine = database.own(recipe(database.url))
     before = state(engine)
     work_through(Store(engine), database)
@@ -204,7 +204,7 @@ def test_the_pools_connections_are_what_they_were(database: Database, recipe: Re
 
 
 @each_recipe
-def test_a_transaction_of_ours_that_fails_leaves_nothing_behind(database: Database, recipe: Recipe) -> None:
+def test_a_failed_transaction_of_outboxq_leaves_nothing_behind(database: Database, recipe: Recipe) -> None:
     engine = database.own(recipe(database.url))
     store = Store(engine)
     before = state(engine)
@@ -219,7 +219,7 @@ def test_a_transaction_of_ours_that_fails_leaves_nothing_behind(database: Databa
 
 
 @each_recipe
-def test_the_applications_own_transactions_still_take_tasks_along(database: Database, recipe: Recipe) -> None:
+def test_transactions_of_the_application_still_include_tasks(database: Database, recipe: Recipe) -> None:
     engine = database.own(recipe(database.url))
     store = Store(engine)
     store.enqueue(task())  # outboxq has used the pooled connection
@@ -236,7 +236,7 @@ def test_the_applications_own_transactions_still_take_tasks_along(database: Data
         assert database.counts() == (expected,) * 3
 
 
-def test_a_worker_on_a_serializable_engine_is_not_stopped_by_one_that_claims_beside_it(postgresql: Database) -> None:
+def test_a_worker_on_a_serializable_engine_is_not_stopped_by_a_simultaneous_claim(postgresql: Database) -> None:
     engine = postgresql.own(serializable(postgresql.url))
     postgresql.store.enqueue_many([task() for _ in range(4)])
     with postgresql.engine.connect() as it, it.begin():
@@ -247,7 +247,7 @@ def test_a_worker_on_a_serializable_engine_is_not_stopped_by_one_that_claims_bes
     assert len({claim.id for claim in [*mine, *theirs]}) == 4
 
 
-def test_a_host_that_prepares_every_statement_is_served(postgresql):
+def test_an_engine_that_prepares_every_statement_works(postgresql):
     engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": 0}))
     store = Store(engine)
     handle = postgresql.add(store)
@@ -256,7 +256,7 @@ def test_a_host_that_prepares_every_statement_is_served(postgresql):
         assert connection.connection.dbapi_connection.prepare_threshold == 0
 
 
-def test_a_forked_child_makes_connections_of_its_own(postgresql):
+def test_a_forked_child_opens_separate_connections(postgresql):
     assert postgresql.store.now()
     parent = backend(postgresql)
     read, write = os.pipe()

@@ -165,7 +165,7 @@ OF_POSTGRESQL_EVENTS = {"never": "created_at = 'infinity'", "before time": "crea
     ],
     indirect=["place"],
 )
-def test_a_hostile_event_is_read_with_all_others(place, change):
+def test_a_hostile_event_does_not_prevent_reading_the_others(place, change):
     task_id, other = enqueue(place, 2)
     plant(place.database, f"UPDATE execution_events SET {change} WHERE task_execution_id = '{task_id.hex}'")
     assert [event.event_type for event in place.store.history(task_id)] == [EventType.CREATED]
@@ -196,7 +196,7 @@ LEASES = {
     ],
     indirect=["place"],
 )
-def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, table, change):
+def test_the_tasks_of_a_dead_worker_are_recovered_despite_a_hostile_lease(place, table, change):
     frozen, clock = place.database.frozen, place.database.clock
     hostile, *healthy = [place.database.add(frozen).id for _ in range(HEALTHY + 1)]
     assert len(frozen.claim_ready_task(HEALTHY + 1, worker_id=uuid4())) == HEALTHY + 1
@@ -272,7 +272,7 @@ def test_the_neighbours_of_a_row_with_a_value_of_another_type_are_claimed_and_li
 @pytest.mark.parametrize(
     ("table", "column"), [(table, column) for table, columns in TEXTS.items() for column in columns]
 )
-def test_a_blob_is_no_text(place, table, column):
+def test_text_columns_refuse_blobs(place, table, column):
     enqueue(place, 1)
     with pytest.raises(IntegrityError, match=f"ck_{table}_{column}"):
         place.database.run(f"UPDATE {table} SET {column} = {BLOB}")

@@ -99,7 +99,9 @@ def cursors(engine: Engine) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("joined", [False, True], ids=["own", "joined"])
 @pytest.mark.parametrize("others", [(), ("a", None, "z")], ids=["single", "batch"])
-def test_a_taken_key_is_answered_as_was_asked(database: Database, others: tuple[str | None, ...], joined: bool) -> None:
+def test_a_taken_key_is_handled_as_on_conflict_says(
+    database: Database, others: tuple[str | None, ...], joined: bool
+) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     for number, mode in enumerate(OnConflict):
         name = f"tests.{mode}"
@@ -131,7 +133,9 @@ def test_a_taken_key_is_answered_as_was_asked(database: Database, others: tuple[
     assert len(database.rows("SELECT * FROM orders")) == (4 if joined else 0)
 
 
-def test_a_second_emit_with_the_same_key_creates_nothing_and_does_not_abort_the_transaction(database: Database) -> None:
+def test_a_second_enqueue_with_the_same_key_creates_nothing_and_does_not_abort_the_transaction(
+    database: Database,
+) -> None:
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     with transaction(database) as it:
         first = database.store.enqueue(task(), using=it)
@@ -189,7 +193,7 @@ class ExhaustedPool(QueuePool):
 
 
 @pytest.mark.parametrize("pool", [QueuePool, ExhaustedPool])
-def test_an_enqueue_that_waits_too_long_for_its_key_says_who_may_hold_it(
+def test_an_enqueue_that_waits_too_long_for_its_key_names_possible_holders(
     postgresql: Database, pool: type[QueuePool]
 ) -> None:
     engine = create_engine(postgresql.url, poolclass=pool)
@@ -204,7 +208,7 @@ def test_an_enqueue_that_waits_too_long_for_its_key_says_who_may_hold_it(
     assert f"a row is locked, perhaps by one of these: process {process} (" in raised.value.__notes__[-1]
 
 
-def test_a_refusal_leaves_a_drivers_own_transaction_usable(database: Database) -> None:
+def test_a_refusal_keeps_a_transaction_of_the_driver_usable(database: Database) -> None:
     held = database.add(idempotency_key="taken")
     url = make_url(database.url)
     it: Any = (
@@ -223,7 +227,7 @@ def test_a_refusal_leaves_a_drivers_own_transaction_usable(database: Database) -
     assert database.counts() == (3, 3, 3)
 
 
-def test_a_key_given_twice_in_one_call_is_as_if_given_in_two(database: Database) -> None:
+def test_a_key_given_twice_in_one_call_is_handled_as_in_two_calls(database: Database) -> None:
     for mode in (RETURN, SKIP, REPLACE):
         new = [task(f"{mode}", mode, args=f'{{"say": {n}}}') for n in range(3)]
         first, *others = database.frozen.enqueue_many(new)
@@ -237,12 +241,12 @@ def test_a_key_given_twice_in_one_call_is_as_if_given_in_two(database: Database)
     assert everything(database) == before
 
 
-def test_a_key_is_of_its_tasks_name_only(database: Database) -> None:
+def test_a_key_belongs_to_one_task_name(database: Database) -> None:
     handles = database.frozen.enqueue_many([task("k", RAISE, task_name=name) for name in ("a", "b", "c")])
     assert [handle.created for handle in handles] == [True] * 3
 
 
-def test_what_is_refused_is_refused_before_anything_is_written(database: Database) -> None:
+def test_invalid_options_are_refused_before_anything_is_written(database: Database) -> None:
     bad: list[dict[str, Any]] = [
         {"unique_for": timedelta(0)},
         {"unique_for": -MICROSECOND},
@@ -304,7 +308,7 @@ def test_the_options_of_the_task_that_took_the_key_decide_when_it_is_free(
     assert database.add(idempotency_key="k", on_conflict=mode).created
 
 
-def test_a_key_is_taken_for_its_time_to_the_microsecond(database: Database) -> None:
+def test_unique_for_is_exact_to_the_microsecond(database: Database) -> None:
     for number, unique_for in enumerate((MICROSECOND, timedelta(seconds=1.000001), timedelta(days=36500))):
         key, now = f"{number}", database.clock.now
         first = database.add(idempotency_key=key, unique_for=unique_for)
@@ -336,7 +340,7 @@ def ended(database: Database, status: TaskStatus, **fields: Any) -> UUID:
 ENDED = [TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED]
 
 
-def test_a_key_until_finished_is_free_once_its_task_has_ended(database: Database) -> None:
+def test_a_key_with_unique_until_finished_is_free_once_its_task_has_ended(database: Database) -> None:
     for status, mode in product(ENDED, OnConflict):
         key: dict[str, Any] = {"task_name": f"tests.{status}.{mode}", "unique_until_finished": True}
         first = ended(database, status, idempotency_key="k", **key)
@@ -346,7 +350,7 @@ def test_a_key_until_finished_is_free_once_its_task_has_ended(database: Database
         assert database.add(idempotency_key="k", **key).id == new.id
 
 
-def test_a_key_until_finished_is_taken_while_its_task_waits_runs_and_waits_for_a_retry(database: Database) -> None:
+def test_a_key_with_unique_until_finished_is_taken_until_its_task_has_ended(database: Database) -> None:
     again: dict[str, Any] = {"idempotency_key": "k", "unique_until_finished": True}
     first = database.add(**again)
     assert database.add(**again).id == first.id
@@ -356,7 +360,7 @@ def test_a_key_until_finished_is_taken_while_its_task_waits_runs_and_waits_for_a
     assert database.add(**again).id == first.id
 
 
-def test_a_key_for_ever_or_for_a_time_outlives_its_task(database: Database) -> None:
+def test_a_key_without_unique_until_finished_outlives_its_task(database: Database) -> None:
     for status in ENDED:
         for_ever = ended(database, status, idempotency_key=f"{status} for ever")
         for_hour = ended(database, status, idempotency_key=f"{status} for an hour", unique_for=HOUR)
@@ -367,7 +371,7 @@ def test_a_key_for_ever_or_for_a_time_outlives_its_task(database: Database) -> N
         assert database.add(idempotency_key=f"{status} for an hour", **asked).id == for_hour
 
 
-def test_a_key_for_a_time_and_until_finished_is_free_when_either_has_come(database: Database) -> None:
+def test_a_key_with_both_options_is_free_when_either_condition_is_met(database: Database) -> None:
     both: dict[str, Any] = {"idempotency_key": "k", "unique_for": HOUR, "unique_until_finished": True}
     first = database.add(**both)
     assert database.add(**both).id == first.id
@@ -386,7 +390,7 @@ def test_a_key_of_a_pruned_task_is_free(database: Database) -> None:
     assert database.add(idempotency_key="k").created
 
 
-def test_a_key_left_behind_by_its_task_is_free(database: Database) -> None:
+def test_a_key_whose_task_was_deleted_is_free(database: Database) -> None:
     """Whole partitions of old tasks may be dropped, and the tasks' keys a little later."""
     first = database.add(idempotency_key="k")
     for table, column in (("task_executions", "id"), ("task_outbox", "task_execution_id")):
@@ -399,7 +403,7 @@ def test_a_key_left_behind_by_its_task_is_free(database: Database) -> None:
     assert database.counts() == (1, 1, 1)
 
 
-def test_a_batch_takes_free_keys_new_keys_and_leaves_taken_ones(database: Database) -> None:
+def test_a_batch_takes_free_and_new_keys_and_leaves_taken_ones(database: Database) -> None:
     expired = database.add(idempotency_key="expired", unique_for=HOUR)
     kept = database.add(idempotency_key="kept")
     finished = ended(database, TaskStatus.CANCELLED, idempotency_key="finished", unique_until_finished=True)
@@ -413,7 +417,7 @@ def test_a_batch_takes_free_keys_new_keys_and_leaves_taken_ones(database: Databa
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_of_two_that_want_a_key_that_is_free_again_one_gets_it(database: Database, commits: bool) -> None:
+def test_one_of_two_enqueues_gets_a_key_that_is_free_again(database: Database, commits: bool) -> None:
     database.add(idempotency_key="k", unique_for=HOUR)
     database.clock.advance(HOUR)
     new = task()
@@ -428,7 +432,7 @@ def test_of_two_that_want_a_key_that_is_free_again_one_gets_it(database: Databas
     assert database.counts() == (2, 2, 2)
 
 
-def test_who_loses_a_free_key_after_having_looked_looks_again(postgresql: Database) -> None:
+def test_an_enqueue_that_loses_a_free_key_reads_the_key_again(postgresql: Database) -> None:
     """Two transactions see that the key is free, and the other one takes it first."""
     postgresql.add(idempotency_key="k", unique_for=HOUR)
     postgresql.clock.advance(HOUR)
@@ -449,7 +453,7 @@ def test_who_loses_a_free_key_after_having_looked_looks_again(postgresql: Databa
 # --- Replacing
 
 
-def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_position(database: Database) -> None:
+def test_a_replaced_task_keeps_only_its_id_its_pipeline_id_and_its_position(database: Database) -> None:
     parent = uuid7()
     before = database.add(pipeline_execution_id=parent, idempotency_key="k", args='{"say": "old"}')
     (claim,) = database.claim()
@@ -497,7 +501,7 @@ def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_posi
     assert state.lease_token == row.lease_token == 1
 
 
-def test_a_replaced_task_runs_with_its_new_arguments_when_these_are_due(database: Database) -> None:
+def test_a_replaced_task_runs_with_its_new_arguments_at_the_new_due_time(database: Database) -> None:
     handle = database.add(idempotency_key="k", args='{"say": "old"}', delay=HOUR)
     database.frozen.enqueue(task("k", REPLACE, args='{"say": "new"}', delay=timedelta(minutes=1), expires_in=HOUR))
     assert database.claim() == []
@@ -509,7 +513,7 @@ def test_a_replaced_task_runs_with_its_new_arguments_when_these_are_due(database
     database.frozen.complete(claim)
 
 
-def test_recovery_attempts_begin_anew(database: Database) -> None:
+def test_replacing_a_task_resets_its_recoveries(database: Database) -> None:
     claim = claimed(database, idempotency_key="k")
     database.clock.advance(claim.lease_seconds + 1)
     database.frozen.recover()
@@ -519,7 +523,7 @@ def test_recovery_attempts_begin_anew(database: Database) -> None:
     assert replay(database.frozen.history(claim.id)).recovery_attempts == 0
 
 
-def test_a_task_that_does_not_wait_is_not_replaced(database: Database) -> None:
+def test_a_task_that_is_not_ready_is_not_replaced(database: Database) -> None:
     for status in (TaskStatus.RUNNING, *ENDED):
         if status is TaskStatus.RUNNING:
             held = claimed(database, idempotency_key=status.value).id
@@ -531,7 +535,7 @@ def test_a_task_that_does_not_wait_is_not_replaced(database: Database) -> None:
         assert everything(database) == before
 
 
-def test_replacing_a_task_does_not_begin_its_keys_time_anew(database: Database) -> None:
+def test_replacing_a_task_does_not_restart_the_time_of_its_key(database: Database) -> None:
     first = database.add(idempotency_key="k", unique_for=HOUR)
     database.clock.advance(HOUR - MICROSECOND)
     assert database.frozen.enqueue(task("k", REPLACE, unique_for=HOUR)).id == first.id
@@ -539,7 +543,7 @@ def test_replacing_a_task_does_not_begin_its_keys_time_anew(database: Database) 
     assert database.frozen.enqueue(task("k", REPLACE, unique_for=HOUR)).created
 
 
-def test_the_queue_is_told_when_a_task_leaves_its_key(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_is_woken_when_a_task_leaves_its_key(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next task with that key may be due, and no insert announced it."""
     woken: list[str] = []
     monkeypatch.setattr(Store, "wake", lambda _self, _target, queues: woken.extend(queues))
@@ -550,7 +554,7 @@ def test_the_queue_is_told_when_a_task_leaves_its_key(database: Database, monkey
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_a_replacement_that_meets_a_claim_replaces_the_task_or_leaves_it_whole(
+def test_a_replacement_during_a_claim_replaces_the_task_only_if_the_claim_rolls_back(
     database: Database, commits: bool
 ) -> None:
     handle = database.add(idempotency_key="k", args='{"say": "old"}')
@@ -570,7 +574,7 @@ def test_a_replacement_that_meets_a_claim_replaces_the_task_or_leaves_it_whole(
         assert types(database, handle.id) == ["task_created", "task_replaced", "task_claimed"]
 
 
-def test_a_task_given_back_while_its_replacement_waits_is_replaced(postgresql: Database) -> None:
+def test_a_task_released_while_its_replacement_waits_is_replaced(postgresql: Database) -> None:
     """The task then has a new entry, which the waiting statement does not see."""
     handle = postgresql.add(idempotency_key="k", args='{"say": "old"}')
     with transaction(postgresql) as it:
@@ -583,7 +587,7 @@ def test_a_task_given_back_while_its_replacement_waits_is_replaced(postgresql: D
     assert postgresql.frozen.get(handle.id).args == '{"say": "new"}'
 
 
-def test_of_two_replacements_the_later_one_remains(database: Database) -> None:
+def test_the_later_of_two_replacements_wins(database: Database) -> None:
     handle = database.add(idempotency_key="k")
     answer = Handle(id=handle.id, created=False, replaced=True)
     with transaction(database) as it:
@@ -661,7 +665,7 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
     assert database.counts()[0] == (6 if state == "free again" else 3)
 
 
-def test_who_replaces_keeps_to_the_order_of_the_keys_whatever_that_of_the_tasks(database: Database) -> None:
+def test_replacements_are_locked_in_the_order_of_the_keys_and_not_of_the_tasks(database: Database) -> None:
     for key in "za":  # by the tasks' ids and by the place of its row, "z" would be first
         database.frozen.enqueue(task(key))
     with transaction(database) as it:
@@ -697,7 +701,7 @@ def test_many_batches_over_the_same_keys_all_succeed(database: Database) -> None
 # --- The answer to COMMIT is lost
 
 
-def test_a_task_whose_commit_was_not_answered_does_not_refuse_itself(
+def test_a_task_whose_commit_response_was_lost_does_not_refuse_itself(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = batch(["a", None, "z"], RAISE)
@@ -706,7 +710,7 @@ def test_a_task_whose_commit_was_not_answered_does_not_refuse_itself(
     assert database.counts() == (3, 3, 3)
 
 
-def test_a_task_whose_key_was_taken_from_it_since_was_created_all_the_same(
+def test_a_task_that_has_since_lost_its_key_is_reported_as_created(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def passes() -> None:
@@ -718,7 +722,9 @@ def test_a_task_whose_key_was_taken_from_it_since_was_created_all_the_same(
     assert database.counts() == (2, 2, 2)
 
 
-def test_a_key_taken_over_is_not_taken_over_from_itself(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_key_is_taken_over_only_once_after_a_lost_response(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database.add(idempotency_key="k", unique_for=HOUR)
     database.clock.advance(HOUR)
     new = task("k", unique_for=HOUR)
@@ -727,7 +733,7 @@ def test_a_key_taken_over_is_not_taken_over_from_itself(database: Database, monk
     assert database.counts() == (2, 2, 2)
 
 
-def test_a_task_is_replaced_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_is_replaced_only_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     held = database.add(idempotency_key="k")
     claims: list[Any] = []
     lost = lossy(database, monkeypatch, lambda: claims.extend(database.claim()))
@@ -737,7 +743,9 @@ def test_a_task_is_replaced_once(database: Database, monkeypatch: pytest.MonkeyP
     assert types(database, held.id) == ["task_created", "task_replaced", "task_claimed"]
 
 
-def test_a_batch_is_told_all_its_answers_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_gets_the_same_handles_after_a_lost_response(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = database.frozen.enqueue_many(batch(["a", "b", "c"]))
     new = [task("a"), task("b", SKIP), task("c", REPLACE), task("d"), task(None), task("d", REPLACE)]
     handles = lossy(database, monkeypatch).enqueue_many(new)

@@ -43,7 +43,7 @@ def test_a_message_is_accepted_once_by_each_consumer_of_each_source(database: Da
     ]
 
 
-def test_a_rollback_takes_the_acceptance_back(database: Database) -> None:
+def test_a_rollback_undoes_the_acceptance(database: Database) -> None:
     outbox = Outbox(database.host)
     with database.host.connect() as connection, connection.begin() as whole:
         assert outbox.inbox.accept("billing", "m1", using=connection)
@@ -76,7 +76,7 @@ def test_a_second_arrival_waits_for_the_first(database: Database, commits: bool)
     assert messages(database) == [("billing", "", "m1")]
 
 
-def test_a_handler_has_an_effect_once_however_often_the_message_arrives(database: Database) -> None:
+def test_a_handler_takes_effect_once_however_often_its_message_arrives(database: Database) -> None:
     """The handler's transaction is found without `using`, and a later failure undoes the acceptance."""
     outbox = Outbox(database.host)
     database.run("CREATE TABLE effects (note TEXT)")
@@ -170,7 +170,7 @@ def test_a_message_is_not_accepted_outside_the_transaction_of_its_work(database:
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_above_read_committed_a_message_that_came_meanwhile_is_a_serialization_failure(database: Database) -> None:
+def test_above_read_committed_a_message_accepted_meanwhile_is_a_serialization_failure(database: Database) -> None:
     outbox = Outbox(database.host)
     with database.host.connect().execution_options(isolation_level="REPEATABLE READ") as late, late.begin():
         late.execute(text("SELECT 1"))

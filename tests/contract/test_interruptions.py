@@ -152,7 +152,7 @@ INTERRUPTING = (
 
 @on_postgresql
 @pytest.mark.parametrize("interrupt", INTERRUPTING)
-def test_an_error_from_outside_gives_the_task_back_without_an_attempt(outbox, run, database, interrupt):
+def test_an_outside_error_releases_the_task_without_using_an_attempt(outbox, run, database, interrupt):
     runs = []
 
     @outbox.task(name="interrupted", transactional=True, retry=ONCE)
@@ -174,7 +174,7 @@ def test_an_error_from_outside_gives_the_task_back_without_an_attempt(outbox, ru
 
 
 @on_sqlite
-def test_a_full_disk_gives_the_task_back_without_an_attempt(outbox, engine, run, database):
+def test_a_full_disk_releases_the_task_without_using_an_attempt(outbox, engine, run, database):
     runs = []
 
     @outbox.task(name="filling", transactional=True, retry=ONCE)
@@ -195,7 +195,7 @@ def test_a_full_disk_gives_the_task_back_without_an_attempt(outbox, engine, run,
     assert (runs, notes(database)) == ([1, 1], ["small"])
 
 
-def test_an_error_at_the_commit_gives_the_task_back_without_an_attempt(outbox, run, database, monkeypatch):
+def test_an_error_at_the_commit_releases_the_task_without_using_an_attempt(outbox, run, database, monkeypatch):
     losing_commits(monkeypatch, database, 2)
 
     @outbox.task(name="committing", transactional=True, retry=ONCE)
@@ -219,7 +219,7 @@ FLUSHING = {
 @on_postgresql
 @pytest.mark.parametrize("state", ["55P03", "57014"])
 @pytest.mark.parametrize("flush", FLUSHING.values(), ids=FLUSHING)
-def test_a_lock_that_a_flush_waits_for_in_vain_is_a_failure_whoever_flushes(outbox, run, flush, state):
+def test_a_lock_timeout_in_a_flush_is_a_failure_however_the_flush_starts(outbox, run, flush, state):
     @outbox.task(name="flushing", transactional=True, retry=ONCE)
     def flushing(ctx: TaskContext) -> None:
         error = f"DO $$ BEGIN RAISE 'canceling statement due to timeout' USING ERRCODE = '{state}'; END $$"
@@ -263,7 +263,7 @@ def test_each_interruption_doubles_the_delay(database, monkeypatch):
 
 
 @pytest.mark.parametrize("between", ["released", "recovered"])
-def test_what_says_nothing_of_the_handler_leaves_the_count_as_it_is(database, between):
+def test_a_release_or_a_recovery_does_not_change_the_count(database, between):
     claim = interrupted_times(database, 3)
     if between == "released":
         database.store.release(claim, reason="the worker stopped")
@@ -274,7 +274,7 @@ def test_what_says_nothing_of_the_handler_leaves_the_count_as_it_is(database, be
 
 
 @pytest.mark.parametrize("end", ["snoozed", "retried", "retried by hand", "redriven"])
-def test_an_end_by_the_handler_or_by_hand_begins_the_count_anew(database, end):
+def test_an_end_by_the_handler_or_by_a_person_resets_the_count(database, end):
     claim = interrupted_times(database, 3)
     store = database.frozen
     assert store.interruptions(claim) == 3
@@ -294,7 +294,7 @@ def test_an_end_by_the_handler_or_by_hand_begins_the_count_anew(database, end):
 @pytest.mark.parametrize(
     "data", ["no JSON", '{"reason": ', "[]", '{"reason": "interrupted transaction", "times": "x"}']
 )
-def test_a_release_that_cannot_be_read_counts_as_none(database, data):
+def test_a_release_with_invalid_data_is_not_counted(database, data):
     claim = interrupted_times(database, 1)
     database.corrupted = True
     database.run(f"UPDATE execution_events SET event_data = '{data}' WHERE event_type = 'task_released'")
@@ -305,7 +305,7 @@ def test_a_release_that_cannot_be_read_counts_as_none(database, data):
 
 
 @on_postgresql
-def test_an_error_of_another_connection_is_the_handlers_failure(outbox, engine, run, database):
+def test_an_error_of_another_connection_is_a_failure_of_the_handler(outbox, engine, run, database):
     @outbox.task(name="elsewhere", transactional=True, retry=ONCE)
     def elsewhere(ctx: TaskContext) -> None:
         other = create_engine(engine.url)
@@ -322,7 +322,7 @@ def test_an_error_of_another_connection_is_the_handlers_failure(outbox, engine, 
 
 @on_postgresql
 @pytest.mark.parametrize("asked", ["retry", "snooze"])
-def test_what_the_handler_asked_for_after_it_lost_its_connection_counts(outbox, run, database, asked):
+def test_a_retry_or_snooze_after_a_lost_connection_takes_effect(outbox, run, database, asked):
     @outbox.task(name="asking", transactional=True, retry=RetryPolicy(max_attempts=2, wait=0))
     def asking(ctx: TaskContext) -> None:
         if types(outbox, handle).count(CLAIMED) > 1:
@@ -342,7 +342,7 @@ def test_what_the_handler_asked_for_after_it_lost_its_connection_counts(outbox, 
 
 @on_postgresql
 @pytest.mark.parametrize("state", ["55P03", "57014", "23505", "25P02"])
-def test_an_error_that_the_handlers_own_statement_earned_is_its_failure(outbox, run, state):
+def test_an_error_caused_by_a_statement_of_the_handler_is_a_failure(outbox, run, state):
     """Examples are a lock that was not available, a cancelled statement and a violated constraint."""
 
     @outbox.task(name="earned", transactional=True, retry=ONCE)
@@ -355,7 +355,7 @@ def test_an_error_that_the_handlers_own_statement_earned_is_its_failure(outbox, 
 
 
 @on_postgresql
-def test_an_error_of_the_handlers_stays_its_own_where_the_rollback_finds_the_connection_lost(outbox, engine, run):
+def test_an_error_of_the_handler_is_a_failure_even_if_the_rollback_finds_the_connection_lost(outbox, engine, run):
     @outbox.task(name="own", transactional=True, retry=ONCE)
     def own(ctx: TaskContext) -> None:
         pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
@@ -369,7 +369,7 @@ def test_an_error_of_the_handlers_stays_its_own_where_the_rollback_finds_the_con
     assert types(outbox, handle) == [CREATED, CLAIMED, FAILED]
 
 
-def test_a_count_that_may_not_be_read_makes_it_a_failed_attempt(outbox, run, database, monkeypatch, caplog):
+def test_an_interruption_is_a_failed_attempt_if_the_count_cannot_be_read(outbox, run, database, monkeypatch, caplog):
     losing_commits(monkeypatch, database, 1000)
 
     def refused(self, claim, **options):

@@ -59,7 +59,7 @@ def ended(outbox, handle):
     return until(lambda: (task := outbox.store.get(handle.id)).completed_at and task)
 
 
-def test_outcomes_are_those_of_a_thread(outbox, database, tmp_path):
+def test_outcomes_are_the_same_as_in_a_thread(outbox, database, tmp_path):
     @outbox.task(name="pid")
     def pid(number: int) -> dict[str, int]:
         return {"pid": os.getpid(), "number": number}
@@ -118,7 +118,7 @@ def test_a_transactional_task_commits_with_its_completion_or_not_at_all(outbox, 
     database.run("DROP TABLE ledger")
 
 
-def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
+def test_the_handler_learns_about_cancels_and_stops(outbox, tmp_path):
     @outbox.task(name="wait")
     def wait(ctx: TaskContext, number: int) -> str:
         (tmp_path / f"began-{number}").touch()
@@ -137,7 +137,7 @@ def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
     assert outbox.store.history(released.id)[-1].event_type is EventType.SNOOZED
 
 
-def test_a_step_that_was_completed_is_not_called_again_when_its_child_dies(outbox, database, tmp_path):
+def test_a_completed_step_is_not_called_again_after_its_child_died(outbox, database, tmp_path):
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     def note(name: str) -> str:
@@ -165,7 +165,7 @@ def test_a_step_that_was_completed_is_not_called_again_when_its_child_dies(outbo
     database.run("DROP TABLE ledger")
 
 
-def test_news_that_come_before_the_handler_begins_reach_it(outbox):
+def test_news_received_before_the_handler_begins_is_not_lost(outbox):
     """A thread receives the worker's messages before the main thread has reached the handler."""
 
     @outbox.task(name="heed")
@@ -184,7 +184,7 @@ def test_news_that_come_before_the_handler_begins_reach_it(outbox):
     outbox.store.release(claim)
 
 
-def test_the_echo_of_a_lock_that_is_free_again_does_not_hold_the_lease_forever(outbox):
+def test_a_late_echo_of_a_released_lock_does_not_hold_the_lease_forever(outbox):
     """The worker echoes each message, and a short transaction may be over before the echo arrives."""
 
     @outbox.task(name="short")
@@ -210,7 +210,7 @@ def test_the_echo_of_a_lock_that_is_free_again_does_not_hold_the_lease_forever(o
     outbox.store.release(claim)
 
 
-def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, caplog):
+def test_the_death_of_a_child_is_a_failed_attempt_that_names_the_signal(outbox, caplog):
     @outbox.task(name="die", retry=RetryPolicy(max_attempts=2, wait=0))
     def die(number: int) -> None:
         os.kill(os.getpid(), number)
@@ -231,7 +231,7 @@ def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, cap
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
-def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, database, tmp_path, transactional):
+def test_only_the_child_of_a_handler_that_exceeds_its_timeout_is_killed(outbox, database, tmp_path, transactional):
     """The handler holds the GIL, so nothing in its process could end it. The processes that it has started end with it."""
     database.run("CREATE TABLE ledger (number INTEGER)")
 
@@ -283,7 +283,7 @@ def test_a_handler_that_has_ended_in_time_is_not_late_while_it_commits(outbox, c
     assert "has run past its timeout" not in caplog.text
 
 
-def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkeypatch):
+def test_a_child_that_reads_no_messages_is_killed_after_its_timeout(outbox, monkeypatch):
     """The worker's messages to the child, one per heartbeat, have filled the socket long before the timeout."""
     monkeypatch.setattr(runner, "_NEWS_EVERY", 0.0005)
     same = {"was_lost": False, "cancel_requested": False, "is_stopping": False}
@@ -298,7 +298,7 @@ def test_a_child_that_reads_nothing_is_killed_when_its_time_is_up(outbox, monkey
         assert "was killed with its child process" in ended(outbox, handle).last_error
 
 
-def test_a_child_that_stops_in_the_middle_of_a_message_is_killed_when_its_time_is_up(outbox, monkeypatch):
+def test_a_child_that_stops_in_the_middle_of_a_message_is_killed_after_its_timeout(outbox, monkeypatch):
     """A handler that keeps Python's lock stops the thread that is sending its notes too."""
     connections = []
     monkeypatch.setattr(ChildProcess, "_send_notes", lambda self: connections.append(self._connection))
@@ -334,7 +334,7 @@ def test_messages_that_arrive_in_parts_or_together_are_read_one_by_one():
         child.connection.close()
 
 
-def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_one(outbox, monkeypatch, tmp_path):
+def test_the_end_of_an_abandoned_child_is_not_mistaken_for_the_end_of_a_later_child(outbox, monkeypatch, tmp_path):
     """The system may give a later child the same process id."""
     monkeypatch.setattr(runner, "_END_TIMEOUT", 0.1)
 
@@ -357,7 +357,7 @@ def test_the_end_of_a_child_that_was_given_up_is_not_taken_for_that_of_a_later_o
         assert not server.knows_end_of(pid)
 
 
-def test_a_timeout_interrupts_what_the_handler_waits_for(outbox):
+def test_a_timeout_interrupts_a_blocking_call_of_the_handler(outbox):
     @outbox.task(name="sleep", timeout=0.1, timeout_action="raise", retry=NEVER)
     def sleep() -> None:
         time.sleep(600)
@@ -367,7 +367,7 @@ def test_a_timeout_interrupts_what_the_handler_waits_for(outbox):
         assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 0.1 s"
 
 
-def test_hooks_and_log_fields_are_the_childs(database, tmp_path, caplog):
+def test_hooks_and_log_fields_belong_to_the_child(database, tmp_path, caplog):
     journal = tmp_path / "journal"
 
     def note(*words: object) -> None:
@@ -422,7 +422,7 @@ def test_hooks_and_log_fields_are_the_childs(database, tmp_path, caplog):
     ]
 
 
-def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
+def test_a_task_that_is_declared_after_the_start_is_released(outbox, caplog):
     with working(outbox):
 
         @outbox.task(name="late", retry=NEVER)
@@ -445,7 +445,7 @@ def pipes_and_sockets():
     return found
 
 
-def test_children_are_replaced_after_their_share_of_tasks(outbox):
+def test_children_are_replaced_after_tasks_per_child_tasks(outbox):
     @outbox.task(name="pid")
     def pid() -> int:
         return os.getpid()
@@ -527,7 +527,7 @@ def fork() -> int:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_fork_that_comes_back_from_a_handler_or_a_step_ends_there(outbox, isolation):
+def test_a_fork_that_returns_from_a_handler_or_a_step_exits_there(outbox, isolation):
     def forked(ends: str) -> int:
         if (pid := fork()) == 0:
             if ends == "by returning":
@@ -557,7 +557,7 @@ def test_a_fork_that_comes_back_from_a_handler_or_a_step_ends_there(outbox, isol
     assert outbox.store.verify() == []
 
 
-def test_a_child_that_dies_is_noticed_while_a_process_lives_that_it_forked(outbox, tmp_path):
+def test_the_death_of_a_child_is_noticed_while_a_process_it_forked_still_runs(outbox, tmp_path):
     @outbox.task(name="dies", retry=RetryPolicy.never())
     def dies(how: str) -> None:
         if (pid := fork()) == 0:
@@ -578,7 +578,7 @@ def test_a_child_that_dies_is_noticed_while_a_process_lives_that_it_forked(outbo
     os.kill(int((tmp_path / "leaves the others").read_text()), signal.SIGKILL)
 
 
-def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
+def test_a_handler_that_continues_in_a_fork_counts_as_dead(outbox):
     """A daemon does this. The end of the fork does not count."""
 
     @outbox.task(name="daemon", retry=RetryPolicy.never())
@@ -630,7 +630,7 @@ def test_a_task_is_released_while_the_fork_server_has_too_many_open_files(outbox
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
-def test_threads_that_the_process_has_already_are_named(outbox, caplog):
+def test_threads_that_are_already_running_are_named_in_a_warning(outbox, caplog):
     go = threading.Event()
     stranger = threading.Thread(target=go.wait, name="exporter", daemon=True)
     stranger.start()
@@ -640,7 +640,7 @@ def test_threads_that_the_process_has_already_are_named(outbox, caplog):
     assert "exporter" in caplog.text
 
 
-def test_its_options_are_checked(outbox):
+def test_invalid_isolation_options_are_refused(outbox):
     with pytest.raises(InvalidArgument, match="isolation must be one of 'thread', 'process', not 'fork'"):
         outbox.worker(isolation="fork")
     with pytest.raises(InvalidArgument, match="tasks_per_child must be a whole number of at least 1, not 0"):

@@ -49,7 +49,7 @@ def test_the_progress_of_a_child_that_dies_stays_with_its_attempt(outbox, databa
     assert attempt.progress == Progress(fraction=0.5, note="half")
 
 
-def test_what_a_handler_logs_in_its_child_is_kept_unless_that_is_turned_off(outbox):  # noqa: F811
+def test_log_lines_of_a_handler_in_a_child_are_kept_unless_turned_off(outbox):  # noqa: F811
     @outbox.task(name="talks")
     def talks(number: int) -> None:
         logging.getLogger("shop").warning("number %d", number)
@@ -63,7 +63,7 @@ def test_what_a_handler_logs_in_its_child_is_kept_unless_that_is_turned_off(outb
     assert lines == [["number 1"], []]
 
 
-def test_a_completed_step_is_not_called_again_though_its_child_was_killed(outbox, database, tmp_path):  # noqa: F811
+def test_a_completed_step_is_not_called_again_if_its_child_was_killed(outbox, database, tmp_path):  # noqa: F811
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     def charge() -> int:
@@ -92,7 +92,7 @@ def test_a_completed_step_is_not_called_again_though_its_child_was_killed(outbox
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_step_that_holds_the_only_lock_for_longer_than_the_lease_is_not_called_unreachable(
+def test_a_step_that_holds_the_write_lock_for_longer_than_the_lease_is_not_reported_as_lost(
     outbox,  # noqa: F811
     database,
     caplog,

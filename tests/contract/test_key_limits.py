@@ -35,7 +35,7 @@ def keys(claims):
 
 
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
-def test_at_most_so_many_of_a_key_run_at_once(database, queues):
+def test_running_tasks_of_a_key_do_not_exceed_its_limit(database, queues):
     database.store.queues.limit("default", concurrency_per_key=2, create=True)
     for key in "aaaaabbbbb":
         add(database, key)
@@ -48,7 +48,7 @@ def test_at_most_so_many_of_a_key_run_at_once(database, queues):
     assert keys(database.claim(10, queues=queues)) == {"a": 1}
 
 
-def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
+def test_starts_of_a_key_do_not_exceed_its_rate(database):
     database.store.queues.limit("default", rate_per_key=(2, MINUTE), concurrency_per_key=10, create=True)
     for key in "aaaaabbb":
         add(database, key)
@@ -69,7 +69,7 @@ def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
     assert database.rows("SELECT count(*) FROM key_rates")[0][0] == 1  # full buckets have no rows
 
 
-def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(database):
+def test_look_ahead_does_not_read_all_keys_that_have_used_their_rate(database):
     database.store.queues.limit("default", rate_per_key=(1, timedelta(days=1)), create=True)
     add(database, "z")
     now = database.clock()
@@ -86,7 +86,7 @@ def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(databas
     assert database.frozen.look_ahead() == Look(due=False, seconds=float(HORIZON))  # it looks again then
 
 
-def test_a_partition_key_keeps_its_order_and_has_the_rate(database):
+def test_a_partition_key_keeps_its_order_and_obeys_the_rate(database):
     database.store.queues.limit("default", rate_per_key=(2, MINUTE), create=True)
     tasks = [database.add(partition_key="ada") for _ in range(4)]
     started = []
@@ -99,14 +99,14 @@ def test_a_partition_key_keeps_its_order_and_has_the_rate(database):
     assert database.frozen.look_ahead().seconds == 30.0
 
 
-def test_a_delayed_task_of_a_concurrency_key_blocks_no_other(database):
+def test_a_delayed_task_of_a_concurrency_key_does_not_block_the_others(database):
     database.store.queues.limit("default", concurrency_per_key=1, create=True)
     add(database, "a", delay=MINUTE, priority=5)
     due = add(database, "a")
     assert [claim.id for claim in database.claim(5)] == [due.id]
 
 
-def test_a_concurrency_key_without_a_limit_is_one_at_a_time(database):
+def test_a_concurrency_key_without_a_limit_runs_one_task_at_a_time(database):
     for _ in range(3):
         add(database, "a")
     assert len(database.claim(5)) == 1
@@ -114,7 +114,7 @@ def test_a_concurrency_key_without_a_limit_is_one_at_a_time(database):
 
 
 @pytest.mark.parametrize("end", ["recovered", "retried", "cancelled"])
-def test_whatever_ends_a_claim_frees_the_place(database, end):
+def test_every_end_of_a_claim_frees_its_place(database, end):
     database.store.queues.limit("default", concurrency_per_key=1, create=True)
     for _ in range(2):
         add(database, "a")
@@ -146,7 +146,7 @@ def test_keys_at_their_limit_do_not_hide_the_keys_behind_them(database, fair):
     assert database.frozen.look_ahead().due is False
 
 
-def test_a_key_behind_more_blocked_keys_than_one_look_reads_is_found(database):
+def test_a_key_behind_more_blocked_keys_than_one_query_reads_is_found(database):
     database.store.queues.limit("default", rate_per_key=(1, MINUTE), concurrency_per_key=5, create=True)
     blocked = [f"k{number:04}" for number in range(80)]
     for key in blocked:
@@ -167,7 +167,7 @@ def test_keys_take_turns(database):
     assert keys(database.claim(1)) == {"b": 1}
 
 
-def test_limits_of_the_queue_hold_beside_those_of_its_keys(database):
+def test_limits_of_the_queue_apply_in_addition_to_limits_of_its_keys(database):
     database.store.queues.limit("default", concurrency=3, concurrency_per_key=2, rate=(4, MINUTE), create=True)
     for key in "aaabbb":
         add(database, key)
@@ -182,7 +182,7 @@ def test_limits_of_the_queue_hold_beside_those_of_its_keys(database):
     assert database.frozen.look_ahead().due is False
 
 
-def test_expired_tasks_use_neither_place_nor_start(database):
+def test_expired_tasks_do_not_count_toward_limits_or_rates(database):
     database.store.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, MINUTE), create=True)
     for _ in range(5):
         add(database, "a", expires_in=timedelta(seconds=1))
@@ -191,7 +191,7 @@ def test_expired_tasks_use_neither_place_nor_start(database):
     assert {claim.id for claim in database.claim(5)} == {task.id for task in alive}
 
 
-def test_two_claims_at_once_do_not_pass_the_limits_of_a_key_together(database):
+def test_simultaneous_claims_do_not_exceed_the_limits_of_a_key(database):
     database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(4, timedelta(hours=1)), create=True)
     for _ in range(20):
         add(database, "a")
@@ -237,7 +237,7 @@ def test_a_new_rate_begins_with_full_buckets(database):
 
 
 @pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
-def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startable):
+def test_a_bucket_from_the_far_future_is_ignored(database, seconds, startable):
     """The database's clock has been set back."""
     database.store.queues.limit("default", rate_per_key=(1, MINUTE), create=True)
     task = add(database, "a")
@@ -249,13 +249,13 @@ def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startab
 
 
 @pytest.mark.parametrize("limits", [{"concurrency_per_key": 0}, {"rate_per_key": (0, 1)}, {"rate_per_key": 5}, {}])
-def test_a_limit_that_is_none_is_refused(database, limits):
+def test_an_invalid_limit_per_key_is_refused(database, limits):
     with pytest.raises(InvalidArgument):
         database.store.queues.limit("mail", **limits, create=True)
     assert database.store.queues.settings() == []
 
 
-def test_a_task_has_one_key(database):
+def test_a_task_has_only_one_kind_of_key(database):
     outbox = Outbox(database.engine)
 
     @outbox.task(name="tests.work")
@@ -270,7 +270,7 @@ def test_a_task_has_one_key(database):
         work.using(outbox, concurrency_key="").enqueue()
 
 
-def test_a_bucket_gives_back_its_starts_one_by_one():
+def test_a_bucket_regains_its_starts_one_by_one():
     bucket, now = Bucket(starts=3, seconds=60), datetime(2030, 1, 1, tzinfo=UTC)
     full_at = bucket.spent(None, now, 3)
     free = [bucket.free(full_at, now + timedelta(seconds=second)) for second in (0, 19, 20, 40, 60, 90)]
@@ -392,7 +392,7 @@ def test_delayed_tasks_of_a_key_do_not_hide_those_that_are_due(database):
     assert database.frozen.look_ahead() == Look(due=False, seconds=60.0)
 
 
-def test_a_link_of_a_chain_keeps_its_key(database):
+def test_a_task_of_a_chain_keeps_its_key(database):
     outbox = Outbox(database.engine)
 
     @outbox.task(name="tests.work")
@@ -404,7 +404,7 @@ def test_a_link_of_a_chain_keeps_its_key(database):
     assert [task.concurrency_key for task in outbox.store.tasks()] == ["ada", None]
 
 
-def test_one_more_of_a_key_may_start_when_its_limit_is_removed_while_several_run(database):
+def test_one_more_task_of_a_key_may_start_after_its_limit_is_removed_while_several_run(database):
     database.store.queues.limit("default", concurrency_per_key=3, create=True)
     for _ in range(6):
         add(database, "a")
@@ -423,7 +423,7 @@ def test_one_more_of_a_key_may_start_when_its_limit_is_removed_while_several_run
     assert len(database.claim(10)) == 1
 
 
-def test_none_more_of_a_key_starts_while_its_queue_keeps_another_limit_per_key(database):
+def test_no_more_tasks_of_a_key_start_while_its_queue_keeps_another_limit_per_key(database):
     database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(100, MINUTE), create=True)
     for _ in range(5):
         add(database, "a")

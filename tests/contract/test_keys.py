@@ -92,7 +92,7 @@ def test_a_task_waiting_for_its_retry_blocks_its_key_and_keeps_its_place(databas
 
 
 @pytest.mark.parametrize("end", [EventType.SNOOZED, EventType.RELEASED])
-def test_what_is_given_back_stays_the_head_of_its_key(database, put, take, end):
+def test_a_released_or_snoozed_task_stays_at_the_head_of_its_key(database, put, take, end):
     first, _ = put("a", 2)
     (claim,) = take()
     database.frozen.finish([Outcome(claim=claim, event_type=end)])
@@ -106,17 +106,17 @@ def test_a_recovered_task_stays_at_the_head_of_its_key(database, put, take):
     assert ids(take()) == [first]
 
 
-def test_tasks_without_a_key_block_nobody(database, put, take):
+def test_tasks_without_a_key_do_not_block_each_other(database, put, take):
     put(None, 5)
     assert len(take()) == 5
 
 
-def test_keys_and_tasks_without_are_claimed_together(database, put, take):
+def test_tasks_with_and_without_keys_are_claimed_together(database, put, take):
     put(None, 3), put("a", 3), put("b", 3)
     assert keys(take(10)) == ["-", "-", "-", "a", "b"]
 
 
-def test_neither_tasks_with_a_key_nor_those_without_keep_the_others_waiting(database, put, take):
+def test_tasks_with_a_key_and_tasks_without_a_key_get_equal_shares(database, put, take):
     put(None, 50)
     for key in range(50):
         put(f"k{key:02}")
@@ -124,13 +124,13 @@ def test_neither_tasks_with_a_key_nor_those_without_keep_the_others_waiting(data
     assert sum(name == "-" for batch in seen for name in batch) == 20
 
 
-def test_the_same_key_in_another_queue_is_another_key(database, put, take):
+def test_the_same_key_in_another_queue_is_a_separate_key(database, put, take):
     put("a", 2, queue="one"), put("a", 2, queue="two")
     assert sorted(claim.queue for claim in take()) == ["one", "two"]
 
 
 @pytest.mark.parametrize("queues", [["one"], ["one", "three"]])
-def test_a_claim_of_some_queues_takes_keys_of_those_only(database, put, take, queues):
+def test_a_claim_for_some_queues_takes_only_keys_of_those_queues(database, put, take, queues):
     put("a", queue="one"), put("a", queue="two"), put("b", queue="three")
     assert sorted(claim.queue for claim in take(queues=queues)) == queues
 
@@ -151,7 +151,7 @@ def test_keys_take_turns(database, put, take):
     assert batches == [["a", "b"], ["c", "d"], ["a", "e"], ["b", "c"], ["d", "e"]]
 
 
-def test_priority_counts_inside_a_key(database, put, take):
+def test_priority_is_respected_within_a_key(database, put, take):
     low, second = put("a", 2)
     (high,) = put("a", priority=5)
     order = []
@@ -169,7 +169,7 @@ def test_a_failed_head_lets_the_next_one_run(database, put, take):
     assert ids(take()) == [second]
 
 
-def test_a_failed_head_holds_its_key_if_it_is_to_be_dealt_with_first(database, put, take):
+def test_a_failed_head_with_hold_holds_its_key_until_it_is_redriven(database, put, take):
     first, second = put("a", 2, on_dead_letter=OnDeadLetter.HOLD)
     put("b")
     (claim, other) = sorted(take(), key=lambda claim: claim.partition_key)
@@ -213,14 +213,14 @@ def test_an_expired_head_is_recorded_and_the_next_one_runs(database, put, take):
     assert database.store.get(first).status is TaskStatus.CANCELLED
 
 
-def test_a_wall_of_delayed_keys_hides_nothing_that_is_due(database, put, take):
+def test_many_delayed_keys_do_not_hide_a_due_task(database, put, take):
     for key in range(150):
         put(f"a{key:03}", delay=timedelta(hours=1))
     (due,) = put("z")
     assert ids(take(1)) == [due]
 
 
-def test_a_wall_of_entries_of_one_running_key_hides_nothing(database, put, take):
+def test_many_tasks_of_one_running_key_do_not_hide_a_due_task(database, put, take):
     put("a", 150)
     take(1)
     (due,) = put("z")
@@ -236,7 +236,7 @@ def test_two_workers_never_run_tasks_with_the_same_key(database, put):
     assert len(claimed) == len(set(claimed))
 
 
-def test_a_claim_in_a_callers_transaction_leaves_no_key_behind_when_rolled_back(database, put):
+def test_a_claim_in_a_transaction_of_the_caller_leaves_no_key_after_a_rollback(database, put):
     put("a", 2)
     with helpers.transaction(database) as connection:
         assert len(database.claim(5, using=connection)) == 1
@@ -245,7 +245,7 @@ def test_a_claim_in_a_callers_transaction_leaves_no_key_behind_when_rolled_back(
     assert len(database.claim(5)) == 1
 
 
-def test_a_wall_of_blocked_keys_with_due_tasks_hides_nothing_a_worker_would_wait_for(database, put, take):
+def test_many_blocked_keys_with_due_tasks_do_not_hide_a_claimable_task(database, put, take):
     """Heads wait for their retry, with due tasks behind them, as after an outage."""
     for number in range(120):
         put(f"a{number:03}", delay=timedelta(hours=1))
@@ -254,7 +254,7 @@ def test_a_wall_of_blocked_keys_with_due_tasks_hides_nothing_a_worker_would_wait
     assert ids(take(1)) == [free]
 
 
-def test_pruning_a_dead_letter_that_holds_its_key_wakes_for_the_next_task(database, put, take, monkeypatch):
+def test_pruning_a_dead_letter_that_holds_its_key_wakes_the_queue(database, put, take, monkeypatch):
     _, second = put("a", 2, on_dead_letter=OnDeadLetter.HOLD)
     (claim,) = take()
     database.frozen.fail(claim, "broken")

@@ -367,5 +367,5 @@ def test_tasks_with_keys_are_claimed_as_a_model_predicts(database, monkeypatch, 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-def test_a_key_is_claimed_as_the_model_says_in_200_lives_of_50_steps(database, monkeypatch):
+def test_tasks_with_keys_are_claimed_as_the_model_predicts_in_200_random_runs(database, monkeypatch):
     live(database, monkeypatch, examples=200, steps=50, explore=True)

@@ -46,7 +46,7 @@ def noted(database) -> UUID:
     return task_id
 
 
-def test_the_history_has_them_as_text(database, noted):
+def test_the_history_has_later_events_as_text(database, noted):
     events = database.frozen.history(noted)
     assert [str(event.event_type) for event in events if not isinstance(event.event_type, EventType)] == [LATER] * 4
     assert [dict(event.event_data) for event in events if event.event_type == LATER] == [{"debris": 3}] * 4
@@ -59,7 +59,7 @@ def test_the_history_has_them_as_text(database, noted):
     ]
 
 
-def test_a_reader_of_the_log_gets_them_and_goes_on(database, noted):
+def test_a_reader_of_the_log_gets_later_events_and_continues(database, noted):
     read, cursor = database.frozen.log.tail(limit=2)
     assert read[-1].event_type == LATER
     more = read
@@ -69,7 +69,7 @@ def test_a_reader_of_the_log_gets_them_and_goes_on(database, noted):
     assert read == database.frozen.history(noted)
 
 
-def test_they_move_nothing(database, noted):
+def test_later_events_change_no_state(database, noted):
     state = replay(database.frozen.history(noted))
     assert (state.status, state.attempt, state.lease_token) == ("Completed", 2, 2)
     assert database.frozen.log.state_at(noted, database.clock.now) == state
@@ -80,7 +80,7 @@ def test_they_move_nothing(database, noted):
     assert database.frozen.verify() == []
 
 
-def test_a_task_of_which_only_they_are_told_so_far_was_not_there_yet(database):
+def test_a_task_that_has_only_later_events_did_not_exist_yet(database):
     """A later release may write an event about a task before the task is created."""
     new = NewTask(id=uuid7(), task_name="tests.work", args="{}")
     before = database.clock.now
@@ -90,7 +90,7 @@ def test_a_task_of_which_only_they_are_told_so_far_was_not_there_yet(database):
     assert database.frozen.log.state_at(new.id, database.clock.now).status == "Ready"
 
 
-def test_the_reason_of_an_end_is_found_behind_them(database):
+def test_the_reason_for_an_end_is_found_despite_later_events(database):
     task_id = database.add().id
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
@@ -100,7 +100,7 @@ def test_the_reason_of_an_end_is_found_behind_them(database):
     assert said.endswith("of no use")
 
 
-def test_a_repair_is_not_misled_by_them(database, noted, caplog):
+def test_a_repair_is_not_misled_by_later_events(database, noted, caplog):
     waiting = database.add(delay=timedelta(hours=1)).id
     note(database, waiting)
     database.run("DELETE FROM task_outbox")
@@ -111,7 +111,7 @@ def test_a_repair_is_not_misled_by_them(database, noted, caplog):
     assert database.counts()[2] == 1
 
 
-def test_the_commands_print_them(database, noted):
+def test_the_commands_print_later_events(database, noted):
     for command in (("task", "show", str(noted)), ("task", "explain", str(noted)), ("status",), ("verify",)):
         done = CliRunner().invoke(main, [*command, "--url", database.url], catch_exceptions=False)
         assert done.exit_code == 0, done.output
@@ -119,7 +119,7 @@ def test_the_commands_print_them(database, noted):
             assert done.output.count(LATER) == 4
 
 
-def test_the_orm_has_them_as_text(database, noted):
+def test_the_orm_has_later_events_as_text(database, noted):
     with Session(database.host_engine()) as session:
         kinds = session.scalars(
             select(orm.ExecutionEvent.event_type).where(orm.ExecutionEvent.task_execution_id == noted)

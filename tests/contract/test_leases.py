@@ -19,7 +19,7 @@ MICROSECOND = timedelta(microseconds=1)
 LEASE = timedelta(seconds=60)
 
 
-def test_a_task_is_not_taken_back_before_its_lease_has_run_out(database):
+def test_a_task_is_not_recovered_before_its_lease_has_expired(database):
     claim = helpers.claimed(database, lease=LEASE)
     database.clock.now = claim.lease_expires_at
     before = helpers.everything(database)
@@ -47,7 +47,7 @@ def test_a_task_keeps_the_lease_with_which_it_was_enqueued(database):
     assert leases == [timedelta(seconds=60), timedelta(seconds=5)]
 
 
-def test_the_task_is_back_in_the_outbox_due_now_with_an_event_that_says_why(database):
+def test_a_recovered_task_is_ready_and_due_now_with_an_event_that_records_why(database):
     claim = helpers.claimed(database, lease=LEASE, queue="mail", priority=3)
     database.clock.advance(100)
     database.frozen.recover()
@@ -63,7 +63,7 @@ def test_the_task_is_back_in_the_outbox_due_now_with_an_event_that_says_why(data
     assert database.rows("SELECT count(*) FROM task_leases") == [(0,)]
 
 
-def test_after_three_recoveries_the_task_is_abandoned(database):
+def test_a_task_is_abandoned_after_three_recoveries(database):
     helpers.claimed(database, lease=LEASE)
     for number in range(1, MAX_RECOVERIES + 1):
         database.clock.advance(61)
@@ -82,7 +82,7 @@ def test_after_three_recoveries_the_task_is_abandoned(database):
 
 
 @pytest.mark.parametrize("most", [0, 1])
-def test_the_limit_of_recoveries_is_the_callers(database, most):
+def test_the_caller_can_set_the_limit_of_recoveries(database, most):
     helpers.claimed(database, lease=LEASE)
     for _ in range(most):
         database.clock.advance(61)
@@ -100,7 +100,7 @@ def test_only_crashes_count_as_recoveries(database):
     assert (claim.attempt, claim.recovery_attempts) == (2, 0)
 
 
-def test_recovery_is_bounded_and_takes_the_leases_that_ran_out_first(database):
+def test_a_limited_recovery_starts_with_the_leases_that_expired_first(database):
     seconds = [30, 10, 50, 20, 40]
     handles = {second: database.add(lease=timedelta(seconds=second)) for second in seconds}
     database.claim(5)
@@ -111,7 +111,7 @@ def test_recovery_is_bounded_and_takes_the_leases_that_ran_out_first(database):
     assert database.frozen.recover(2) == []
 
 
-def test_a_stream_of_doomed_tasks_does_not_starve_the_others(database):
+def test_leases_without_tasks_do_not_block_the_recovery_of_other_tasks(database):
     """A full batch of leases without tasks must not be read again in the next batch."""
     claim = helpers.claimed(database, lease=timedelta(seconds=90))
     for number in range(3):
@@ -124,7 +124,7 @@ def test_a_stream_of_doomed_tasks_does_not_starve_the_others(database):
     assert [task.id for task in database.frozen.recover(3)] == [claim.id]
 
 
-def test_leases_that_are_kept_are_left_alone(database):
+def test_tasks_with_valid_leases_are_not_recovered(database):
     dead = helpers.claimed(database, lease=timedelta(seconds=10))
     alive = helpers.claimed(database, lease=timedelta(seconds=100))
     database.clock.advance(50)
@@ -132,7 +132,7 @@ def test_leases_that_are_kept_are_left_alone(database):
     database.frozen.complete(alive)
 
 
-def test_a_heartbeat_extends_each_lease_by_its_own_length_from_now(database):
+def test_a_heartbeat_extends_each_lease_to_its_full_length_from_now(database):
     handles = [database.add(lease=timedelta(seconds=second)) for second in (10, 60, 0.25)]
     claims = database.claim(3)
     database.clock.advance(5)
@@ -165,7 +165,7 @@ def test_a_heartbeat_keeps_the_lease_that_the_worker_chose(database):
     assert beats[claim.id].lease_expires_at == claim.lease_expires_at
 
 
-def test_a_heartbeat_names_only_what_is_still_held(database):
+def test_a_heartbeat_returns_only_claims_that_are_still_held(database):
     kept, lost, over = (helpers.claimed(database, lease=timedelta(seconds=s)) for s in (100, 10, 100))
     database.frozen.complete(over)
     database.clock.advance(11)
@@ -174,11 +174,11 @@ def test_a_heartbeat_names_only_what_is_still_held(database):
     assert database.frozen.get(lost.id).status is TaskStatus.READY
 
 
-def test_no_claims_have_no_heartbeat(database):
+def test_a_heartbeat_without_claims_does_nothing(database):
     assert database.frozen.heartbeat([]) == {}
 
 
-def test_claims_of_two_workers_do_not_beat_together(database):
+def test_a_heartbeat_for_claims_of_two_workers_is_refused(database):
     """Otherwise, one worker would be told that it lost a lease that it still has."""
     database.add()
     database.add()
@@ -187,14 +187,14 @@ def test_claims_of_two_workers_do_not_beat_together(database):
         database.frozen.heartbeat(claims)
 
 
-def test_a_heartbeat_brings_the_request_to_stop(database):
+def test_a_heartbeat_returns_cancel_requests(database):
     asked, not_asked = helpers.claimed(database), helpers.claimed(database)
     database.frozen.cancel(asked.id)
     beats = database.frozen.heartbeat([asked, not_asked])
     assert {task_id: beat.cancel_requested for task_id, beat in beats.items()} == {asked.id: True, not_asked.id: False}
 
 
-def test_a_task_asked_to_stop_is_cancelled_when_its_worker_died(database):
+def test_a_task_that_was_asked_to_stop_is_cancelled_if_its_worker_died(database):
     claim = helpers.claimed(database)
     database.frozen.cancel(claim.id)
     database.clock.advance(61)
@@ -206,14 +206,14 @@ def test_a_task_asked_to_stop_is_cancelled_when_its_worker_died(database):
     assert database.rows("SELECT count(*) FROM task_outbox") == [(0,)]
 
 
-def test_recovery_hangs_on_the_lease_alone_and_on_no_registry_of_workers(database):
+def test_recovery_depends_only_on_the_lease_and_not_on_registered_workers(database):
     claim = helpers.claimed(database)
     database.run("DELETE FROM workers")
     helpers.recovered(database, claim)
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
-def test_a_finished_task_with_a_lease_left_behind_is_never_run_again(database, end):
+def test_a_finished_task_with_a_leftover_lease_is_never_run_again(database, end):
     claim = helpers.claimed(database)
     lease = database.rows("SELECT lease_token FROM task_leases")
     assert lease == [(1,)]
@@ -231,7 +231,7 @@ def test_a_finished_task_with_a_lease_left_behind_is_never_run_again(database, e
 
 
 @pytest.mark.parametrize("forged", ["token", "worker"])
-def test_an_expired_lease_of_another_token_or_worker_takes_nothing_back(database, forged):
+def test_an_expired_lease_with_another_token_or_worker_recovers_nothing(database, forged):
     claim = helpers.claimed(database)
     change = "lease_token = 9" if forged == "token" else f"worker_id = '{uuid4().hex}'"
     database.run(f"UPDATE task_leases SET {change}")
@@ -241,7 +241,7 @@ def test_an_expired_lease_of_another_token_or_worker_takes_nothing_back(database
     database.corrupted = True
 
 
-def test_recovery_passes_over_a_task_whose_end_is_being_committed(database):
+def test_recovery_skips_a_task_whose_end_is_being_committed(database):
     claim = helpers.claimed(database)
     database.clock.advance(61)
     with helpers.transaction(database) as connection:
@@ -253,7 +253,7 @@ def test_recovery_passes_over_a_task_whose_end_is_being_committed(database):
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_an_end_waits_for_a_recovery_and_then_knows_whether_it_lost(database, end):
+def test_an_end_waits_for_a_recovery_and_fails_only_if_the_recovery_commits(database, end):
     claim = helpers.claimed(database)
     database.clock.advance(61)
     with helpers.transaction(database) as connection:
@@ -265,7 +265,7 @@ def test_an_end_waits_for_a_recovery_and_then_knows_whether_it_lost(database, en
     assert database.frozen.get(claim.id).status == ("Ready" if end == "commit" else "Completed")
 
 
-def test_a_recovery_that_waited_looks_again_and_leaves_a_fresh_heartbeat_alone(database):
+def test_a_recovery_that_waited_for_a_heartbeat_does_not_recover_the_task(database):
     claim = helpers.claimed(database)
     database.clock.advance(61)
     with helpers.transaction(database) as connection:
@@ -276,7 +276,7 @@ def test_a_recovery_that_waited_looks_again_and_leaves_a_fresh_heartbeat_alone(d
     database.frozen.complete(claim)
 
 
-def test_recoveries_at_once_take_each_task_back_once(database):
+def test_simultaneous_recoveries_recover_each_task_once(database):
     handles = [database.add(lease=LEASE) for _ in range(60)]
     database.claim(60)
     database.clock.advance(61)
@@ -292,7 +292,7 @@ def test_recoveries_at_once_take_each_task_back_once(database):
     assert database.rows("SELECT DISTINCT recovery_attempts FROM task_executions") == [(1,)]
 
 
-def test_recoveries_beside_ends_leave_each_claim_with_one_end(database):
+def test_recoveries_during_ends_leave_each_claim_with_one_end(database):
     for _ in range(5):
         for _ in range(10):
             database.add(lease=LEASE)
@@ -308,7 +308,7 @@ def test_recoveries_beside_ends_leave_each_claim_with_one_end(database):
             database.frozen.complete(claim)
 
 
-def test_an_event_that_is_refused_undoes_the_whole_recovery(database):
+def test_a_refused_event_undoes_the_whole_recovery(database):
     helpers.claimed(database)
     database.clock.advance(61)
     before = helpers.everything(database)
@@ -319,7 +319,7 @@ def test_an_event_that_is_refused_undoes_the_whole_recovery(database):
 
 
 @pytest.mark.parametrize("point", ["before the claim", "after the claim", "after the heartbeat", "after the end"])
-def test_a_task_ends_or_runs_again_wherever_its_worker_dies(database, point):
+def test_a_task_completes_even_if_its_worker_dies_at_any_point(database, point):
     handle = database.add()
     if point != "before the claim":
         (claim,) = database.claim()
@@ -335,7 +335,7 @@ def test_a_task_ends_or_runs_again_wherever_its_worker_dies(database, point):
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 2.0])
-def test_a_senseless_limit_is_refused(database, limit):
+def test_an_invalid_limit_is_refused(database, limit):
     with pytest.raises(InvalidArgument):
         database.frozen.recover(limit)
 
@@ -345,7 +345,7 @@ def test_a_negative_number_of_recoveries_is_refused(database):
         database.frozen.recover(max_recoveries=-1)
 
 
-def test_nothing_expired_is_nothing_written(database):
+def test_a_recovery_without_expired_leases_writes_nothing(database):
     helpers.claimed(database)
     before = helpers.everything(database)
     assert database.frozen.recover() == []

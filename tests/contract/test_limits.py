@@ -29,7 +29,7 @@ PAUSED = {"paused_at": "2030-01-01T12:00:00.000000+00:00"}
 
 
 @pytest.mark.parametrize("key", [None, "a"])
-def test_nothing_of_a_paused_queue_is_claimed(database, key):
+def test_tasks_of_a_paused_queue_are_not_claimed(database, key):
     settle(database, **PAUSED)
     database.add(partition_key=key)
     other = database.add(queue="other", partition_key=key)
@@ -40,7 +40,7 @@ def test_nothing_of_a_paused_queue_is_claimed(database, key):
 
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("queues", [None, ["default"]])
-def test_no_more_run_at_a_time_than_the_queues_limit_whoever_claims(database, keyed, queues):
+def test_running_tasks_do_not_exceed_the_limit_of_the_queue_for_any_worker(database, keyed, queues):
     settle(database, concurrency_limit=3)
     for number in range(10):
         database.add(partition_key=f"k{number}" if keyed else None)
@@ -54,7 +54,7 @@ def test_no_more_run_at_a_time_than_the_queues_limit_whoever_claims(database, ke
     assert len(database.claim(5, queues=queues)) == 1
 
 
-def test_two_claims_at_once_do_not_pass_the_limit_together(database):
+def test_simultaneous_claims_do_not_exceed_the_limit(database):
     settle(database, concurrency_limit=3)
     for _ in range(20):
         database.add()
@@ -78,7 +78,7 @@ def test_tasks_with_and_without_a_key_share_a_limited_queue(database):
     assert sorted(claim.partition_key is None for claim in database.claim(10)) == [False, False, True, True]
 
 
-def test_no_more_start_in_a_time_than_the_queues_rate(database):
+def test_starts_do_not_exceed_the_rate_of_the_queue(database):
     settle(database, rate_limit=4, rate_seconds=60.0)
     for _ in range(20):
         database.add()
@@ -98,7 +98,7 @@ def test_no_more_start_in_a_time_than_the_queues_rate(database):
 
 
 @pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
-def test_a_rate_that_was_spent_in_the_far_future_holds_nothing_back(database, seconds, startable):
+def test_a_rate_that_was_used_in_the_far_future_blocks_no_task(database, seconds, startable):
     """The database's clock has been set back in the meantime."""
     task = database.add()
     settle(database, rate_limit=1, rate_seconds=60.0)
@@ -127,7 +127,7 @@ def test_a_task_is_not_started_once_it_has_expired(database):
     assert database.counts()[2] == 0
 
 
-def test_many_expired_tasks_do_not_hide_one_that_is_not(database):
+def test_many_expired_tasks_do_not_hide_a_claimable_task(database):
     for _ in range(25):
         database.add(expires_in=timedelta(seconds=1))
     alive = database.add()
@@ -135,7 +135,7 @@ def test_many_expired_tasks_do_not_hide_one_that_is_not(database):
     assert [claim.id for claim in database.claim(3)] == [alive.id]
 
 
-def test_a_retry_that_would_come_too_late_expires(database):
+def test_a_retry_that_is_due_after_the_expiry_expires(database):
     claim = helpers.claimed(database, expires_in=timedelta(seconds=30))
     database.frozen.schedule_retry(claim.id, database.clock.now + timedelta(seconds=40), 2)
     database.clock.advance(40)
@@ -156,7 +156,7 @@ def test_a_retry_that_would_come_too_late_expires(database):
     ],
 )
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
-def test_a_worker_takes_the_topics_it_wants(database, key, queues, topics, expected):
+def test_a_worker_claims_only_tasks_with_its_topics(database, key, queues, topics, expected):
     for number, kind in enumerate(("order.paid", "order.sent", "user.new", None)):
         database.add(topic=kind, partition_key=key and f"{key}{number}")
     claims = database.claim(10, topics=topics, queues=queues)
@@ -165,21 +165,21 @@ def test_a_worker_takes_the_topics_it_wants(database, key, queues, topics, expec
     assert database.frozen.look_ahead(queues).due is True
 
 
-def test_an_unwanted_head_blocks_its_key_for_this_worker_only(database):
+def test_a_head_with_another_topic_blocks_its_key_only_for_this_worker(database):
     database.add(topic="a", partition_key="k"), database.add(topic="b", partition_key="k")
     assert database.claim(5, topics=["b"]) == []
     assert len(database.claim(5, topics=["a"])) == 1
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(10**9, 60.0), (2**31 - 1, 0.001), (7, 60.0)])
-def test_any_rate_can_be_kept(database, rate, seconds):
+def test_very_high_rates_are_supported(database, rate, seconds):
     settle(database, rate_limit=rate, rate_seconds=seconds)
     for _ in range(8):
         database.add()
     assert len(database.claim(10)) == min(8, rate)
 
 
-def test_another_queues_rate_wakes_nobody(database):
+def test_the_rate_of_another_queue_wakes_no_worker(database):
     settle(database, rate_limit=1, rate_seconds=60.0)
     database.add(), database.add()
     assert len(database.claim(5)) == 1
@@ -194,7 +194,7 @@ def test_a_limited_queue_keeps_its_order_of_keys(database):
     assert [claim.id for claim in database.claim(1)] == [oldest.id]
 
 
-def test_the_end_of_what_was_claimed_before_there_was_a_limit_makes_way_too(database, monkeypatch):
+def test_the_end_of_a_task_claimed_before_the_limit_was_set_wakes_the_queue(database, monkeypatch):
     claims = [helpers.claimed(database), helpers.claimed(database)]
     settle(database, concurrency_limit=2)
     told = helpers.woken(database.frozen, monkeypatch)

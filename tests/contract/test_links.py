@@ -42,7 +42,7 @@ def chain_of(database: Database, *names: str) -> tuple[UUID, ...]:
     return chain_id, first, *(link.id for link in links)
 
 
-def test_what_follows_a_batch_names_the_first_task_that_has_not_ended(database: Database) -> None:
+def test_a_then_task_waits_for_the_first_task_of_its_batch_that_has_not_ended(database: Database) -> None:
     batch = made(database, 3)
     [then_id] = batch.then_ids
     done, first, _ = members(database, batch.id)
@@ -61,7 +61,7 @@ def test_what_follows_a_batch_names_the_first_task_that_has_not_ended(database: 
     assert database.store.explain(then_id).reason is not Reason.NOT_ENQUEUED
 
 
-def test_a_link_of_a_chain_waits_for_those_before_it(database: Database) -> None:
+def test_a_task_of_a_chain_waits_for_the_tasks_before_it(database: Database) -> None:
     chain, first, second, third = chain_of(database, "tests.second", "tests.third")
     assert sentence(database, second).startswith(
         f"it is not enqueued yet: it follows the chain {chain}, in which 1 task has not finished; the first of them is {first}"
@@ -76,7 +76,7 @@ def test_a_link_of_a_chain_waits_for_those_before_it(database: Database) -> None
     assert [one.command[:2] for one in why.cures] == [("failed", "redrive"), ("failed", "discard"), ("batch", "show")]
 
 
-def test_a_dead_letter_says_which_chain_or_batch_waits_for_it(database: Database) -> None:
+def test_a_dead_letter_names_the_chain_or_batch_that_waits_for_it(database: Database) -> None:
     chain, first, _ = chain_of(database, "tests.second")
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
@@ -100,14 +100,14 @@ def test_a_dead_letter_says_which_chain_or_batch_waits_for_it(database: Database
 
 
 @pytest.mark.parametrize("policy", [OnFailed.CONTINUE, OnFailed.CANCEL])
-def test_a_dead_letter_that_nothing_waits_for_says_no_more(database: Database, policy: OnFailed) -> None:
+def test_a_dead_letter_that_blocks_no_batch_mentions_none(database: Database, policy: OnFailed) -> None:
     made(database, 2, on_failed=policy)
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
     assert sentence(database, claim.id).endswith("boom; redrive or discard it")
 
 
-def test_dead_letters_that_are_not_waited_for_are_not_named(database: Database) -> None:
+def test_dead_letters_that_do_not_block_a_batch_are_not_named(database: Database) -> None:
     batch = made(database, 2)
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
@@ -115,7 +115,7 @@ def test_dead_letters_that_are_not_waited_for_are_not_named(database: Database) 
     assert f"1 task has not finished; the first of them is {left}" in sentence(database, batch.then_ids[0])
 
 
-def test_what_never_follows_says_so(database: Database) -> None:
+def test_a_cancelled_chain_is_explained(database: Database) -> None:
     chain, first, link = chain_of(database, "tests.second")
     (running,) = database.claim()
     database.frozen.batches.cancel(chain)
@@ -128,7 +128,7 @@ def test_what_never_follows_says_so(database: Database) -> None:
     assert running.id == first
 
 
-def test_a_batch_that_is_not_closed_is_never_followed(database: Database) -> None:
+def test_the_then_task_of_an_unclosed_batch_is_never_enqueued(database: Database) -> None:
     batch_id = new_batch_id()
     batch = NewBatch(id=batch_id, then=(following(batch_id),))
     database.frozen.batches.create(batch)
@@ -139,7 +139,7 @@ def test_a_batch_that_is_not_closed_is_never_followed(database: Database) -> Non
     database.frozen.batches.cancel(batch_id)
 
 
-def test_an_id_of_nothing_is_not_found(database: Database) -> None:
+def test_unknown_ids_are_not_found(database: Database) -> None:
     batch = made(database, 1)
     behind = following(batch.id, number=2).id
     for unknown in (new_task().id, uuid4(), batch.id, behind, following(new_batch_id()).id):
@@ -147,9 +147,7 @@ def test_an_id_of_nothing_is_not_found(database: Database) -> None:
             database.store.explain(unknown)
 
 
-def test_a_task_that_is_enqueued_after_the_first_look_is_shown(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_is_enqueued_during_the_query_is_shown(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     task_id, get = database.add().id, Store.get
 
     def late(store: Store, task_id: UUID) -> TaskExecution:
@@ -162,7 +160,7 @@ def test_a_task_that_is_enqueued_after_the_first_look_is_shown(
     assert f"id\t{task_id}" in shown.stdout
 
 
-def test_a_place_that_no_task_has_is_not_found(database: Database) -> None:
+def test_an_unknown_then_task_number_is_not_found(database: Database) -> None:
     batch_id = new_batch_id()
     link = new_task("tests.then", id=BatchLink(batch_id=batch_id, number=1).task_id)
     database.frozen.batches.create(NewBatch(id=batch_id, then=(link,)))
@@ -172,7 +170,7 @@ def test_a_place_that_no_task_has_is_not_found(database: Database) -> None:
     database.corrupted = True  # the batch is never closed
 
 
-def test_the_commands_say_it(database: Database) -> None:
+def test_the_commands_print_explanations(database: Database) -> None:
     chain, first, link = chain_of(database, "tests.second")
     explained = said(database, "task", "explain", str(link))
     assert explained.exit_code == 0
@@ -191,7 +189,7 @@ def test_the_commands_say_it(database: Database) -> None:
     assert json.loads(said(database, "batch", "show", str(chain), "--json").stdout)["awaited"] == 1
 
 
-def test_what_was_enqueued_and_is_deleted_is_not_waited_for(database: Database) -> None:
+def test_a_task_of_a_chain_that_was_pruned_is_not_found(database: Database) -> None:
     _, first, second, _ = chain_of(database, "tests.second", "tests.third")
     for task_id in (first, second):
         (claim,) = database.claim()

@@ -93,7 +93,7 @@ def test_a_hook_that_fails_after_a_handler_is_logged_with_the_fields_of_its_task
 
 
 @pytest.mark.parametrize("method", ["handling", "ended"])
-def test_what_a_hook_raises_about_a_task_is_logged_with_the_fields_of_the_task(database, caplog, method):
+def test_an_exception_in_a_hook_is_logged_with_the_fields_of_the_task(database, caplog, method):
     class Broken(Hook):
         """A hook that fails in one of its methods."""
 
@@ -125,7 +125,7 @@ def test_a_lost_lease_is_logged_with_the_fields_of_its_task(database, heard):
     assert SECRET not in str(vars(record))
 
 
-def test_a_recovery_tells_what_the_log_says_of_its_task(database):
+def test_a_recovery_returns_the_fields_to_log_for_its_task(database):
     database.add(task_name="pay", queue="mail")
     [claim] = database.claim()
     database.clock.advance(3600)

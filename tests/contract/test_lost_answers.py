@@ -34,14 +34,14 @@ def test_a_task_is_enqueued_once(database, monkeypatch):
     assert database.counts() == (1, 1, 1)
 
 
-def test_a_task_with_a_key_knows_that_the_key_is_its_own(database, monkeypatch):
+def test_a_task_with_a_key_is_not_refused_because_of_itself(database, monkeypatch):
     handle = database.add(helpers.lossy(database, monkeypatch), idempotency_key="k")
     assert handle.created
     assert database.add(idempotency_key="k").id == handle.id
     assert database.counts() == (1, 1, 1)
 
 
-def test_a_batch_is_told_which_of_its_keys_were_taken(database, monkeypatch):
+def test_a_batch_reports_which_of_its_keys_were_taken(database, monkeypatch):
     first = database.add(idempotency_key="taken")
     tasks = [
         NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key=key) for key in ("taken", "free", None)
@@ -52,7 +52,7 @@ def test_a_batch_is_told_which_of_its_keys_were_taken(database, monkeypatch):
     assert database.counts()[0] == 3
 
 
-def test_a_batch_whose_keys_were_all_taken_is_told_so(database, monkeypatch):
+def test_a_task_whose_key_was_taken_is_reported_as_not_created(database, monkeypatch):
     first = database.add(idempotency_key="taken")
     again = database.add(helpers.lossy(database, monkeypatch), idempotency_key="taken")
     assert (again.id, again.created) == (first.id, False)
@@ -66,7 +66,7 @@ def test_a_retry_is_scheduled_once(database, monkeypatch):
     assert database.frozen.get(handle.id).attempt == 4
 
 
-def test_an_older_retry_of_another_time_is_not_taken_for_this_one(database, monkeypatch):
+def test_an_older_retry_for_another_time_is_not_mistaken_for_the_new_one(database, monkeypatch):
     handle = database.add()
     at = database.clock.now + timedelta(hours=1)
     database.frozen.schedule_retry(handle.id, at, 2)
@@ -77,7 +77,7 @@ def test_an_older_retry_of_another_time_is_not_taken_for_this_one(database, monk
     assert database.frozen.get(handle.id).retry_at == at + timedelta(hours=1)
 
 
-def test_a_cancellation_is_not_refused_for_its_own_sake(database, monkeypatch):
+def test_a_cancel_is_not_refused_because_of_itself(database, monkeypatch):
     handle = database.add()
     assert helpers.lossy(database, monkeypatch).cancel(handle.id) is TaskStatus.CANCELLED
     assert types(database, handle) == [EventType.CREATED, EventType.CANCELLED]
@@ -102,14 +102,14 @@ def test_many_tasks_are_cancelled_once_and_each_is_counted(database, monkeypatch
     assert [types(database, handle) for handle in handles] == [[EventType.CREATED, EventType.CANCELLED]] * 3
 
 
-def test_a_running_task_that_was_asked_to_stop_is_said_to_run(database, monkeypatch):
+def test_a_running_task_that_was_asked_to_stop_is_reported_as_running(database, monkeypatch):
     database.add()
     (claim,) = database.claim()
     assert helpers.lossy(database, monkeypatch).cancel(claim.id) is TaskStatus.RUNNING
     assert database.frozen.get(claim.id).cancel_requested_at is not None
 
 
-def test_a_redrive_is_not_refused_for_its_own_sake(database, monkeypatch):
+def test_a_redrive_is_not_refused_because_of_itself(database, monkeypatch):
     handle = failed(database)
     helpers.lossy(database, monkeypatch).redrive(handle.id)
     assert types(database, handle).count(EventType.REQUEUED) == 1
@@ -129,7 +129,7 @@ def _failing_once(database, plan):
 
 
 @pytest.mark.parametrize("ends", ["retry", "snooze", "release", "fail", "complete"])
-def test_what_was_asked_to_stop_does_not_come_back(database, ends):
+def test_a_task_that_was_asked_to_stop_does_not_run_again(database, ends):
     from outboxq.model import Outcome
 
     kind = {
@@ -149,7 +149,7 @@ def test_what_was_asked_to_stop_does_not_come_back(database, ends):
     assert types(database, handle)[-1] is (kind if ends in ("fail", "complete") else EventType.CANCELLED)
 
 
-def test_stale_entries_do_not_hide_what_is_due(database):
+def test_stale_entries_do_not_hide_due_tasks(database):
     done = database.add(priority=50)
     database.frozen.complete(database.claim()[0])
     due = database.add()
@@ -162,7 +162,7 @@ def test_stale_entries_do_not_hide_what_is_due(database):
     assert done.id != due.id
 
 
-def test_what_was_done_by_hand_is_known_although_a_worker_has_claimed_the_task_since(database, monkeypatch):
+def test_a_manual_change_is_recognized_even_if_a_worker_has_claimed_the_task_since(database, monkeypatch):
     handle, others = failed(database), [failed(database) for _ in range(3)]
     helpers.lossy(database, monkeypatch, database.claim).redrive(handle.id)
     assert types(database, handle)[-2:] == [EventType.REQUEUED, EventType.CLAIMED]
@@ -172,7 +172,7 @@ def test_what_was_done_by_hand_is_known_although_a_worker_has_claimed_the_task_s
     assert types(database, later) == [EventType.CREATED, EventType.RESCHEDULED, EventType.CLAIMED]
 
 
-def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkeypatch):
+def test_an_earlier_change_is_not_mistaken_for_the_failed_one(database, monkeypatch):
     handle = database.add(delay=timedelta(hours=1))
     database.frozen.set_priority(handle.id, 5)
     real, failures = database.frozen.transaction, [1]
@@ -188,14 +188,14 @@ def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkey
     assert len(database.claim()) == 1
 
 
-def test_a_batch_that_is_cancelled_is_not_said_to_have_ended_before(database, monkeypatch):
+def test_a_cancel_of_a_batch_is_not_refused_because_of_itself(database, monkeypatch):
     batch = NewBatch(id=new_batch_id())
     database.frozen.batches.create(batch)
     assert helpers.lossy(database, monkeypatch).batches.cancel(batch.id) == 0  # it has no tasks, so it ends immediately
     assert database.frozen.batches.get(batch.id).status == "Cancelled"
 
 
-def test_a_cancel_by_a_dead_letter_is_not_taken_for_that_of_a_person(database, monkeypatch):
+def test_a_cancel_by_a_dead_letter_is_not_mistaken_for_a_cancel_by_a_person(database, monkeypatch):
     """The first one lets the `then` task run, the other one does not."""
     batch_id = new_batch_id()
     link = BatchLink(batch_id=batch_id, number=1)
@@ -226,28 +226,28 @@ def test_a_cancel_by_a_dead_letter_is_not_taken_for_that_of_a_person(database, m
     assert (found.status, found.stage, found.runs_then) == ("Cancelled", 0, False)
 
 
-def test_a_batch_that_ends_when_it_is_closed_is_not_said_to_be_missing(database, monkeypatch):
+def test_a_batch_that_ends_when_it_is_closed_is_not_reported_as_missing(database, monkeypatch):
     batch = NewBatch(id=new_batch_id())
     database.frozen.batches.create(batch)
     helpers.lossy(database, monkeypatch).batches.close(batch.id)
     assert database.frozen.batches.get(batch.id).status == "Completed"
 
 
-def test_settings_that_were_forgotten_are_not_said_to_be_missing(database, monkeypatch):
+def test_settings_that_were_deleted_are_not_reported_as_missing(database, monkeypatch):
     paused = database.frozen.queues.pause("mail", create=True)
     assert helpers.lossy(database, monkeypatch).queues.forget("mail") == paused
     with pytest.raises(QueueNotFound):
         database.frozen.queues.forget("mail")
 
 
-def test_a_relay_that_was_removed_is_not_said_to_be_missing(database, monkeypatch):
+def test_a_relay_that_was_removed_is_not_reported_as_missing(database, monkeypatch):
     database.frozen.relays.declare([NewRelay(name="orders", topics=("order.*",))])
     assert helpers.lossy(database, monkeypatch).relays.remove("orders") == 0
     with pytest.raises(RelayNotFound):
         database.frozen.relays.remove("orders")
 
 
-def test_messages_that_were_received_are_counted(database, monkeypatch):
+def test_received_messages_are_counted_once(database, monkeypatch):
     def arrival(message_id):
         task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
         return Arrival(consumer="orders", source="", message_id=message_id, keep=timedelta(days=1), task=task)
@@ -269,7 +269,7 @@ def abandoned(database):
     return ids
 
 
-def test_a_recovery_from_a_lost_worker_is_not_refused_for_its_own_sake(database, monkeypatch, abandoned):
+def test_a_recovery_from_a_lost_worker_is_not_refused_because_of_itself(database, monkeypatch, abandoned):
     recovered = helpers.lossy(database, monkeypatch).recover_lost(abandoned[0])
     assert (recovered.id, recovered.status) == (abandoned[0], TaskStatus.READY)
     assert database.frozen.history(abandoned[0])[-1].event_type is EventType.RESET
@@ -296,7 +296,7 @@ def test_a_worker_learns_which_tasks_it_has_recovered(database, monkeypatch):
     assert [database.frozen.get(one).recovery_attempts for one in ids] == [1, 1, 1]
 
 
-def test_a_batch_of_a_recovery_that_could_not_begin_counts_none_of_the_one_before(database, monkeypatch, abandoned):
+def test_a_failed_start_of_a_recovery_transaction_does_not_count_earlier_tasks_again(database, monkeypatch, abandoned):
     monkeypatch.setattr("outboxq.store.claims.lost_workers._AT_ONCE", 2)
     store = Store(database.engine, clock=database.clock)
     real, begun = store.transaction, []

@@ -29,7 +29,7 @@ def running(database):
     return helpers.claimed(database, lease=HOUR)
 
 
-def test_a_lost_worker_s_task_is_claimable_at_once(database, running):
+def test_a_recovered_task_of_a_lost_worker_can_be_claimed(database, running):
     database.clock.advance(91)
     found = database.frozen.recover_lost(running.id, reason="the machine is gone")
     assert (found.id, found.status, found.recovery_attempts) == (running.id, TaskStatus.READY, 1)
@@ -44,7 +44,7 @@ def test_a_lost_worker_s_task_is_claimable_at_once(database, running):
     assert (again.id, again.lease_token) == (running.id, running.lease_token + 1)
 
 
-def test_a_worker_that_was_only_frozen_cannot_write_the_end(database, running):
+def test_a_frozen_worker_cannot_write_the_end_of_a_recovered_task(database, running):
     """The worker sends nothing for two minutes and then continues."""
     database.clock.advance(120)
     with helpers.transaction(database) as colleague:
@@ -100,7 +100,7 @@ def test_a_live_worker_keeps_its_task(database, running, sign):
     assert helpers.everything(database) == before
 
 
-def test_a_worker_that_was_never_registered_counts_from_its_claim(database):
+def test_an_unregistered_worker_counts_as_last_seen_at_its_claim(database):
     claim = helpers.claimed(database, lease=HOUR)
     database.clock.advance(89)
     with pytest.raises(InvalidTransition, match=str(database.worker)):
@@ -109,14 +109,14 @@ def test_a_worker_that_was_never_registered_counts_from_its_claim(database):
     assert database.frozen.recover_lost(claim.id).status is TaskStatus.READY
 
 
-def test_a_task_without_a_worker_is_refused(database):
+def test_recovering_a_task_without_a_worker_is_refused(database):
     with pytest.raises(TaskNotFound):
         database.frozen.recover_lost(uuid4())
     with pytest.raises(InvalidTransition, match="is Ready, so there is no worker"):
         database.frozen.recover_lost(database.add().id)
 
 
-def test_the_last_recovery_ends_the_task_and_a_requested_cancellation_too(database, running):
+def test_a_recovery_ends_the_task_at_the_limit_or_after_a_cancel_request(database, running):
     for _ in range(MAX_RECOVERIES):
         database.clock.advance(91)
         assert database.frozen.recover_lost(running.id).status is TaskStatus.READY
@@ -130,7 +130,7 @@ def test_the_last_recovery_ends_the_task_and_a_requested_cancellation_too(databa
     assert RECOVER.do(database.frozen, other.id, operator=ANN).record["status"] is TaskStatus.CANCELLED
 
 
-def test_a_lease_that_another_session_has_locked_is_left_alone(postgresql):
+def test_a_lease_that_another_session_has_locked_is_not_recovered(postgresql):
     claim = helpers.claimed(postgresql, lease=HOUR)
     postgresql.clock.advance(91)
     with helpers.transaction(postgresql) as worker:
@@ -161,7 +161,7 @@ def held(database):
 AFTERWARDS = (TaskStatus.READY, TaskStatus.CANCELLED, TaskStatus.FAILED)
 
 
-def test_all_tasks_of_a_lost_worker_become_as_they_were_forecast(database, held):
+def test_all_tasks_of_a_lost_worker_get_their_forecast_status(database, held):
     """The tasks of another worker stay with that worker."""
     other = uuid4()
     database.add(lease=HOUR)
@@ -181,7 +181,7 @@ def test_all_tasks_of_a_lost_worker_become_as_they_were_forecast(database, held)
 
 
 @pytest.mark.parametrize("sign", ["report", "heartbeat", "claim"])
-def test_a_worker_that_shows_a_sign_of_life_keeps_all_its_tasks(database, held, sign):
+def test_a_worker_that_was_seen_recently_keeps_all_its_tasks(database, held, sign):
     database.clock.advance(HOUR / 4)
     if sign == "report":
         database.frozen.workers.seen(database.worker)
@@ -212,12 +212,12 @@ def test_more_tasks_than_one_transaction_takes_are_all_recovered(database, monke
     assert sorted(one.id for one in database.claim(10)) == ids
 
 
-def test_a_worker_that_nobody_knows_is_refused(database):
+def test_an_unknown_worker_is_refused(database):
     with pytest.raises(WorkerNotFound, match="a worker is forgotten a week after it was last seen"):
         database.frozen.recover_all_lost(uuid4())
 
 
-def test_a_dry_run_says_why_nothing_can_be_recovered_yet(database):
+def test_a_dry_run_explains_why_nothing_can_be_recovered_yet(database):
     store = database.store
     store.workers.register(database.worker, label="host:7", concurrency=1, task_names=["tests.work"])
     database.add(store, lease=HOUR)
@@ -230,7 +230,7 @@ def test_a_dry_run_says_why_nothing_can_be_recovered_yet(database):
     assert "there is no worker" in nobody
 
 
-def test_the_command_asks_and_shows_what_it_will_change(database, monkeypatch):
+def test_the_command_shows_its_changes_and_requires_confirmation(database, monkeypatch):
     monkeypatch.setattr("outboxq.store.claims.workers.LIVE_WITHIN", timedelta(0))
     store = database.store
     store.workers.register(database.worker, label="host:7", concurrency=2, task_names=["tests.work"])

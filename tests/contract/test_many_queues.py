@@ -43,14 +43,14 @@ def test_queues_take_turns_in_claims_of_one_task(database, kinds):
 
 
 @pytest.mark.parametrize("kinds", ["limited", "keyed", "keyed limited plain oldest"])
-def test_a_large_claim_takes_from_all_of_them(database, kinds):
+def test_a_large_claim_takes_tasks_from_all_queues(database, kinds):
     names = fill(database, 2, kinds)
     assert Counter(claim.queue for claim in database.claim(1000, database.store)) == dict.fromkeys(names, 2)
     assert database.claim(1000, database.store) == []
 
 
 @pytest.mark.parametrize("kinds", ["limited", "keyed"])
-def test_queues_that_cannot_start_a_task_hide_no_other(database, kinds):
+def test_queues_that_cannot_start_a_task_do_not_hide_other_queues(database, kinds):
     names = fill(database, 1, kinds)
     assert len(database.claim(1000, database.store)) == MANY
     for queue in names:  # each queue is at its limit, or its key is taken
@@ -63,7 +63,7 @@ def test_queues_that_cannot_start_a_task_hide_no_other(database, kinds):
     assert database.claim(store=database.store) == []
 
 
-def test_few_queues_with_keys_are_read_at_once_again_when_others_are_empty(database):
+def test_the_few_queues_with_keys_are_read_together_again_when_others_are_empty(database):
     names, cursor = fill(database, 1, "keyed"), ClaimCursor()
     for queue in names[:16]:
         database.add(database.store, queue=queue, partition_key="other")
@@ -76,7 +76,7 @@ def test_few_queues_with_keys_are_read_at_once_again_when_others_are_empty(datab
     assert not cursor.others_are_many
 
 
-def test_sixteen_queues_are_not_many(database):
+def test_sixteen_queues_do_not_count_as_many(database):
     cursor = ClaimCursor()
     for queue in range(16):
         database.add(database.store, queue=f"q{queue}", partition_key="k")

@@ -60,7 +60,7 @@ def steal(database):
     return earlier(database, -1).recover()
 
 
-def test_each_attempt_counts_once_by_its_end(database, outbox, work, monkeypatch):
+def test_each_attempt_is_counted_once_by_its_outcome(database, outbox, work, monkeypatch):
     monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
     soon, snoozes = RetryPolicy(max_attempts=3, wait=0), []
 
@@ -158,7 +158,7 @@ def test_a_transactional_task_whose_lease_was_lost_counts_as_lost(database, outb
     assert meter.read_leases_lost() == {"default": 1}
 
 
-def test_tasks_that_are_given_back_count_as_released(database, outbox):
+def test_tasks_that_are_returned_at_a_stop_count_as_released(database, outbox):
     started, may_end = [], []
 
     @outbox.task(name="endless")

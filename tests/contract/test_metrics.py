@@ -69,7 +69,7 @@ def writer(database, meter):
 # Writing
 
 
-def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
+def test_a_worker_writes_its_counts_when_it_stops(database):
     outbox = Outbox(database.engine)
 
     @outbox.task(name="fine")
@@ -115,7 +115,7 @@ def writes_blocked(database):
             connection.exec_driver_sql("ROLLBACK")
 
 
-def test_a_worker_that_stops_waits_for_its_last_counts(database):
+def test_a_worker_that_stops_waits_until_its_last_counts_are_written(database):
     """The write is blocked for longer than the other services have for stopping."""
     outbox = Outbox(database.engine)
 
@@ -136,7 +136,7 @@ def test_a_worker_that_stops_waits_for_its_last_counts(database):
     assert sums(database)["default", "send"]["completed"] == 1
 
 
-def test_each_write_has_what_was_counted_since_the_last(database, writer, meter):
+def test_each_write_contains_the_counts_since_the_last_write(database, writer, meter):
     ended(meter, times=3, database=database)
     writer.run_once()
     writer.run_once()
@@ -154,7 +154,7 @@ def test_each_write_has_what_was_counted_since_the_last(database, writer, meter)
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("written", [True, False], ids=["the answer was lost", "nothing was written"])
-def test_what_a_failed_write_had_is_written_once(database, writer, meter, monkeypatch, written):
+def test_the_counts_of_a_failed_write_are_written_once(database, writer, meter, monkeypatch, written):
     """After an error, it is uncertain whether the rows were written."""
     record, calls = database.frozen.metrics.record, []
 
@@ -192,7 +192,7 @@ def put(database, seconds_ago, **numbers):
     then.metrics.record([metric(**numbers)], worker_id=uuid4())
 
 
-def test_spans_become_longer_as_they_grow_old(database):
+def test_older_counts_are_summed_up_over_longer_spans(database):
     quarters = (9 * 3600 - 60 * 5, 9 * 3600 - 60 * 9, 9 * 3600 - 60 * 12)  # minutes of one quarter-hour
     fives = (3 * 3600 - 60, 3 * 3600 - 200)
     for ago in (10, 110, 661, 665, *fives, *quarters, 2 * 86400 + 3700, 2 * 86400 + 3705):
@@ -231,7 +231,7 @@ ROWS = st.lists(
 
 @settings(STEADY, max_examples=25)
 @given(rows=ROWS, steps=st.lists(st.integers(1, 2 * 86400), max_size=3))
-def test_sums_stay_what_they_are(database, rows, steps):
+def test_summing_up_keeps_the_totals(database, rows, steps):
     database.run("DELETE FROM task_metrics")
     database.run("DELETE FROM maintenance_jobs")
     for queue, task, ago, number, bucket in rows:
@@ -245,7 +245,7 @@ def test_sums_stay_what_they_are(database, rows, steps):
         most = sum(spans(database).values())
 
 
-def test_two_that_sum_up_at_once_count_nothing_twice(database):
+def test_simultaneous_sum_ups_count_nothing_twice(database):
     for number in range(40):
         put(database, 700 + 7 * number, completed=1)
     before = sums(database)
@@ -258,7 +258,7 @@ def test_two_that_sum_up_at_once_count_nothing_twice(database):
     assert set(spans(database)) == {60}
 
 
-def test_what_was_summed_up_by_one_who_died_is_summed_up_again(database):
+def test_counts_of_an_interrupted_sum_up_are_summed_up_again(database):
     for number in range(4):
         put(database, 700 + number, completed=1)
     before, metrics = sums(database), database.frozen.metrics
@@ -279,7 +279,7 @@ def test_what_was_summed_up_by_one_who_died_is_summed_up_again(database):
 # Reading
 
 
-def test_only_the_window_counts(database):
+def test_only_counts_in_the_window_are_shown(database):
     for ago in (5, 59, 3600, 3615, 7000):
         put(database, ago, completed=1)
     seen = {minutes: database.frozen.stats(window=timedelta(minutes=minutes))[0].completed for minutes in (1, 60, 120)}
@@ -304,7 +304,7 @@ def test_a_window_that_begins_in_a_rolled_up_span_is_not_shortened(database, min
     assert expected - min(found) <= 4
 
 
-def test_it_says_since_when_workers_have_counted(database):
+def test_stats_report_since_when_workers_have_counted(database):
     put(database, 600, completed=1)
     [hour] = database.frozen.stats()
     assert hour.counted_since == database.clock.now - timedelta(minutes=10)
@@ -313,7 +313,7 @@ def test_it_says_since_when_workers_have_counted(database):
     assert (hour.counted_since, hour.completed, hour.by_workers) == (None, 1, True)
 
 
-def test_where_no_worker_has_counted_in_the_window_the_numbers_are_0_and_it_says_so(database):
+def test_stats_are_0_and_marked_as_uncounted_if_no_worker_has_counted_in_the_window(database):
     put(database, 2 * 3600, completed=7)
     database.frozen.complete(helpers.claimed(database, queue="mail"))
     helpers.claimed(database, queue="mail")
@@ -322,7 +322,7 @@ def test_where_no_worker_has_counted_in_the_window_the_numbers_are_0_and_it_says
         assert (found.wait, found.failure_rate, found.throughput) == (None, None, 0.0)
 
 
-def test_a_timeout_counts_as_what_followed_it(database):
+def test_a_timeout_counts_as_the_failure_or_retry_after_it(database):
     put(database, 20, completed=1, failed=2, retried=4, timed_out=5, timed_out_last=3, lost=1, released=6, snoozed=7)
     [found] = database.frozen.stats()
     assert (found.failures, found.retries, found.timed_out) == (5, 6, 5)
@@ -340,13 +340,13 @@ def test_a_timeout_counts_as_what_followed_it(database):
         ({BUCKETS - 2: 1}, [3600, 3600, 3600]),
     ],
 )
-def test_percentiles_lie_in_the_bucket_of_their_rank(buckets, expected):
+def test_percentiles_are_within_the_bucket_of_their_rank(buckets, expected):
     histogram = [buckets.get(bucket, 0) for bucket in range(BUCKETS)]
     found = [percentile(histogram, percent).total_seconds() for percent in (50, 95, 99)]
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_percentiles_are_those_of_all_workers_and_tasks_of_a_queue(database):
+def test_percentiles_include_all_workers_and_tasks_of_a_queue(database):
     for bucket in (0, 0, 10):
         put(database, 20, completed=1, task_name=f"t{bucket}", wait=[bucket], run=[bucket])
     [found] = database.frozen.stats()
@@ -382,7 +382,7 @@ def test_the_counts_of_a_queue_are_given_by_task(database):
     assert later_by(database, 2 * HOUR).metrics.by_task("mail") == []
 
 
-def test_the_counts_of_a_worker_are_those_of_the_last_two_minutes(database):
+def test_the_counts_of_a_worker_cover_the_last_two_minutes(database):
     mine, other = uuid4(), uuid4()
     for worker, number in ((mine, 5), (other, 7)):
         database.store.metrics.record([metric(completed=number)], worker_id=worker)

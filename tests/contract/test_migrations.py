@@ -214,7 +214,7 @@ def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty, alemb
 
 
 @pytest.mark.in_turn
-def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, alembic, tmp_path):
+def test_the_alembic_command_takes_a_url_that_overrides_the_environment(empty, alembic, tmp_path):
     alembic("-x", f"url={empty.url}", "upgrade", "head", **{VARIABLE: f"sqlite:///{tmp_path / 'other.db'}"})
     assert empty.tables() == OURS
     assert not (tmp_path / "other.db").exists()
@@ -222,7 +222,7 @@ def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, alemb
 
 @pytest.mark.in_turn
 @pytest.mark.current  # older releases reflect a domain as its base type and omit SQLite's Identity
-def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty, alembic):
+def test_alembic_check_finds_no_differences_after_an_upgrade(empty, alembic):
     migrations.upgrade(empty.url)
     assert "No new upgrade operations detected" in alembic("check", **{VARIABLE: empty.url})
 
@@ -247,7 +247,7 @@ def test_a_password_with_percent_signs_survives_the_alembic_command(postgresql_e
     assert postgresql_empty.tables() == OURS
 
 
-def test_the_folder_is_no_package_so_alembic_is_the_library():
+def test_the_alembic_folder_is_not_a_package_so_alembic_is_the_library():
     assert not (ROOT / "alembic" / "__init__.py").exists()
     assert not (ROOT / "alembic" / "versions" / "__init__.py").exists()
     done = python("-c", "import alembic; print(alembic.__file__)", PYTHONPATH="")
@@ -266,7 +266,7 @@ def test_upgrade_takes_a_url_and_may_run_again(empty):
 
 
 @pytest.mark.in_turn
-def test_upgrade_takes_an_engine_of_ours_or_of_the_host(empty):
+def test_upgrade_accepts_an_engine_of_outboxq_or_of_the_host(empty):
     migrations.upgrade(empty.host)
     migrations.downgrade(empty.host, "base")
     migrations.upgrade(empty.engine)
@@ -274,7 +274,7 @@ def test_upgrade_takes_an_engine_of_ours_or_of_the_host(empty):
 
 
 @pytest.mark.in_turn
-def test_current_is_none_without_our_tables(empty):
+def test_current_is_none_without_outboxq_tables(empty):
     assert migrations.current(empty.url) is None
     migrations.upgrade(empty.url)
     migrations.downgrade(empty.url, "base")
@@ -282,7 +282,7 @@ def test_current_is_none_without_our_tables(empty):
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["configured", "as it comes"])
-def test_upgrade_on_a_connection_belongs_to_its_transaction(empty, right):
+def test_upgrade_on_a_connection_is_part_of_its_transaction(empty, right):
     if right and empty.name == "sqlite":
         configure_sqlite(empty.host)
     with empty.host.connect() as connection:
@@ -306,7 +306,7 @@ def test_upgrade_takes_the_connection_of_a_session(empty):
     assert empty.tables() == OURS
 
 
-def test_upgrade_refuses_a_connection_that_could_not_take_the_tables_back(empty):
+def test_upgrade_refuses_a_connection_that_could_not_roll_back_the_tables(empty):
     with (
         empty.host.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
         pytest.raises(InvalidTarget, match="pass a connection with an open transaction, an Engine or its URL"),
@@ -332,13 +332,13 @@ def test_a_password_with_percent_signs_reaches_the_server(postgresql_empty):
 
 
 @pytest.mark.current
-def test_alembic_check_looks_into_a_schema(postgresql_empty, alembic):
+def test_alembic_check_can_check_a_schema(postgresql_empty, alembic):
     migrations.upgrade(postgresql_empty.url, schema="tasks")
     alembic("-x", f"url={postgresql_empty.url}", "-x", "schema=tasks", "check")
 
 
 @pytest.mark.current
-def test_migrations_and_tables_agree(empty):
+def test_the_migrations_create_the_declared_tables(empty):
     migrations.upgrade(empty.url)
     assert differences(empty) == []
 
@@ -359,7 +359,7 @@ def test_the_comparison_would_notice_another_type(postgresql_migrated):
 
 
 @pytest.mark.in_turn
-def test_a_host_keeps_its_own_version_table(empty):
+def test_the_version_table_of_the_host_is_unchanged(empty):
     with empty.engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE alembic_version (version_num varchar(32) NOT NULL)")
         connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('host')")
@@ -372,7 +372,7 @@ def test_a_host_keeps_its_own_version_table(empty):
 # In a separate schema
 
 
-def test_everything_lies_inside_the_schema(postgresql_empty):
+def test_everything_is_created_inside_the_schema(postgresql_empty):
     migrations.upgrade(postgresql_empty.url, schema="tasks_a")
     assert postgresql_empty.tables() == set()
     assert shape(postgresql_empty) == set()
@@ -399,7 +399,7 @@ def test_everything_lies_inside_the_schema(postgresql_empty):
     assert postgresql_empty.tables("tasks_a") == set()
 
 
-def test_two_outboxes_share_a_database_and_hear_only_themselves(postgresql_empty):
+def test_outboxes_in_one_database_receive_only_their_tasks_and_notifications(postgresql_empty):
     worker, stores = uuid4(), {}
     for schema in (None, "tasks_a", "tasks_b"):
         migrations.upgrade(postgresql_empty.url, schema=schema)
@@ -421,7 +421,7 @@ def test_two_outboxes_share_a_database_and_hear_only_themselves(postgresql_empty
         assert stores[schema].verify() == []
 
 
-def test_the_hosts_search_path_and_dialect_are_as_before(postgresql_empty):
+def test_the_search_path_and_dialect_of_the_host_are_unchanged(postgresql_empty):
     with postgresql_empty.host.begin() as connection:
         connection.exec_driver_sql("SET search_path TO pg_catalog, public")
         migrations.upgrade(connection, schema="tasks_a")
@@ -446,7 +446,7 @@ def test_a_schema_that_would_need_quoting_is_refused(cluster, schema):
 
 
 @pytest.mark.parametrize("schema", ["user", "order"])
-def test_a_schema_may_have_the_name_of_a_word_of_sql(postgresql_empty, schema):
+def test_a_schema_may_be_named_like_an_sql_keyword(postgresql_empty, schema):
     migrations.upgrade(postgresql_empty.url, schema=schema)
     store = Store(postgresql_empty.engine, schema=schema)
     with ear(postgresql_empty.url, f"task_ready_{schema}") as heard:
@@ -456,7 +456,7 @@ def test_a_schema_may_have_the_name_of_a_word_of_sql(postgresql_empty, schema):
     migrations.downgrade(postgresql_empty.url, "base", schema=schema)
 
 
-def test_the_longest_schema_has_a_channel_that_can_be_listened_to(postgresql_empty):
+def test_the_longest_schema_name_has_a_working_notification_channel(postgresql_empty):
     schema = "s" * 48
     migrations.upgrade(postgresql_empty.url, schema=schema)
     with ear(postgresql_empty.url, f"task_ready_{schema}") as heard:
@@ -475,7 +475,7 @@ def test_sqlite_refuses_a_schema(sqlite_empty):
 # Concurrent upgrades, interrupted upgrades and conflicting tables
 
 
-def test_four_processes_upgrade_an_empty_database_at_once(empty, background, tmp_path):
+def test_four_processes_can_upgrade_an_empty_database_simultaneously(empty, background, tmp_path):
     script = """
         import sys
         from pathlib import Path
@@ -501,7 +501,7 @@ def test_four_processes_upgrade_an_empty_database_at_once(empty, background, tmp
 @pytest.mark.parametrize(
     "last", ["CREATE TABLE outboxq_alembic_version", "CREATE TABLE execution_events", "INSERT INTO"]
 )
-def test_a_migration_killed_half_way_leaves_nothing(empty, background, last):
+def test_a_migration_that_is_killed_halfway_leaves_nothing(empty, background, last):
     script = """
         import signal
         import sys
@@ -601,7 +601,7 @@ def host(tmp_path: Path, empty: Empty) -> Path:
 
 
 @pytest.mark.in_turn
-def test_a_hosts_migration_calls_ours_and_goes_on(host, empty, alembic):
+def test_a_migration_of_the_host_can_call_outboxq_migrations(host, empty, alembic):
     alembic("upgrade", "head", cwd=host)
     assert empty.tables() == {*OURS, "orders", "parcels", "alembic_version"}
     Store(empty.engine).ensure_current()
@@ -609,7 +609,7 @@ def test_a_hosts_migration_calls_ours_and_goes_on(host, empty, alembic):
     assert empty.tables() == {"alembic_version"}
 
 
-def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, alembic):
+def test_a_failed_migration_of_the_host_rolls_back_the_outboxq_migration(host, empty, alembic):
     version = host / "migrations" / "versions" / "host1.py"
     version.write_text(version.read_text().replace("VALUES (1)", "VALUES (nonsense)"))
     assert "nonsense" in alembic("upgrade", "head", cwd=host, fails=True)
@@ -617,7 +617,7 @@ def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, al
     assert empty.tables() <= {"alembic_version", "orders"}
 
 
-def test_the_migration_on_the_page_about_installing(host, empty, alembic):
+def test_the_migration_from_the_installation_page_works(host, empty, alembic):
     """A second migration, for an update of outboxq, follows it, as on the page."""
     page = (ROOT / "docs" / "install.md").read_text()
     [written] = re.findall(r"^  ```py\n(.*?)^  ```$", page, re.DOTALL | re.MULTILINE)
@@ -639,7 +639,7 @@ def test_the_migration_on_the_page_about_installing(host, empty, alembic):
 
 
 @pytest.mark.in_turn
-def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host, empty, alembic):
+def test_autogenerate_of_the_host_ignores_outboxq_tables_if_they_are_excluded(host, empty, alembic):
     alembic("upgrade", "head", cwd=host)
     alembic("-x", "ours=no", "check", cwd=host)
     untold = alembic("check", cwd=host, fails=True)
@@ -647,7 +647,7 @@ def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host
     assert "task_outbox" in untold
 
 
-def test_our_names_are_told_apart_from_the_hosts():
+def test_names_of_outboxq_tables_are_recognized():
     assert not any(migrations.not_ours(name, "table") for name in OURS)
     assert all(migrations.ours(name, "table") for name in metadata.tables)
     assert not migrations.ours("orders", "table")
@@ -658,7 +658,7 @@ def test_our_names_are_told_apart_from_the_hosts():
 # As a script
 
 
-def test_the_script_gives_an_empty_database_the_same_schema(empty, cluster, tmp_path):
+def test_the_script_creates_the_same_schema_as_the_upgrade(empty, cluster, tmp_path):
     migrations.upgrade(empty.url)
     expected = shape(empty)
     script = migrations.sql(empty.url)
@@ -676,7 +676,7 @@ def test_the_script_gives_an_empty_database_the_same_schema(empty, cluster, tmp_
 
 
 @pytest.mark.parametrize("schema", ["tasks", "user"])
-def test_the_script_for_a_schema_gives_the_same_as_the_upgrade(postgresql_empty, cluster, schema):
+def test_the_script_for_a_named_schema_creates_the_same_as_the_upgrade(postgresql_empty, cluster, schema):
     migrations.upgrade(postgresql_empty.url, schema=schema)
     other = Empty("postgresql", cluster.create_database())
     execute(other.url, migrations.sql(other.url, schema=schema))
@@ -725,7 +725,7 @@ def pretend(database: Empty, version: str, *, oldest_code: str) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("version", [None, "0000", "9999"])
-def test_another_schema_is_told_in_a_sentence(empty, version):
+def test_an_incompatible_schema_is_reported_in_one_sentence(empty, version):
     sentence = versions(empty, version)
     with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
         Store(empty.engine).ensure_current()
@@ -733,7 +733,7 @@ def test_another_schema_is_told_in_a_sentence(empty, version):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("version", [None, "0000", "9999"])
-def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(empty, version):
+def test_an_incompatible_schema_is_found_before_any_write_and_keeps_the_transaction_usable(empty, version):
     sentence = versions(empty, version)
     if empty.name == "sqlite":
         configure_sqlite(empty.host)
@@ -757,7 +757,7 @@ def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(
 
 
 @pytest.mark.in_turn
-def test_a_store_that_found_the_schema_missing_finds_it_once_it_is_there(empty):
+def test_a_store_that_found_the_schema_missing_works_after_the_upgrade(empty):
     store = Store(empty.engine)
     with empty.host.begin() as connection, pytest.raises(SchemaOutOfDate):
         store.enqueue(new(), using=connection)
@@ -785,7 +785,7 @@ FORMER = {
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("made", FORMER)
-def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(migrated, made):
+def test_tables_of_an_unreleased_version_are_refused_with_instructions(migrated, made):
     for statement in FORMER[made]:
         migrated.run(statement)
     before = shape(migrated)
@@ -814,7 +814,7 @@ def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(migrated, m
 
 
 @pytest.mark.in_turn
-def test_an_emptied_schema_counts_as_none(empty):
+def test_a_fully_downgraded_schema_counts_as_missing(empty):
     migrations.upgrade(empty.url)
     migrations.downgrade(empty.url, "base")
     with pytest.raises(SchemaOutOfDate, match="has no outboxq tables"):
@@ -822,7 +822,7 @@ def test_an_emptied_schema_counts_as_none(empty):
 
 
 @pytest.mark.in_turn
-def test_a_schema_says_the_oldest_code_that_it_admits(empty):
+def test_a_schema_records_the_oldest_release_it_supports(empty):
     for _ in range(2):  # a downgrade to base leaves the version table
         migrations.upgrade(empty.url)
         with empty.engine.connect() as connection:
@@ -834,7 +834,7 @@ def test_a_schema_says_the_oldest_code_that_it_admits(empty):
 
 
 @pytest.mark.in_turn
-def test_a_later_schema_that_admits_this_code_is_worked_on(migrated):
+def test_a_later_schema_that_supports_this_release_can_be_used(migrated):
     pretend(migrated, LATER, oldest_code=REVISION)
     store = Store(migrated.engine)
     store.ensure_current()
@@ -845,7 +845,7 @@ def test_a_later_schema_that_admits_this_code_is_worked_on(migrated):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("revision", ["head", REVISION])
-def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(migrated, revision, caplog):
+def test_a_later_schema_that_supports_this_release_is_not_changed_by_an_upgrade(migrated, revision, caplog):
     pretend(migrated, LATER, oldest_code=REVISION)
     with caplog.at_level("INFO", "outboxq.migrations"):
         migrations.upgrade(migrated.url, revision)
@@ -857,7 +857,7 @@ def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(migrat
 
 
 @pytest.mark.in_turn
-def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
+def test_an_upgrade_of_a_later_schema_that_does_not_support_this_release_is_refused(empty):
     sentence = versions(empty, LATER)
     with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
         migrations.upgrade(empty.url)
@@ -866,7 +866,7 @@ def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
 
 
 @pytest.mark.in_turn
-def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(migrated):
+def test_a_later_schema_can_be_downgraded_only_by_the_release_that_created_it(migrated):
     pretend(migrated, LATER, oldest_code=REVISION)
     with pytest.raises(
         SchemaOutOfDate, match=rf"{LATER}, which this release \({REVISION}\) does not know and so cannot downgrade"
@@ -875,13 +875,13 @@ def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(migrated
     assert migrated.tables() == OURS
 
 
-def test_tables_that_admit_no_such_old_code_are_not_partitioned_by_it(postgresql_empty):
+def test_tables_that_do_not_support_this_release_are_not_partitioned(postgresql_empty):
     sentence = versions(postgresql_empty, LATER)
     with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
         migrations.partition(postgresql_empty.url)
 
 
-def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables_alone(postgresql_empty):
+def test_an_upgrade_that_waited_for_the_migration_of_a_later_release_changes_nothing(postgresql_empty):
     migrations.upgrade(postgresql_empty.url)
     with ThreadPoolExecutor(1) as pool, postgresql_empty.host.begin() as later:
         later.exec_driver_sql(migrations.LOCK)
@@ -899,7 +899,7 @@ def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables
 
 
 @pytest.mark.in_turn
-def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
+def test_a_database_that_was_never_upgraded_can_be_downgraded_to_base(empty):
     """Alembic leaves its version table behind, without outboxq's column."""
     migrations.downgrade(empty.url, "base")
     assert migrations.current(empty.url) is None
@@ -909,7 +909,7 @@ def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
     assert migrations.current(empty.url) == REVISION
 
 
-def test_threads_may_upgrade_at_once(tmp_path):
+def test_threads_can_upgrade_simultaneously(tmp_path):
     """Alembic keeps its state in global variables."""
     urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(4)]
     with ThreadPoolExecutor(4) as pool:

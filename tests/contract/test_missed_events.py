@@ -26,7 +26,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
 
 
-def test_an_emit_warns_once_of_each_subscriber_that_is_not_stored(
+def test_an_emit_warns_once_about_each_subscriber_that_is_not_stored(
     outbox: Outbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     outbox.emit("bill.paid", 1, using=outbox)
@@ -50,7 +50,7 @@ def test_stored_subscribers_get_the_event_without_a_warning(outbox: Outbox, capl
     assert warned(caplog) == []
 
 
-def test_a_keyed_emit_warns_too(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_emit_with_a_key_warns_too(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     outbox.emit("order.paid", 1, using=outbox, idempotency_key="7")
     assert "but the tasks 'relay.orders', 'shop.count', which" in warned(caplog)[0]
 

@@ -288,7 +288,7 @@ def says_so(error: BaseException) -> None:
     assert "task_outbox" not in "".join(traceback.format_exception(error)), "the traceback must not show the statement"
 
 
-def test_every_call_of_the_store_is_tried():
+def test_every_method_of_the_store_is_tested():
     there = set(public(Store)) - READS_NO_TABLE
     nouns = {
         name: noun.func for name in there if isinstance(noun := inspect.getattr_static(Store, name), cached_property)
@@ -297,7 +297,7 @@ def test_every_call_of_the_store_is_tried():
     assert (there - nouns.keys() | verbs) - READS_NO_TABLE == CALLS.keys()
 
 
-def test_every_call_in_a_transaction_of_its_own_says_that_there_are_no_tables(engine):
+def test_every_call_in_a_separate_transaction_reports_missing_tables(engine):
     wrong = {}
     for name, (args, options) in CALLS.items():
         own = {"using": None} if name == "inbox.accept" else {}  # `using` is required
@@ -313,7 +313,7 @@ def test_every_call_in_a_transaction_of_its_own_says_that_there_are_no_tables(en
     assert wrong == {}
 
 
-def test_so_does_the_outbox_whatever_it_is_asked_to_write(engine):
+def test_every_call_of_the_outbox_reports_missing_tables(engine):
     outbox = Outbox(engine)
 
     @outbox.task(name="shop.hello", subscribe="order.paid")
@@ -334,7 +334,7 @@ def test_so_does_the_outbox_whatever_it_is_asked_to_write(engine):
         says_so(raised.value)
 
 
-def test_a_session_is_told_so_and_what_becomes_of_its_transaction(engine):
+def test_an_enqueue_in_a_session_reports_missing_tables_and_keeps_it_usable(engine):
     outbox = Outbox(engine)
 
     @outbox.task(name="shop.hello")

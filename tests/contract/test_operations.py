@@ -20,7 +20,7 @@ ALL = tuple(status for status in TaskStatus if status not in (TaskStatus.READY, 
 # --- Cancel
 
 
-def test_a_waiting_task_is_cancelled_at_once(database):
+def test_a_waiting_task_is_cancelled_immediately(database):
     handle = database.add(delay=HOUR)
     database.clock.advance(1)
     assert database.frozen.cancel(handle.id, reason="not wanted") is TaskStatus.CANCELLED
@@ -31,7 +31,7 @@ def test_a_waiting_task_is_cancelled_at_once(database):
     assert database.counts()[2] == 0
 
 
-def test_a_running_task_is_asked_and_stays_its_workers(database):
+def test_a_running_task_is_asked_to_stop_and_stays_with_its_worker(database):
     claim = helpers.claimed(database)
     database.clock.advance(1)
     assert database.frozen.cancel(claim.id, reason="stop") is TaskStatus.RUNNING
@@ -43,7 +43,7 @@ def test_a_running_task_is_asked_and_stays_its_workers(database):
     assert database.frozen.get(claim.id).status is TaskStatus.COMPLETED
 
 
-def test_asking_twice_is_asking_once(database):
+def test_a_second_cancel_request_changes_nothing(database):
     claim = helpers.claimed(database)
     database.frozen.cancel(claim.id)
     before = helpers.everything(database)
@@ -70,7 +70,7 @@ def test_force_cancels_a_waiting_task_too(database):
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
-def test_what_has_ended_is_not_cancelled(database, end, force):
+def test_a_task_that_has_ended_cannot_be_cancelled(database, end, force):
     claim = helpers.claimed(database)
     if end == "cancel":
         database.frozen.cancel(claim.id, force=True)
@@ -111,7 +111,7 @@ def test_a_dead_letter_runs_again_from_its_first_attempt(database):
     assert (again.id, again.attempt, again.recovery_attempts, again.lease_token) == (claim.id, 1, 0, 4)
 
 
-def test_a_dead_letter_is_redriven_once(database):
+def test_a_dead_letter_can_be_redriven_only_once(database):
     claim = helpers.dead(database)
     database.frozen.redrive(claim.id)
     before = helpers.everything(database)
@@ -120,7 +120,7 @@ def test_a_dead_letter_is_redriven_once(database):
     assert helpers.everything(database) == before
 
 
-def test_of_redrives_at_once_one_does_it(database):
+def test_one_of_several_simultaneous_redrives_succeeds(database):
     for _ in range(3):
         claim = helpers.dead(database)
         results = helpers.at_once(*[lambda claim=claim: database.frozen.redrive(claim.id)] * 4)
@@ -131,7 +131,7 @@ def test_of_redrives_at_once_one_does_it(database):
 
 
 @pytest.mark.parametrize("state", ["Ready", "Running", "Completed", "Cancelled"])
-def test_only_what_failed_is_redriven(database, state):
+def test_only_dead_letters_can_be_redriven(database, state):
     handle = database.add()
     if state == "Cancelled":
         database.frozen.cancel(handle.id)
@@ -146,7 +146,7 @@ def test_only_what_failed_is_redriven(database, state):
 
 
 @pytest.mark.parametrize("operation", ["redrive", "cancel"])
-def test_the_callers_transaction_decides(database, operation):
+def test_a_rollback_by_the_caller_undoes_the_change(database, operation):
     task_id = helpers.dead(database).id if operation == "redrive" else database.add().id
     call = getattr(database.frozen, operation)
     before = helpers.everything(database)
@@ -164,7 +164,7 @@ def test_the_callers_transaction_decides(database, operation):
     ("operation", "event_type"),
     [("redrive", "task_requeued"), ("cancel", "task_cancelled"), ("ask", "task_cancel_requested")],
 )
-def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
+def test_a_refused_event_undoes_the_change(database, operation, event_type):
     task_id = helpers.dead(database).id if operation == "redrive" else database.add().id
     if operation == "ask":
         database.claim()
@@ -201,7 +201,7 @@ def as_stored(database, task_id):
 
 
 @pytest.mark.parametrize("kind", ["delayed", "retry"])
-def test_what_waits_is_run_now(database, kind):
+def test_run_now_makes_a_waiting_task_due(database, kind):
     if kind == "delayed":
         task_id = database.add(delay=HOUR, priority=7).id
     else:
@@ -220,7 +220,7 @@ def test_what_waits_is_run_now(database, kind):
     assert claim.id == task_id
 
 
-def test_what_is_due_is_not_touched(database):
+def test_run_now_does_not_change_a_due_task(database):
     handle = database.add()
     before = helpers.everything(database)
     database.clock.advance(1)
@@ -229,7 +229,7 @@ def test_what_is_due_is_not_touched(database):
 
 
 @pytest.mark.parametrize("kind", ["due", "delayed", "retry"])
-def test_another_priority_keeps_the_due_time(database, kind):
+def test_a_new_priority_keeps_the_due_time(database, kind):
     if kind == "retry":
         claim = helpers.claimed(database)
         database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=HOUR, error="x")])
@@ -250,7 +250,7 @@ def test_another_priority_keeps_the_due_time(database, kind):
     assert rescheduled(database, task_id)[1]["priority"] == 0
 
 
-def test_the_first_of_a_key_may_be_another_after_it(database, monkeypatch):
+def test_a_new_priority_can_change_the_first_task_of_a_key(database, monkeypatch):
     first, second = database.add(partition_key="k"), database.add(partition_key="k")
     told = helpers.woken(database.frozen, monkeypatch)
     assert database.frozen.set_priority(first.id, -1)
@@ -259,7 +259,7 @@ def test_the_first_of_a_key_may_be_another_after_it(database, monkeypatch):
 
 
 @pytest.mark.parametrize("state", ["Running", "Completed", "Failed", "Cancelled"])
-def test_only_what_waits_is_rescheduled(database, state):
+def test_only_waiting_tasks_can_be_rescheduled(database, state):
     claim = helpers.claimed(database)
     if state == "Cancelled":
         database.frozen.cancel(claim.id, force=True)
@@ -275,7 +275,7 @@ def test_only_what_waits_is_rescheduled(database, state):
 
 
 @pytest.mark.parametrize("operation", ["run_now", "set_priority"])
-def test_a_reschedule_whose_answer_is_lost_happened_once(database, monkeypatch, operation):
+def test_a_reschedule_whose_commit_response_is_lost_happens_once(database, monkeypatch, operation):
     task_id = database.add(delay=HOUR).id
     arguments = [9] if operation == "set_priority" else []
     store = helpers.lossy(database, monkeypatch)
@@ -283,7 +283,7 @@ def test_a_reschedule_whose_answer_is_lost_happened_once(database, monkeypatch, 
     assert helpers.types(database, task_id) == ["task_created", "task_rescheduled"]
 
 
-def test_who_freed_a_key_or_a_place_tells_the_sleepers(database, monkeypatch):
+def test_a_cancel_that_frees_a_key_or_a_place_wakes_the_queue(database, monkeypatch):
     told = helpers.woken(database.frozen, monkeypatch)
     for fields, force, expected in [({}, False, []), ({}, True, ["q"]), ({"partition_key": "k"}, False, ["q"])]:
         handle = database.add(queue="q", **fields)
@@ -324,7 +324,7 @@ STATES = {
 @pytest.mark.in_turn
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize(("state", "first"), [(state, name) for state, names in STATES.items() for name in names])
-def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state, first, end):
+def test_an_operation_during_an_open_transaction_raises_no_database_error(database, state, first, end):
     """The second operation waits or skips the task. It never raises an error of the database."""
     for second in STATES[state]:
         handle, claim = database.add(delay=HOUR if state == "Delayed" else timedelta(0)), None
@@ -344,7 +344,7 @@ def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state,
             database.frozen.cancel(handle.id, force=True)
 
 
-def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(database):
+def test_a_cancel_that_waits_for_the_end_of_its_task_is_refused(database):
     claim = helpers.claimed(database)
     with helpers.transaction(database) as connection:
         database.frozen.complete(claim, using=connection)
@@ -376,7 +376,7 @@ def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(databas
         ("next_available_at", ["mail"], {}),  # four queues of one letter
     ],
 )
-def test_senseless_arguments_are_refused(database, operation, arguments, options):
+def test_invalid_arguments_are_refused(database, operation, arguments, options):
     with pytest.raises(InvalidArgument):
         getattr(database.frozen, operation)(*arguments, **options)
 
@@ -385,7 +385,7 @@ def test_senseless_arguments_are_refused(database, operation, arguments, options
 
 
 @pytest.mark.parametrize("operation", ["redrive", "run_now", "set_priority"])
-def test_the_history_says_why_somebody_changed_it(database, operation):
+def test_the_history_records_the_reason_for_a_change(database, operation):
     task_id = helpers.dead(database).id if operation == "redrive" else database.add(delay=HOUR).id
     given = (task_id, 7) if operation == "set_priority" else (task_id,)
     getattr(database.frozen, operation)(*given, reason="by ann\ud800")

@@ -51,7 +51,7 @@ def several(database):
     return database
 
 
-def test_the_numbers_of_all_queues_are_those_of_stats(several):
+def test_the_overview_has_the_same_numbers_as_stats(several):
     found = several.frozen.overview()
     assert (found.at, found.live_workers) == (several.clock.now, 1)
     assert (found.due, found.delayed, found.failed) == (Count(number=4), Count(number=1), Count(number=1))
@@ -65,7 +65,7 @@ def test_the_numbers_of_all_queues_are_those_of_stats(several):
     assert found.workers == several.frozen.workers.list()
 
 
-def test_retries_are_delayed_unless_they_are_asked_for(database):
+def test_retries_count_as_delayed_unless_they_are_requested(database):
     claim = helpers.claimed(database, queue="mail")
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", delay=HOUR)])
     database.add(queue="mail", delay=HOUR)
@@ -228,7 +228,7 @@ def test_tasks_that_no_worker_knows_need_attention(database):
     assert broken(database) == []
 
 
-def test_limits_below_nothing_are_refused():
+def test_invalid_health_limits_are_refused():
     for wrong in (
         {"failed": -1},
         {"failed": 1.5},
@@ -243,7 +243,7 @@ def test_limits_below_nothing_are_refused():
 # The change mark
 
 
-def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(database):
+def test_the_change_mark_changes_after_each_change_and_only_then(database):
     store = database.frozen
     store.change_mark()
     claims = []
@@ -269,7 +269,7 @@ def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(data
         database.clock.advance(1)
 
 
-def test_an_event_that_is_committed_after_a_later_one_changes_the_mark(postgresql):
+def test_an_event_committed_after_a_later_event_changes_the_mark(postgresql):
     database = postgresql
     with helpers.transaction(database) as slow:
         database.add(Store(database.engine))

@@ -58,9 +58,7 @@ def children(database):
 # On SQLite, a second transaction would wait for the handler's own lock.
 
 
-def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_would_wait_for_it(
-    database, outbox, child
-):
+def test_a_separate_enqueue_in_a_transactional_task_is_refused_on_sqlite(database, outbox, child):
     def parent() -> None:
         child.using(outbox).enqueue()
 
@@ -115,7 +113,7 @@ def writes(database, outbox):
     }
 
 
-def test_so_is_every_call_of_the_store_that_writes_unless_it_is_told_to_join(database, outbox):
+def test_every_separate_write_in_a_transactional_task_is_refused_on_sqlite(database, outbox):
     calls, refused, failed = writes(database, outbox), set(), {}
 
     def parent(ctx: TaskContext) -> None:
@@ -137,7 +135,7 @@ def test_so_is_every_call_of_the_store_that_writes_unless_it_is_told_to_join(dat
     assert refused == (set(calls) if database.name == "sqlite" else set())
 
 
-def test_reads_are_not(database, outbox, child):
+def test_reads_are_allowed(database, outbox, child):
     store, ready = outbox.store, database.add(queue="ready").id
 
     def parent() -> None:
@@ -160,7 +158,7 @@ def test_reads_are_not(database, outbox, child):
 
 @on_sqlite
 @pytest.mark.parametrize("way", ["its URL", "a link", "a URI", "a creator", "a host's engine", "a worker's engine"])
-def test_another_outbox_on_the_same_file_is_known_however_it_is_reached(database, tmp_path, way):
+def test_another_outbox_on_the_same_file_is_recognized_by_every_url_and_engine(database, tmp_path, way):
     file = Path(make_url(database.url).database)
     (link := tmp_path / "link.db").symlink_to(file)
     urls = {"its URL": database.url, "a link": f"sqlite:///{link}", "a URI": f"sqlite:///file:{file}?uri=true"}
@@ -179,7 +177,7 @@ def test_another_outbox_on_the_same_file_is_known_however_it_is_reached(database
 
 
 @on_sqlite
-def test_another_file_goes_on(database, tmp_path):
+def test_another_file_can_be_written_to(database, tmp_path):
     migrations.upgrade(url := f"sqlite:///{tmp_path / 'other.db'}")
     other = Outbox(database.own(make_engine(url)))
     child = other.task(name="child", queue="never worked on")(lambda: None)
@@ -187,13 +185,13 @@ def test_another_file_goes_on(database, tmp_path):
     assert [task.task_name for task in other.store.tasks()] == ["child"]
 
 
-def test_a_task_that_is_not_transactional_writes_apart(database, outbox, child):
+def test_a_non_transactional_task_can_write_separately(database, outbox, child):
     task = run(outbox, lambda: child.using(outbox).enqueue(), transactional=False)
     assert (task.status, len(children(database))) == (TaskStatus.COMPLETED, 1)
 
 
 @on_sqlite
-def test_a_thread_with_a_copy_of_the_handlers_context_is_inside_until_the_handler_has_ended(database, outbox, child):
+def test_a_thread_with_a_copied_context_counts_as_inside_until_the_handler_has_ended(database, outbox, child):
     copies, refused = [], []
 
     def parent() -> None:
@@ -209,7 +207,7 @@ def test_a_thread_with_a_copy_of_the_handlers_context_is_inside_until_the_handle
 
 
 @on_sqlite
-def test_the_session_of_a_program_is_no_way_around_it(database):
+def test_a_session_of_the_application_is_refused_too(database):
     sessions = scoped_session(sessionmaker(database.host_engine()))
     outbox = Outbox(database.engine, session=sessions)
     child = outbox.task(name="child", queue="never worked on")(lambda: None)
@@ -255,7 +253,7 @@ ENDINGS = {
 @pytest.mark.parametrize(
     ("ending", "with_session"), [*((one, False) for one in ENDINGS), ("COMMIT", True), ("COMMIT and another", True)]
 )
-def test_a_handler_that_ends_the_transaction_itself_fails(database, application, ending, with_session):
+def test_a_handler_that_ends_its_transaction_fails(database, application, ending, with_session):
     def parent(ctx: TaskContext) -> None:
         write(ctx, "a")
         if with_session:
@@ -268,7 +266,7 @@ def test_a_handler_that_ends_the_transaction_itself_fails(database, application,
     assert ("a",) in database.rows("SELECT note FROM effects") or ending.startswith("ROLLBACK")
 
 
-def test_what_a_handler_takes_back_itself_is_no_end(database, application):
+def test_a_handler_may_roll_back_savepoints_and_its_session(database, application):
     def parent(ctx: TaskContext) -> None:
         write(ctx, "a")
         nested = ctx.connection.begin_nested()
@@ -285,7 +283,7 @@ def test_what_a_handler_takes_back_itself_is_no_end(database, application):
 
 
 @on_sqlite
-def test_a_conflict_that_rolls_everything_back_is_noticed_although_it_was_swallowed(database, application):
+def test_a_swallowed_conflict_that_rolled_back_the_transaction_is_detected(database, application):
     def parent(ctx: TaskContext) -> None:
         write(ctx, "a")
         with pytest.raises(Exception, match="UNIQUE"):
@@ -296,7 +294,7 @@ def test_a_conflict_that_rolls_everything_back_is_noticed_although_it_was_swallo
     assert "OR ROLLBACK" in task.last_error
 
 
-def test_a_transaction_that_is_chained_to_another_is_noticed(database):
+def test_a_commit_that_chains_a_new_transaction_is_detected(database):
     ending = "END" if database.name == "sqlite" else "COMMIT AND CHAIN"
     database.run("CREATE TABLE effects (note TEXT UNIQUE)")
 
@@ -309,7 +307,7 @@ def test_a_transaction_that_is_chained_to_another_is_noticed(database):
     assert "the handler of this task ended the transaction" in task.last_error
 
 
-def test_no_transaction_after_it_is_read_only(database, application):
+def test_transactions_after_a_transactional_task_can_write(database, application):
     """The marker that identifies the task's transaction on PostgreSQL ends with that transaction."""
 
     def parent(ctx: TaskContext) -> None:

@@ -74,7 +74,7 @@ def test_a_declared_schedule_has_the_options_of_its_task(database):
 
 
 @pytest.mark.in_turn
-def test_a_worker_declares_and_the_handler_knows_its_tick(database):
+def test_a_declared_schedule_runs_and_its_handler_knows_the_tick(database):
     outbox, seen = Outbox(database.engine), []
 
     @outbox.periodic(every=1, name="each-second", tz="Australia/Lord_Howe")
@@ -108,7 +108,7 @@ def test_a_worker_declares_and_the_handler_knows_its_tick(database):
     worker.stop()
 
 
-def test_a_schedule_that_the_code_gave_up_is_paused(database):
+def test_a_schedule_that_was_removed_from_the_code_is_paused(database):
     old, new = Outbox(database.engine), Outbox(database.engine)
     kept = old.task(name="report")(report)
     old.periodic("@daily", args=("eu",))(kept)
@@ -120,7 +120,7 @@ def test_a_schedule_that_the_code_gave_up_is_paused(database):
     assert old.schedules.get("report").paused_at is None
 
 
-def test_a_schedule_whose_task_went_with_it_goes_on_and_is_told(database, caplog):
+def test_a_schedule_whose_task_was_removed_with_it_continues_and_is_logged(database, caplog):
     """The task may belong to another program."""
     old, new = Outbox(database.engine, version="2"), Outbox(database.engine, version="3")
     old.periodic("@daily", args=("eu",))(old.task(name="report")(report))
@@ -143,7 +143,7 @@ def test_a_schedule_whose_task_went_with_it_goes_on_and_is_told(database, caplog
         assert caplog.text == ""
 
 
-def test_an_older_version_leaves_the_newer_ones_schedules_alone(database):
+def test_an_older_version_does_not_change_schedules_of_a_newer_version(database):
     def release(version, rule):
         outbox = Outbox(database.engine, version=version)
         outbox.periodic(rule, args=("eu",))(outbox.task(name="report")(report))
@@ -155,7 +155,7 @@ def test_an_older_version_leaves_the_newer_ones_schedules_alone(database):
     assert release("1.9", "0 1 * * *") == "0 2 * * *"
 
 
-def test_two_schedules_of_one_name_are_refused():
+def test_two_schedules_with_one_name_are_refused():
     outbox = Outbox()
     one = outbox.task(name="report")(report)
     outbox.periodic("@daily", args=("eu",))(one)
@@ -174,7 +174,7 @@ def test_a_module_that_runs_again_replaces_its_schedules():
     assert [one.rule for one in outbox.tasks.schedules] == ["0 * * * *"]
 
 
-def test_the_wrong_order_of_decorators_is_refused_with_a_sentence():
+def test_wrong_uses_of_the_decorator_are_refused_with_an_explanation():
     outbox = Outbox()
     with pytest.raises(ConfigurationError, match="report is not a task.*above @outbox.task"):
         outbox.periodic("@daily")(report)
@@ -230,7 +230,7 @@ def test_bad_input_is_refused_before_a_row_is_written(database, outbox, task, ch
     assert outbox.tasks.schedules == []
 
 
-def test_a_schedule_is_put_in_the_callers_transaction(database, outbox, task):
+def test_a_schedule_is_stored_in_the_transaction_of_the_caller(database, outbox, task):
     with Session(database.host) as session:
         outbox.schedules.put("mine", task, "@daily", args=("eu",), using=session)
         assert [one.name for one in outbox.schedules.list(using=session)] == ["mine"]
@@ -243,7 +243,7 @@ def test_a_schedule_is_put_in_the_callers_transaction(database, outbox, task):
     assert (stored.pause_reason, json.loads(stored.args), stored.declared_by) == ("holiday", {"region": "eu"}, None)
 
 
-def test_the_present_transaction_is_joined_where_it_is_known(database):
+def test_a_schedule_joins_the_ambient_transaction_if_one_is_known(database):
     sessions = scoped_session(sessionmaker(database.host))
     outbox = Outbox(database.engine, session=sessions)
     task = outbox.task(name="report")(report)
@@ -266,7 +266,7 @@ def test_without_a_transaction_only_reading_works(outbox, task):
 
 
 @pytest.mark.in_turn
-def test_a_task_may_be_named(outbox):
+def test_a_schedule_may_name_its_task(outbox):
     assert outbox.schedules.put("mine", "report", "@daily", args=("eu",), using=outbox).task_name == "report"
     with pytest.raises(UnknownTask, match=r"raport.*did you mean .report.\?"):
         outbox.schedules.put("other", "raport", "@daily", using=outbox)
@@ -284,7 +284,7 @@ def test_a_taken_name_is_refused(outbox, task):
         outbox.sync_schedules()
 
 
-def test_a_removed_schedule_is_gone(outbox, task):
+def test_removing_a_schedule_cancels_its_ticks(outbox, task):
     outbox.schedules.put("mine", task, every=10, args=("eu",), using=outbox)
     assert outbox.schedules.ticks("mine")
     outbox.schedules.remove("mine", using=outbox)
@@ -292,7 +292,7 @@ def test_a_removed_schedule_is_gone(outbox, task):
     assert {one.status for one in outbox.store.tasks()} == {TaskStatus.CANCELLED}
 
 
-def test_a_backfill_makes_the_ticks_of_the_past(outbox, task):
+def test_a_backfill_enqueues_tasks_for_past_ticks(outbox, task):
     outbox.schedules.put("mine", task, "0 * * * *", args=("eu",), using=outbox)
     now = outbox.store.now()
     span = now - 3 * HOUR, now
@@ -303,13 +303,13 @@ def test_a_backfill_makes_the_ticks_of_the_past(outbox, task):
     assert outbox.schedules.backfill("mine", *span, using=outbox) == []
 
 
-def test_a_paused_schedule_goes_on(outbox, task):
+def test_a_paused_schedule_can_be_resumed(outbox, task):
     outbox.schedules.put("mine", task, "0 * * * *", args=("eu",), using=outbox)
     outbox.schedules.pause("mine", using=outbox)
     assert outbox.schedules.resume("mine", using=outbox).paused_at is None
 
 
-def test_the_next_moments_of_a_rule():
+def test_next_returns_the_next_ticks_of_a_rule():
     noon = datetime(2026, 10, 24, 12, tzinfo=UTC)
     found = Outbox().schedules.next("30 2 * * *", tz="Europe/Berlin", count=2, after=noon)
     assert [str(moment) for moment in found] == ["2026-10-25 02:30:00+02:00", "2026-10-26 02:30:00+01:00"]
@@ -333,7 +333,7 @@ def test_retention_is_a_schedule_of_a_built_in_task(database):
         outbox.task(name="outboxq.prune")(report)
 
 
-def test_any_worker_prunes_what_another_one_asks_for(database):
+def test_any_worker_runs_the_prune_task_of_another_application(database):
     database.clock.now = datetime.now(UTC) - HOUR
     old = database.add()
     [claim] = database.claim()
@@ -348,7 +348,7 @@ def test_any_worker_prunes_what_another_one_asks_for(database):
     assert old.id not in {one.id for one in database.store.tasks()}
 
 
-def test_a_retention_that_the_code_gave_up_goes_on_and_is_told(database, caplog):
+def test_a_retention_that_was_removed_from_the_code_continues_and_is_logged(database, caplog):
     Outbox(database.engine, retention=HOUR).sync_schedules()
     without = Outbox(database.engine)
     without.task(name="report")(report)

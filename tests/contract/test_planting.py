@@ -43,7 +43,7 @@ def outbox_of(database, seen):
 
 
 @pytest.mark.in_turn
-def test_a_worker_plants_the_schedules_of_all_and_runs_them_when_they_are_due(database):
+def test_a_worker_plants_all_schedules_and_runs_its_tasks_when_they_are_due(database):
     """One of the stored schedules belongs to a task that this worker does not know."""
     seen = []
     outbox = outbox_of(database, seen)
@@ -66,7 +66,7 @@ def test_a_worker_plants_the_schedules_of_all_and_runs_them_when_they_are_due(da
     assert {one.status for one in database.store.schedules.ticks("others")} <= {TaskStatus.READY}
 
 
-def test_a_burst_runs_what_was_missed(database):
+def test_a_burst_runs_a_missed_tick(database):
     seen = []
     outbox = outbox_of(database, seen)
     database.store.schedules.put(new(rule="every 3600", starts_at=database.store.now() - timedelta(hours=5)))
@@ -81,7 +81,7 @@ def test_a_burst_runs_what_was_missed(database):
     assert len(seen) == 1
 
 
-def test_a_worker_declares_at_its_start(database):
+def test_a_starting_worker_stores_declared_schedules(database):
     outbox = outbox_of(database, [])
     outbox.tasks.version = "1.2"
     outbox.periodic("30 2 * * *", name="seconds")(outbox.tasks.get("tests.tick"))
@@ -92,7 +92,7 @@ def test_a_worker_declares_at_its_start(database):
 
 
 @pytest.mark.in_turn
-def test_a_declaration_that_cannot_be_stored_stops_no_worker(database, often, caplog):
+def test_a_declaration_that_cannot_be_stored_does_not_stop_the_worker(database, often, caplog):
     """A schedule with that name was stored at run time. The worker tries again, but logs the refusal only once."""
     database.store.schedules.put(new(rule="30 2 * * *"))
     outbox = outbox_of(database, seen := [])
@@ -111,7 +111,7 @@ def test_a_declaration_that_cannot_be_stored_stops_no_worker(database, often, ca
         worker.stop()
 
 
-def test_where_nothing_is_to_be_planted_nothing_is_locked(database):
+def test_planting_locks_nothing_if_no_tick_is_near(database):
     database.store.schedules.put(new(rule="0 0 1 1 *"))
     before = database.rows("SELECT * FROM task_schedules")
     with database.host.connect() as connection, connection.begin():
@@ -164,7 +164,7 @@ def test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed(data
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
-def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
+def test_a_pause_waits_for_a_planter_that_has_locked_the_schedule(postgresql):
     """It then cancels the ticks that were planted."""
     store = postgresql.frozen
     store.schedules.put(new(rule="every 30"))
@@ -179,7 +179,7 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
     assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
 
 
-def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(postgresql):
+def test_the_newer_of_two_releases_that_declare_a_schedule_simultaneously_wins(postgresql):
     """The older release has seen no schedule and waits for the newer one's row."""
     schedules = postgresql.frozen.schedules
     with postgresql.host.connect() as connection, connection.begin():
@@ -194,7 +194,7 @@ def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(post
     assert (stored.declared_by, stored.rule) == ("1.10", "every 30")
 
 
-def test_it_is_asked_at_random_moments_so_that_workers_spread():
+def test_planting_runs_at_random_intervals_to_spread_the_workers():
     service = Planting(None, None)  # type: ignore[arg-type]
     assert 5 <= min(service.pause() for _ in range(50)) < max(service.pause() for _ in range(50)) <= 15
 

@@ -48,7 +48,7 @@ def commands(problem):
 # One problem per cause, the most severe first
 
 
-def test_queues_with_one_cause_share_a_problem_and_the_heaviest_comes_first(database):
+def test_queues_with_one_cause_share_a_problem_and_the_heaviest_queue_is_first(database):
     for queue, number in (("a", 1), ("b", 3), ("c", 2), ("d", 1), ("e", 1)):
         for _ in range(number):
             database.add(queue=queue)
@@ -80,14 +80,14 @@ def test_delayed_tasks_without_a_worker_are_a_problem(database):
     assert found(database) == []
 
 
-def test_a_task_that_was_given_back_as_unknown_is_a_problem_once_its_workers_are_gone(database):
+def test_a_task_released_as_unknown_is_a_problem_if_no_worker_is_live(database):
     claim = helpers.claimed(database, queue="mail", task_name="nobody.knows")
     back = Outcome(claim=claim, event_type=EventType.RELEASED, data={"reason": "unknown task"}, delay=MINUTE)
     database.frozen.finish([back])
     assert found(database) == [(Rule.NO_WORKER, "mail")]
 
 
-def test_the_problem_with_the_most_tasks_and_time_comes_first(database):
+def test_the_problem_with_the_most_tasks_and_time_is_listed_first(database):
     register(database, "busy", "failing")
     for _ in range(3):
         failed(database, queue="failing")
@@ -100,7 +100,7 @@ def test_the_problem_with_the_most_tasks_and_time_comes_first(database):
     assert found(database) == [(Rule.OLDEST, "busy"), (Rule.FAILED, "failing"), (Rule.NO_WORKER, "unmanned")]
 
 
-def test_a_cause_comes_before_its_symptoms(database):
+def test_a_cause_is_listed_before_its_symptoms(database):
     failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
     for _ in range(3):
         database.add(queue="mail", partition_key="k")
@@ -161,12 +161,12 @@ def problem(rule, *subjects, tasks=0):
     ],
     ids=lambda one: str(one.rule),
 )
-def test_a_heavy_symptom_follows_its_cause(symptom, cause):
+def test_a_heavy_symptom_is_listed_after_its_cause(symptom, cause):
     last = problem(Rule.NO_RETENTION, "prune")
     assert ranked([last, symptom, cause]) == [cause, symptom, last]
 
 
-def test_a_problem_of_other_queues_is_no_cause():
+def test_a_problem_of_another_queue_is_not_a_cause():
     late, storm = problem(Rule.OLDEST, "mail", tasks=9), problem(Rule.RETRY_STORM, "other")
     assert ranked([storm, late]) == [late, storm]
 
@@ -180,7 +180,7 @@ def test_an_old_task_without_a_worker_is_one_problem(database):
     assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
 
 
-def test_old_tasks_of_several_queues_are_told_by_their_cause(database):
+def test_old_tasks_of_several_queues_are_grouped_by_their_cause(database):
     for queue in ("a", "b", "p", "q"):
         database.add(queue=queue)
     for queue in ("p", "q"):
@@ -202,7 +202,7 @@ def late(database, **fields):
     register(database)
 
 
-def test_a_late_task_is_told_with_the_limit_that_is_reached(database):
+def test_a_late_task_is_reported_with_the_limit_that_is_reached(database):
     database.frozen.queues.limit("webhooks", rate=(5, HOUR), create=True)
     for _ in range(5):
         helpers.claimed(database, queue="webhooks")
@@ -225,7 +225,7 @@ def test_a_late_task_is_told_with_the_limit_that_is_reached(database):
     assert problem.parts == ()
 
 
-def test_a_late_task_is_told_with_the_limit_of_its_key(database):
+def test_a_late_task_is_reported_with_the_limit_per_key(database):
     database.frozen.queues.limit("mail", concurrency_per_key=2, create=True)
     for _ in range(2):
         helpers.claimed(database, queue="mail", concurrency_key="ann")
@@ -237,7 +237,7 @@ def test_a_late_task_is_told_with_the_limit_of_its_key(database):
     assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency-per-key", "3")
 
 
-def test_no_limit_is_lifted_while_a_worker_is_lost(database):
+def test_raising_a_limit_is_not_suggested_while_a_worker_is_lost(database):
     """The lost worker's task counts toward the limit, because it may still be running."""
     database.frozen.queues.limit("mail", concurrency=1, create=True)
     register(database, worker_id=database.worker)
@@ -253,7 +253,7 @@ def test_no_limit_is_lifted_while_a_worker_is_lost(database):
         assert commands(alone) == commands(oldest)
 
 
-def test_a_limit_may_be_lifted_while_the_only_lost_workers_hold_nothing(database):
+def test_raising_a_limit_is_suggested_if_the_lost_workers_hold_no_tasks(database):
     database.frozen.queues.limit("mail", concurrency=1, create=True)
     register(database, label="idle:1")
     database.clock.advance(2 * MINUTE)
@@ -265,7 +265,7 @@ def test_a_limit_may_be_lifted_while_the_only_lost_workers_hold_nothing(database
     assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency", "none")
 
 
-def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
+def test_the_cause_reported_is_that_of_the_oldest_late_task(database):
     running = helpers.claimed(database, queue="mail", partition_key="k")
     database.add(queue="mail", partition_key="k")
     database.clock.advance(1)
@@ -278,7 +278,7 @@ def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
     assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
 
 
-def test_several_late_queues_have_a_line_each_with_its_cause_and_its_list(database):
+def test_several_late_queues_have_one_line_each_with_a_cause_and_cures(database):
     database.frozen.queues.limit("a", concurrency=1, create=True)
     helpers.claimed(database, queue="a")
     for queue in ("a", "a", "b", "c", "d"):
@@ -336,7 +336,7 @@ def test_a_paused_queue_without_a_worker_has_both_causes_in_one_problem(database
 # Failures and their largest groups
 
 
-def test_the_largest_groups_of_failures_stand_below_their_problem(database):
+def test_the_largest_groups_of_failures_are_listed_below_their_problem(database):
     for number in range(3):
         failed(database, error=f"ValueError: order {number} has no address", queue="billing")
         database.clock.advance(MINUTE)
@@ -367,7 +367,7 @@ def test_the_largest_groups_of_failures_stand_below_their_problem(database):
     assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: late; 0.0 s ago"]
 
 
-def test_held_keys_of_several_queues_are_one_problem_about_the_oldest(database):
+def test_held_keys_of_several_queues_are_one_problem_that_names_the_oldest(database):
     first = failed(database, queue="b", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
     database.clock.advance(MINUTE)
     failed(database, queue="a", partition_key="l", on_dead_letter=OnDeadLetter.HOLD)
@@ -400,7 +400,7 @@ def retried(database, number, exception):
 WITHOUT_WORKERS = HealthLimits(no_worker=False)
 
 
-def test_a_storm_of_retries_is_told_with_its_exception(database):
+def test_a_retry_storm_is_reported_with_its_exceptions(database):
     counted(database, completed=300, retried=49)
     assert found(database, WITHOUT_WORKERS) == []
     counted(database, retried=51)
@@ -444,7 +444,7 @@ def test_a_storm_is_not_over_while_tasks_wait_for_their_retries(database, retrie
     assert [one.rule for one in overview.problems] == [Rule.RETRY_STORM]
 
 
-def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):
+def test_a_retry_storm_without_retry_events_is_also_reported(database):
     counted(database, timed_out=70, timed_out_last=10)
     (problem,) = database.frozen.health()
     assert problem.sentence.endswith("will be retried: 60 × send")
@@ -454,7 +454,7 @@ def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):
 
 
 @pytest.mark.parametrize("kind", [BatchKind.BATCH, BatchKind.CHAIN])
-def test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem(database, kind):
+def test_a_batch_that_waits_only_for_dead_letters_is_a_problem(database, kind):
     batch = helpers.batch_with(
         NewTask(id=uuid7(), task_name="tests.then", args="{}"), on_failed=OnFailed.WAIT, kind=kind, name="nightly"
     )
@@ -507,7 +507,7 @@ def test_a_worker_that_fell_silent_with_tasks_is_a_problem_until_an_hour_has_pas
     assert Rule.WORKER_LOST not in [one for one, *_ in found(database, HealthLimits(oldest=None))]
 
 
-def test_a_lost_worker_is_no_problem_any_more_once_a_person_has_recovered_its_tasks(database):
+def test_a_lost_worker_is_no_longer_a_problem_once_a_person_recovered_its_tasks(database):
     register(database, worker_id=database.worker, label="web-1:7")
     first, second, _third = (helpers.claimed(database, lease=lease) for lease in (2 * MINUTE, HOUR, HOUR))
     database.clock.advance(2 * MINUTE + timedelta(seconds=1))
@@ -595,7 +595,7 @@ def test_a_retention_schedule_that_is_not_paused_deletes_the_history(database):
     assert found(database, limits) == [(Rule.NO_RETENTION, "outboxq.prune")]
 
 
-def test_a_prune_in_a_callers_transaction_is_recorded_with_it(database):
+def test_a_rollback_by_the_caller_undoes_the_record_of_a_prune(database):
     database.frozen.complete(helpers.claimed(database))
     database.clock.advance(8 * DAY)
     with helpers.transaction(database) as connection:

@@ -24,7 +24,7 @@ SOME = Progress(fraction=0.4, note="12 of 30")
 OTHER = Progress(fraction=1.0, note="")
 
 
-def test_a_heartbeat_writes_what_was_reported_and_leaves_that_of_others(database):
+def test_a_heartbeat_writes_new_progress_and_keeps_that_of_other_tasks(database):
     claims = [claimed(database) for _ in range(3)]
     first, second, third = (claim.id for claim in claims)
     database.frozen.heartbeat(claims, progress={first: SOME, second: OTHER})
@@ -33,7 +33,7 @@ def test_a_heartbeat_writes_what_was_reported_and_leaves_that_of_others(database
     assert database.frozen.progress([first, second, third]) == {first: SOME, second: SOME}
 
 
-def test_a_heartbeat_without_progress_leaves_it_and_extends_the_leases_as_ever(database):
+def test_a_heartbeat_without_progress_keeps_the_old_progress_and_extends_the_lease(database):
     claim = claimed(database, lease=LEASE)
     database.frozen.heartbeat([claim], progress={claim.id: SOME})
     database.clock.advance(10)
@@ -56,7 +56,7 @@ def test_a_worker_that_has_lost_the_lease_writes_no_progress(database):
     assert newer.id == claim.id
 
 
-def test_explain_tells_how_far_the_handler_is(database):
+def test_explain_reports_the_progress_of_the_handler(database):
     claim = claimed(database)
     database.frozen.workers.register(claim.worker_id, label="ant:7", concurrency=1, task_names=["tests.work"])
     before = database.frozen.explain(claim.id)
@@ -72,7 +72,7 @@ def test_explain_tells_how_far_the_handler_is(database):
     assert database.frozen.progress([claim.id]) == {}
 
 
-def test_an_end_tells_how_far_the_handler_was(database):
+def test_the_event_of_an_end_records_the_last_progress(database):
     outbox = Outbox(database.engine)
 
     @outbox.task(name="count")
@@ -128,7 +128,7 @@ def test_a_worker_writes_progress_with_its_heartbeats(database):
     ],
     ids=["unstorable", "lines", "none", "elephant", "sql"],
 )
-def test_a_hostile_note_is_written_so_that_it_can_be(database, note, stored):
+def test_invalid_characters_in_a_note_are_replaced(database, note, stored):
     claim = claimed(database)
     leases, one = held(database.frozen, claim)
     one.context.progress(0.5, note)
@@ -148,7 +148,7 @@ def test_a_long_note_is_cut(database):
 @pytest.mark.parametrize(
     ("given", "kept"), [(-1, 0.0), (0, 0.0), (True, 1.0), (1.0000001, 1.0), (10**400, None), (1 / 3, 1 / 3)]
 )
-def test_a_fraction_outside_counts_as_the_nearer_bound(database, given, kept):
+def test_a_fraction_outside_the_range_is_moved_to_the_nearest_bound(database, given, kept):
     context = held(database.frozen, claimed(database))[1].context
     if kept is None:
         with pytest.raises(InvalidArgument):
@@ -161,7 +161,7 @@ def test_a_fraction_outside_counts_as_the_nearer_bound(database, given, kept):
 @pytest.mark.parametrize(
     "given", [float("nan"), "0.5", "half", None, object], ids=["nan", "text", "word", "none", "type"]
 )
-def test_what_is_no_number_is_refused_and_the_last_report_stays(database, given):
+def test_a_value_that_is_not_a_number_is_refused_and_the_last_report_kept(database, given):
     context = held(database.frozen, claimed(database))[1].context
     context.progress(0.3)
     with pytest.raises(InvalidArgument, match="a number from 0 to 1"):
@@ -169,7 +169,7 @@ def test_what_is_no_number_is_refused_and_the_last_report_stays(database, given)
     assert context.reported == Progress(fraction=0.3)
 
 
-def test_percent_are_rounded_down_so_that_the_end_is_the_end():
+def test_percentages_are_rounded_down_so_that_only_1_is_100():
     assert [str(Progress(fraction=one)) for one in (0.0, 0.29, 0.57, 0.999, 1.0)] == [
         "0 %",
         "29 %",
@@ -196,7 +196,7 @@ class Beating:
         return getattr(self.store, name)
 
 
-def test_the_heartbeat_has_its_usual_statement_unless_there_is_something_new(database):
+def test_a_heartbeat_includes_progress_only_if_it_was_newly_reported(database):
     store = Beating(database.frozen)
     leases, one = held(store, claimed(database))
     leases.run_once()
@@ -210,7 +210,7 @@ def test_the_heartbeat_has_its_usual_statement_unless_there_is_something_new(dat
     assert store.sent == [{}, wanted, {}, wanted]
 
 
-def test_a_progress_that_the_database_refuses_is_given_up(database, caplog):
+def test_progress_that_the_database_refuses_is_discarded(database, caplog):
     store = Beating(database.frozen)
     leases, one = held(store, claimed(database))
     store.error = ValueError("never")
@@ -224,7 +224,7 @@ def test_a_progress_that_the_database_refuses_is_given_up(database, caplog):
     assert one.next_beat > time.monotonic() + 1
 
 
-def test_a_progress_waits_for_a_database_that_is_away(database):
+def test_progress_is_written_once_the_database_is_available_again(database):
     store = Beating(database.frozen)
     leases, one = held(store, claimed(database))
     store.error = TimeoutError("away")
@@ -236,7 +236,7 @@ def test_a_progress_waits_for_a_database_that_is_away(database):
     assert database.frozen.progress([one.claim.id]) == {one.claim.id: Progress(fraction=0.1)}
 
 
-def test_a_locked_lease_gets_its_progress_later(postgresql):
+def test_progress_for_a_locked_lease_is_written_later(postgresql):
     claim = claimed(postgresql)
     leases, one = held(postgresql.frozen, claim)
     one.context.progress(0.5)
@@ -272,7 +272,7 @@ def test_heartbeats_with_progress_stay_heap_only(postgresql, note):
     assert min(hot[2:]) >= 90
 
 
-def test_a_transactional_task_reports_too(database):
+def test_a_transactional_task_reports_progress_too(database):
     outbox = Outbox(database.engine)
 
     @outbox.task(name="pay", transactional=True)
@@ -284,7 +284,7 @@ def test_a_transactional_task_reports_too(database):
     assert outbox.store.attempts(task_id)[0].progress == Progress(fraction=0.9, note="nearly")
 
 
-def test_data_that_outboxq_did_not_write_is_no_progress(database):
+def test_data_that_outboxq_did_not_write_is_ignored(database):
     claim = claimed(database)
     for odd in ({"progress": "x"}, {"progress": {"fraction": "x"}}, {"progress": None}, {"log": [1, {"at": "x"}]}):
         data = {**odd, "log_omitted": "many"}

@@ -83,7 +83,7 @@ def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
 
 
 @pytest.mark.in_turn
-def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(outbox):
+def test_every_metric_has_its_declared_name_kind_and_labels(outbox):
     task = outbox.tasks.get("tests.end")
     task.using(outbox).enqueue("well")
     task.using(outbox, delay=3600).enqueue("well")
@@ -109,7 +109,7 @@ def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(out
     assert ours == {}, "no other metric has outboxq's prefix"
 
 
-def test_counters_end_in_total_and_seconds_are_seconds():
+def test_counters_end_in_total_and_labels_are_not_ids():
     for metric in METRICS:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
         known = {"queue", "task", "outcome", "state", "result", "table", "schedule", "relay", "source"}
@@ -120,7 +120,7 @@ def test_counters_end_in_total_and_seconds_are_seconds():
 
 
 @pytest.mark.in_turn
-def test_attempts_are_told_by_queue_task_and_outcome(outbox):
+def test_attempts_are_counted_by_queue_task_and_outcome(outbox):
     task = outbox.tasks.get("tests.end")
     for how in ("well", "well", "cancel", "fail"):
         task.using(outbox).enqueue(how)
@@ -152,7 +152,7 @@ def ended(port: int, number: int) -> dict[frozenset, float]:
     return found if sum(found.values()) == number else {}
 
 
-def test_the_gauges_of_the_database_are_of_all_queues(outbox):
+def test_the_gauges_from_the_database_cover_all_queues(outbox):
     task = outbox.tasks.get("tests.end")
     task.using(outbox).enqueue("well")
     task.using(outbox, delay=LATER).enqueue("well")
@@ -195,7 +195,7 @@ def test_whether_old_tasks_are_deleted_is_a_gauge(database):
     assert gauge(prometheus.Gauges.read(database.store), prometheus.DELETES_OLD_TASKS) == 1
 
 
-def test_a_scrape_reads_the_database_once_in_five_seconds():
+def test_scrapes_read_the_database_at_most_once_in_five_seconds():
     reads, now = [], [100.0]
     cache = prometheus.GaugeCache(lambda: reads.append(1) or "found", clock=lambda: now[0])
     assert cache.read() == cache.read() == "found"
@@ -205,7 +205,7 @@ def test_a_scrape_reads_the_database_once_in_five_seconds():
     assert len(reads) == 2
 
 
-def test_the_database_is_read_again_after_a_thread_that_could_not_start(monkeypatch):
+def test_the_database_is_read_again_after_a_thread_failed_to_start(monkeypatch):
     cache = prometheus.GaugeCache(lambda: "found")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", cannot_start)
@@ -218,7 +218,7 @@ def cannot_start(_thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(monkeypatch):
+def test_all_scrapes_share_one_short_wait_for_a_slow_database(monkeypatch):
     answers, reads, waits = threading.Event(), [], []
 
     def find():
@@ -246,7 +246,7 @@ def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(mon
     assert until(cache.read) == "found"
 
 
-def test_an_unreachable_database_leaves_its_gauges_out_and_no_more(outbox, monkeypatch, caplog):
+def test_only_the_gauges_from_the_database_are_omitted_if_it_is_unreachable(outbox, monkeypatch, caplog):
     def fail(*_, **__):
         raise OperationalError("SELECT", {}, Exception("the server is gone"))
 
@@ -263,7 +263,7 @@ def test_an_unreachable_database_leaves_its_gauges_out_and_no_more(outbox, monke
     assert len(said) == 1, "it is logged once, not at each scrape"
 
 
-def test_while_the_network_is_cut_the_process_answers_and_afterwards_the_gauges_are_back(postgresql, monkeypatch):
+def test_database_gauges_are_omitted_while_the_network_is_down_and_then_return(postgresql, monkeypatch):
     monkeypatch.setattr(prometheus, "FRESH_FOR", 0.0)
     monkeypatch.setattr(prometheus, "PATIENCE", 0.2)
     with Proxy(postgresql.url) as proxy:
@@ -280,7 +280,7 @@ def test_while_the_network_is_cut_the_process_answers_and_afterwards_the_gauges_
 
 
 @pytest.mark.in_turn
-def test_a_registry_of_ones_own_takes_the_collector(outbox):
+def test_the_collector_can_be_registered_in_another_registry(outbox):
     worker = outbox.worker()
     registry = CollectorRegistry()
     registry.register(WorkerCollector(worker, outbox.store))
@@ -289,7 +289,7 @@ def test_a_registry_of_ones_own_takes_the_collector(outbox):
 
 
 @pytest.mark.in_turn
-def test_two_workers_in_a_process_count_apart(outbox):
+def test_two_workers_in_a_process_count_separately(outbox):
     task = outbox.tasks.get("tests.end")
     task.using(outbox).enqueue("well")
     other = Outbox(outbox.store.engine)
@@ -302,7 +302,7 @@ def test_two_workers_in_a_process_count_apart(outbox):
 
 
 @pytest.mark.in_turn
-def test_a_port_that_is_taken_stops_the_start_and_nothing_is_claimed(outbox):
+def test_a_worker_whose_port_is_taken_does_not_start_or_claim_tasks(outbox):
     task = outbox.tasks.get("tests.end")
     handle = task.using(outbox).enqueue("well")
     with taken() as listener:
@@ -316,7 +316,7 @@ def test_a_port_that_is_taken_stops_the_start_and_nothing_is_claimed(outbox):
 
 
 @pytest.mark.in_turn
-def test_the_port_is_free_again_after_the_worker(outbox):
+def test_the_port_is_free_again_after_the_worker_stops(outbox):
     with serving(outbox) as (_, port):
         pass
     with serving(outbox) as (_, _):
@@ -336,21 +336,21 @@ def test_a_start_that_fails_frees_the_port(database):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("port", [-1, 65_536, "9464", True, 9464.0])
-def test_what_is_no_port_is_refused(outbox, port):
+def test_an_invalid_port_is_refused(outbox, port):
     with pytest.raises(InvalidArgument, match="metrics_port must be a port from 0 to 65535, not"):
         outbox.worker(metrics_port=port)
 
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("host", ["", None, 7])
-def test_what_is_no_host_is_refused(outbox, host):
+def test_an_invalid_host_is_refused(outbox, host):
     """An empty host would mean every address of the machine."""
     with pytest.raises(InvalidArgument, match="metrics_host must be a host name or an address"):
         outbox.worker(metrics_port=0, metrics_host=host)
 
 
 @pytest.mark.in_turn
-def test_a_host_that_is_not_known_stops_the_start(outbox):
+def test_a_worker_with_an_unknown_host_does_not_start(outbox):
     with pytest.raises(ConfigurationError, match=r"metrics cannot be served on nowhere\.invalid port 0: "):
         outbox.worker(metrics_port=0, metrics_host="nowhere.invalid").start()
 
@@ -386,7 +386,7 @@ print([name for name in sys.modules if name.startswith(("prometheus_client", "ou
     ],
     ids=["it is not installed", "it is not asked for"],
 )
-def test_without_the_extra(sqlite, program, said):
+def test_prometheus_client_is_optional(sqlite, program, said):
     command = [sys.executable, "-c", program, sqlite.url]
     done = forked.run(command, warm=forked.PACKAGES, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout.strip(), done.returncode) == (said, 0), done.stderr
@@ -395,7 +395,7 @@ def test_without_the_extra(sqlite, program, said):
 # -- The command ------------------------------------------------------------------------------------------------------
 
 
-def test_processes_have_ports_counted_up():
+def test_each_process_has_the_next_higher_port():
     assert [port_of(number, 9464) for number in (1, 2, 3)] == [9464, 9465, 9466]
     assert port_of(2, None) is None
     assert port_of(2, 0) == 0
@@ -468,7 +468,7 @@ def schedule(**fields: object) -> NewSchedule:
     return NewSchedule(**{"name": "nightly", "task_name": "tests.end", "queue": "mail", "rule": "0 3 * * *", **fields})
 
 
-def test_the_next_tick_is_the_next_one_from_now_on(database):
+def test_the_next_tick_is_the_first_one_in_the_future(database):
     store = database.frozen
     database.clock.now = datetime(2031, 5, 6, 2, 59, 30, tzinfo=UTC)
     store.schedules.put(schedule())
@@ -480,7 +480,7 @@ def test_the_next_tick_is_the_next_one_from_now_on(database):
     assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 7, 3, tzinfo=UTC).timestamp()}
 
 
-def test_a_tick_that_nobody_planted_stays_the_next_one(database):
+def test_a_missed_tick_stays_the_next_one_until_it_is_planted(database):
     store = database.frozen
     database.clock.now = datetime(2031, 5, 6, 2, tzinfo=UTC)
     store.schedules.put(schedule())
@@ -490,7 +490,7 @@ def test_a_tick_that_nobody_planted_stays_the_next_one(database):
     assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 8, 3, tzinfo=UTC).timestamp()}
 
 
-def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
+def test_the_lateness_of_a_tick_is_counted_once_at_its_first_start(outbox):
     store = outbox.store
     store.schedules.put(
         schedule(rule="every 3600", args='{"how": "fail"}', starts_at=store.now() - timedelta(hours=2.5))
@@ -511,7 +511,7 @@ def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
         )
 
 
-def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(database):
+def test_a_queue_too_long_to_count_has_the_numbers_of_its_last_sample(database):
     sample = QueueSample(
         at=database.clock(),
         queue="mail",
@@ -530,7 +530,7 @@ def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(dat
     assert prometheus._depths(found)["delayed"] == 2, "they were all counted, and only partly looked up"
 
 
-def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):
+def test_the_privileges_of_the_worker_role_are_enough_to_read_the_gauges(postgresql):
     role = f"worker_{uuid4().hex}"
     postgresql.run(f"CREATE ROLE {role} LOGIN")
     try:
@@ -551,7 +551,7 @@ def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):
         postgresql.run(f"DROP ROLE {role}")
 
 
-def test_a_paused_queue_is_told_from_an_open_one(database):
+def test_a_gauge_distinguishes_paused_queues_from_others(database):
     for queue in ("mail", "open"):
         database.add(database.store, queue=queue)
     database.store.queues.pause("mail")

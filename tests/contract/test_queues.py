@@ -17,12 +17,12 @@ def said(database):
     return {one.queue: one for one in database.frozen.queues.settings()}
 
 
-def test_nothing_is_said_of_a_queue_at_first(database):
+def test_a_new_queue_has_no_settings(database):
     database.add()
     assert database.frozen.queues.settings() == []
 
 
-def test_a_pause_keeps_its_beginning_and_its_end_is_forgotten(database):
+def test_a_repeated_pause_keeps_its_start_time_and_a_resume_deletes_it(database):
     noon = database.clock.now
     assert database.frozen.queues.pause("mail", create=True).paused_at == noon
     database.clock.advance(60)
@@ -35,7 +35,7 @@ def test_a_pause_keeps_its_beginning_and_its_end_is_forgotten(database):
     assert said(database) == {}
 
 
-def test_each_is_said_alone_and_what_is_not_named_stays(database):
+def test_each_setting_is_changed_without_affecting_the_others(database):
     store = database.frozen
     store.queues.limit("mail", concurrency=3, create=True)
     store.queues.limit("mail", rate=(100, MINUTE), create=True)
@@ -63,7 +63,7 @@ def test_each_is_said_alone_and_what_is_not_named_stays(database):
     assert list(said(database)) == ["other"]
 
 
-def test_another_rate_begins_with_a_full_bucket_and_the_same_one_goes_on(database):
+def test_a_different_rate_starts_with_a_full_bucket_and_the_same_rate_does_not(database):
     store = database.frozen
     store.queues.limit("mail", rate=(10, MINUTE), create=True)
     database.run("UPDATE queue_settings SET rate_full_at = '2030-01-01T12:00:30.000000+00:00'")
@@ -76,7 +76,7 @@ def test_another_rate_begins_with_a_full_bucket_and_the_same_one_goes_on(databas
     assert full()
 
 
-def test_the_callers_transaction_decides(database):
+def test_a_rollback_by_the_caller_undoes_the_settings(database):
     with helpers.transaction(database) as connection:
         database.frozen.queues.pause("mail", using=connection, create=True)
         database.frozen.queues.limit("mail", rate=(1, 1), using=connection, create=True)
@@ -88,7 +88,7 @@ def test_the_callers_transaction_decides(database):
     assert list(said(database)) == ["mail"]
 
 
-def test_what_is_said_at_once_is_all_kept(database):
+def test_simultaneous_changes_of_settings_are_all_kept(database):
     store = database.frozen
     for _ in range(3):
         done = helpers.at_once(
@@ -118,7 +118,7 @@ def test_what_is_said_at_once_is_all_kept(database):
     ],
     ids=["pause", "resume", "limit", "order"],
 )
-def test_whatever_may_let_tasks_start_wakes_the_sleepers(database, monkeypatch, call, wakes):
+def test_every_change_that_may_let_tasks_start_wakes_workers(database, monkeypatch, call, wakes):
     database.frozen.queues.limit("mail", concurrency=7, create=True)
     told = helpers.woken(database.frozen, monkeypatch)
     call(database.frozen)
@@ -143,7 +143,7 @@ def test_whatever_may_let_tasks_start_wakes_the_sleepers(database, monkeypatch, 
         ("order", ["mail"], {"fair": "yes"}),
     ],
 )
-def test_senseless_arguments_are_refused(sqlite, operation, arguments, options):
+def test_invalid_arguments_are_refused(sqlite, operation, arguments, options):
     with pytest.raises(InvalidArgument):
         getattr(sqlite.frozen.queues, operation)(*arguments, **options)
     assert sqlite.frozen.queues.settings() == []

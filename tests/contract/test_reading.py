@@ -36,7 +36,7 @@ def test_an_unknown_id_is_not_found_and_has_no_history(database):
     assert database.frozen.history(uuid4()) == []
 
 
-def test_a_callers_uncommitted_task_is_seen_on_its_connection_only(database):
+def test_uncommitted_changes_are_visible_only_on_the_connection_of_the_caller(database):
     handle = database.add()
     with helpers.transaction(database) as connection:
         database.frozen.cancel(handle.id, using=connection)
@@ -45,7 +45,7 @@ def test_a_callers_uncommitted_task_is_seen_on_its_connection_only(database):
         assert database.frozen.get(handle.id).status is TaskStatus.READY
 
 
-def test_the_next_moment_is_strictly_in_the_future(database):
+def test_next_available_at_is_strictly_in_the_future(database):
     assert database.frozen.next_available_at() is None
     database.add()
     database.add(available_at=helpers.stale_by(database, 1))
@@ -62,6 +62,6 @@ def test_the_next_moment_is_strictly_in_the_future(database):
     assert database.frozen.next_available_at(["mail"]) is None
 
 
-def test_now_is_the_injected_clock_or_the_databases(database):
+def test_now_is_the_time_of_the_injected_clock_or_the_database(database):
     assert database.frozen.now() == database.clock.now
     assert abs(database.store.now() - datetime.now(UTC)) < timedelta(seconds=30)

@@ -108,7 +108,7 @@ def receiver(outbox: Outbox, queue: Queue) -> Receiver:
     return Receiver(source, Reader(source, receivers), outbox.store, threading.Event())
 
 
-def test_a_burst_that_cannot_begin_leaves_no_live_worker_and_may_begin_again(outbox: Outbox, queue: Queue) -> None:
+def test_a_burst_that_cannot_start_leaves_no_live_worker_and_may_be_repeated(outbox: Outbox, queue: Queue) -> None:
     @outbox.receive("*", source=queue, name="book")
     def book(payload: object) -> None: ...
 
@@ -174,7 +174,7 @@ def test_a_message_that_arrives_again_is_dropped_and_acknowledged(outbox: Outbox
     assert (len(queue.acknowledged), queue.waiting) == (6, [])
 
 
-def test_messages_of_one_key_become_tasks_in_their_order(outbox: Outbox, queue: Queue) -> None:
+def test_messages_with_one_key_become_tasks_in_the_same_order(outbox: Outbox, queue: Queue) -> None:
     seen: list[int] = []
 
     @outbox.receive("*", source=queue, name="book")
@@ -187,7 +187,7 @@ def test_messages_of_one_key_become_tasks_in_their_order(outbox: Outbox, queue: 
     assert seen == list(range(20))
 
 
-def test_a_message_that_arrives_twice_at_once_keeps_its_first_place(
+def test_a_message_twice_in_one_batch_keeps_its_first_position(
     outbox: Outbox, database: Database, queue: Queue
 ) -> None:
     @outbox.receive("*", source=queue, name="book")
@@ -238,7 +238,7 @@ def test_a_batch_of_new_and_known_messages_keeps_its_order(outbox: Outbox, datab
     assert len(database.rows("SELECT * FROM inbox_messages")) == 5
 
 
-def test_messages_are_accepted_in_the_order_of_their_keys(outbox: Outbox, database: Database, queue: Queue) -> None:
+def test_messages_are_accepted_in_the_order_of_their_ids(outbox: Outbox, database: Database, queue: Queue) -> None:
     """Otherwise, two receivers with the same messages in different orders would deadlock."""
 
     @outbox.receive("*", source=queue, name="book")
@@ -252,7 +252,7 @@ def test_messages_are_accepted_in_the_order_of_their_keys(outbox: Outbox, databa
     assert found == [("e1",), ("e2",), ("e3",)]
 
 
-def test_each_receiver_of_a_source_gets_its_own_task(outbox: Outbox, queue: Queue) -> None:
+def test_each_receiver_of_a_source_gets_a_separate_task(outbox: Outbox, queue: Queue) -> None:
     for name, topics in {"book": "billing.*", "mail": ["billing.paid", "order.*"], "ship": "order.*"}.items():
 
         @outbox.receive(topics, source=queue, name=name)
@@ -298,7 +298,7 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter(outbox: Outbox, que
     assert [task.status for task in outbox.store.tasks(task="book")] == [TaskStatus.COMPLETED]
 
 
-def test_unreadable_messages_with_ids_of_their_own_are_all_kept(outbox: Outbox, queue: Queue) -> None:
+def test_unreadable_messages_with_different_ids_are_all_kept(outbox: Outbox, queue: Queue) -> None:
     """Their attributes are in headers, the broker has no ids for them, and their payloads are equal."""
 
     @outbox.receive("billing.*", source=queue, name="book")
@@ -335,7 +335,7 @@ def test_a_redriven_message_is_read_again(outbox: Outbox, database: Database, qu
 
 
 @pytest.mark.parametrize("fault", ["connect", "receive", "acknowledge"])
-def test_a_broker_that_fails_is_connected_to_again(outbox: Outbox, queue: Queue, fault: str) -> None:
+def test_a_receiver_reconnects_after_a_failure_of_the_broker(outbox: Outbox, queue: Queue, fault: str) -> None:
     @outbox.receive("*", source=queue, name="book")
     def book(payload: object) -> None: ...
 
@@ -367,7 +367,7 @@ def test_the_waits_after_failures_grow_up_to_five_seconds(outbox: Outbox, queue:
     assert waits[0] > 0.5
 
 
-def test_a_receiver_resumes_without_a_pause_although_no_message_is_waiting(outbox: Outbox, queue: Queue) -> None:
+def test_a_receiver_resumes_without_a_pause_even_if_no_message_is_waiting(outbox: Outbox, queue: Queue) -> None:
     outbox.receive("*", source=queue, name="book")(lambda payload: None)
     one = receiver(outbox, queue)
     queue.faults = ["connect"] * 5
@@ -378,7 +378,7 @@ def test_a_receiver_resumes_without_a_pause_although_no_message_is_waiting(outbo
     assert one.pause() == 0
 
 
-def test_a_failing_receiver_says_since_when_and_why(outbox: Outbox, queue: Queue) -> None:
+def test_a_failing_receiver_reports_the_time_and_the_error(outbox: Outbox, queue: Queue) -> None:
     outbox.receive("*", source=queue, name="book")(lambda payload: None)
     changes: list[ReceiverState] = []
     ((source, receivers),) = outbox.tasks.receivers
@@ -400,7 +400,7 @@ def test_a_failing_receiver_says_since_when_and_why(outbox: Outbox, queue: Queue
     assert [state.failing_since for state in changes] == [since, None], "each change is reported once"
 
 
-def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_works(
+def test_a_failing_receiver_is_shown_immediately_and_only_until_it_works_again(
     outbox: Outbox, database: Database, queue: Queue
 ) -> None:
     outbox.receive("*", source=queue, name="book")(lambda payload: None)
@@ -454,7 +454,7 @@ def cli(database: Database, *words: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_states_of_several_workers_are_one_line_for_each_source() -> None:
+def test_the_receivers_of_several_workers_are_summarized_by_source() -> None:
     since = datetime(2030, 1, 1, tzinfo=UTC)
     later = since + timedelta(hours=1)
     states = [
@@ -492,7 +492,7 @@ def test_nothing_is_acknowledged_if_the_database_fails(
     assert len(queue.acknowledged) == len(outbox.store.tasks(task="book")) == 1
 
 
-def test_the_message_and_its_task_are_one_transaction(
+def test_a_message_and_its_task_are_stored_in_one_transaction(
     outbox: Outbox, database: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @outbox.receive("*", source=queue, name="book")
@@ -547,7 +547,7 @@ def test_nothing_is_stored_once_the_worker_is_stopping(outbox: Outbox, queue: Qu
     assert queue.acknowledged == []
 
 
-def test_a_mistake_is_reported_where_it_is_declared(outbox: Outbox, queue: Queue) -> None:
+def test_an_invalid_receiver_is_refused_at_its_declaration(outbox: Outbox, queue: Queue) -> None:
     def none() -> None: ...
 
     def two(first: int, second: int) -> None: ...

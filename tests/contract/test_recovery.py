@@ -82,7 +82,7 @@ def test_recovered_tasks_and_new_ones_run_while_a_handler_takes_hours(database, 
     until(lambda: completed(database) == 221)
 
 
-def test_tasks_recovered_once_run_beside_each_other(outbox, work, die):
+def test_tasks_recovered_once_run_simultaneously(outbox, work, die):
     together = threading.Barrier(4)
 
     @outbox.task(name="meet", retry=RetryPolicy.never())
@@ -95,7 +95,7 @@ def test_tasks_recovered_once_run_beside_each_other(outbox, work, die):
     until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in handles))
 
 
-def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, die):
+def test_suspects_run_one_at_a_time_while_other_tasks_run(database, outbox, work, die):
     """A process runs only one suspect (a task whose last two workers died) at a time, with other tasks beside it."""
     lock, running, most, beside = threading.Lock(), Counter(), Counter(), threading.Event()
 
@@ -131,7 +131,7 @@ def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, d
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_a_suspect_that_had_not_begun_is_not_counted(database, begins):
+def test_a_recovery_of_a_suspect_that_had_not_begun_is_not_counted(database, begins):
     """A task that was only prefetched or about to be released cannot have caused its worker's death."""
     helpers.claimed(database)
     for number in range(1, SUSPECT + 1):
@@ -152,7 +152,7 @@ def test_a_suspect_that_had_not_begun_is_not_counted(database, begins):
     assert database.frozen.verify() == []
 
 
-def test_who_has_lost_the_lease_does_not_begin(database):
+def test_a_worker_that_has_lost_the_lease_cannot_begin(database):
     claim = helpers.claimed(database)
     database.clock.advance(100)
     database.frozen.recover()
@@ -195,7 +195,7 @@ def recovered(database, times):
 
 
 @pytest.mark.parametrize("kind", ENDS)
-def test_any_end_by_a_living_worker_forgives_earlier_recoveries(database, kind):
+def test_any_end_by_a_live_worker_resets_the_count_of_recoveries(database, kind):
     claim = recovered(database, 3)
     assert database.frozen.finish([Outcome(claim=claim, event_type=kind, **ENDS[kind])]) == frozenset()
     assert database.frozen.get(claim.id).recovery_attempts == 0
@@ -203,7 +203,7 @@ def test_any_end_by_a_living_worker_forgives_earlier_recoveries(database, kind):
     assert database.frozen.log.state_at(claim.id, database.clock.now).recovery_attempts == 0
 
 
-def test_a_release_forgives_nothing(database):
+def test_a_release_keeps_the_count_of_recoveries(database):
     """The task never began or was stopped halfway, so it may still be the cause of the deaths."""
     claim = recovered(database, 2)
     database.frozen.release(claim)
@@ -211,13 +211,13 @@ def test_a_release_forgives_nothing(database):
     assert "recovery_attempts" not in database.frozen.history(claim.id)[-1].event_data
 
 
-def test_a_task_that_was_never_recovered_says_nothing_of_it(database):
+def test_the_events_of_a_task_never_recovered_do_not_mention_recoveries(database):
     claim = helpers.claimed(database)
     database.frozen.complete(claim)
     assert database.frozen.history(claim.id)[-1].event_data == {}
 
 
-def test_a_task_of_a_long_life_is_not_abandoned_for_many_single_deaths(database):
+def test_a_task_does_not_fail_because_of_many_separate_recoveries(database):
     claim = helpers.claimed(database)
     for _ in range(3 * MAX_RECOVERIES):
         database.clock.advance(100)
@@ -261,7 +261,7 @@ def outage(database):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_run_again_after_an_outage_longer_than_the_leases(database, outage, work, workers):
+def test_no_task_is_run_again_after_an_outage_longer_than_the_leases(database, outage, work, workers):
     """Some handlers end during the outage, and their outcomes wait. Others end later. Each outcome is written once."""
     url, begin = outage
     outbox, ended = Outbox(database.own(make_engine(url))), threading.Event()
@@ -343,7 +343,7 @@ def looks(monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_nothing_is_run_again_when_the_clock_is_set(database, outbox, work, step, looks, seconds):
+def test_no_task_is_run_again_when_the_clock_is_changed(database, outbox, work, step, looks, seconds):
     over, runs = threading.Event(), Counter()
 
     @outbox.task(name="run", lease=30)
@@ -370,7 +370,7 @@ def _beaten(database, before, seconds):
     return newest > before[0][0] if seconds > 0 else newest < before[0][0]
 
 
-def test_what_was_due_before_the_clock_was_set_back_is_run(outbox, work, step, looks):
+def test_tasks_that_were_due_before_the_clock_was_set_back_are_run(outbox, work, step, looks):
     @outbox.task(name="due")
     def due(n: int) -> None: ...
 
@@ -385,7 +385,7 @@ def test_what_was_due_before_the_clock_was_set_back_is_run(outbox, work, step, l
     assert outbox.store.get(delayed.id).status is TaskStatus.READY
 
 
-def test_a_dead_worker_is_noticed_in_its_own_time_although_the_clock_was_set_back(outbox, work, step, looks):
+def test_a_dead_worker_is_noticed_in_time_even_if_the_clock_was_set_back(outbox, work, step, looks):
     @outbox.task(name="orphan", lease=2)
     def orphan() -> None: ...
 
@@ -420,9 +420,7 @@ def claimed_by_the_dead(outbox, number=1):
 
 
 @pytest.mark.parametrize("extended", [False, True], ids=["claimed_ahead", "extended_ahead"])
-def test_a_lease_that_a_clock_ahead_wrote_ends_in_its_own_time_for_workers_that_begin_later(
-    outbox, work, written_ahead, extended
-):
+def test_a_lease_written_by_a_fast_clock_ends_on_time_for_workers_started_later(outbox, work, written_ahead, extended):
     @outbox.task(name="orphan", lease=2)
     def orphan() -> None: ...
 
@@ -438,7 +436,7 @@ def test_a_lease_that_a_clock_ahead_wrote_ends_in_its_own_time_for_workers_that_
     assert outbox.store.verify() == []
 
 
-def test_a_claim_of_a_longer_lease_than_its_task_asks_for_is_not_taken_for_one_of_a_clock_ahead(outbox, written_ahead):
+def test_a_lease_longer_than_that_of_its_task_is_not_mistaken_for_one_of_a_fast_clock(outbox, written_ahead):
     @outbox.task(name="longer", lease=1)
     def longer(n: int) -> None: ...
 
@@ -452,7 +450,7 @@ def test_a_claim_of_a_longer_lease_than_its_task_asks_for_is_not_taken_for_one_o
     assert (lease.id, lasts) == (ahead.id, timedelta(hours=1))
 
 
-def test_what_a_clock_ahead_put_into_the_outbox_runs_by_the_present_one(outbox, work, written_ahead):
+def test_outbox_entries_written_by_a_fast_clock_run_by_the_current_clock(outbox, work, written_ahead):
     """Tasks that a user delayed keep their time. No worker is running when the clock is corrected."""
 
     @outbox.task(name="waits")
@@ -476,7 +474,7 @@ def test_what_a_clock_ahead_put_into_the_outbox_runs_by_the_present_one(outbox, 
     assert outbox.store.verify() == []
 
 
-def test_the_delay_of_a_retry_that_a_clock_ahead_wrote_begins_again(outbox, written_ahead):
+def test_the_delay_of_a_retry_written_by_a_fast_clock_starts_again(outbox, written_ahead):
     @outbox.task(name="waits")
     def waits() -> None: ...
 

@@ -68,7 +68,7 @@ both_ways = pytest.mark.parametrize("again", [redrive, retry])
 @both_ways
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("state", ["waits", "runs"])
-def test_a_dead_letter_whose_key_another_task_has_is_refused_and_that_one_named(database, again, joined, state):
+def test_a_redrive_is_refused_if_another_task_has_the_key_and_names_that_task(database, again, joined, state):
     old, new = letter(database), add(database).id
     if state == "runs":
         database.claim()
@@ -85,7 +85,7 @@ def test_a_dead_letter_whose_key_another_task_has_is_refused_and_that_one_named(
 
 
 @both_ways
-def test_asked_for_it_takes_the_key_back_and_the_other_goes_on(database, again):
+def test_take_key_back_returns_the_key_and_the_other_task_continues(database, again):
     old, new = letter(database), add(database).id
     again(database, old, take_key_back=True)
     assert statuses(database, old, new) == [TaskStatus.READY] * 2
@@ -93,7 +93,7 @@ def test_asked_for_it_takes_the_key_back_and_the_other_goes_on(database, again):
     assert len(database.claim(2)) == 2
 
 
-def test_a_key_that_another_has_for_ever_is_refused_even_when_that_one_has_completed(database):
+def test_a_key_kept_forever_is_refused_even_if_its_other_task_has_completed(database):
     old, new = letter(database), add(database, unique_until_finished=False).id
     assert complete(database) == new
     with pytest.raises(DuplicateTask, match=str(new)):
@@ -106,7 +106,7 @@ def test_a_key_that_another_has_for_ever_is_refused_even_when_that_one_has_compl
 
 @both_ways
 @pytest.mark.parametrize("other", ["none", "completed", "pruned", "failed"])
-def test_a_key_that_is_free_again_is_the_tasks_own_again(database, again, other):
+def test_a_dead_letter_runs_again_with_its_key_if_the_key_is_free(database, again, other):
     old = letter(database)
     if other != "none":
         new = add(database).id
@@ -123,7 +123,7 @@ def test_a_key_that_is_free_again_is_the_tasks_own_again(database, again, other)
             again(database, new)
 
 
-def test_of_three_that_had_the_key_each_is_told_who_has_it_now(database):
+def test_the_error_names_the_current_one_of_three_tasks_with_the_key(database):
     first, second, third = letter(database), letter(database), add(database).id
     for one in (first, second):
         with pytest.raises(DuplicateTask) as error:
@@ -136,7 +136,7 @@ def test_of_three_that_had_the_key_each_is_told_who_has_it_now(database):
     assert error.value.task_id == second
 
 
-def test_a_key_whose_time_was_over_is_nobodys_to_ask_for(database):
+def test_a_dead_letter_whose_key_has_expired_can_be_redriven(database):
     old = letter(database, unique_for=DAY, unique_until_finished=False)
     database.clock.advance(2 * DAY)
     new = add(database, unique_for=DAY, unique_until_finished=False)
@@ -145,7 +145,7 @@ def test_a_key_whose_time_was_over_is_nobodys_to_ask_for(database):
     assert len(database.claim(2)) == 2
 
 
-def test_what_is_discarded_asks_for_no_key(database):
+def test_a_discard_does_not_need_the_key(database):
     old, new = letter(database), add(database).id
     database.frozen.discard(old)
     assert add(database) == Handle(id=new, created=False)
@@ -154,7 +154,7 @@ def test_what_is_discarded_asks_for_no_key(database):
 # --- Redriving many
 
 
-def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, monkeypatch):
+def test_redrive_all_skips_dead_letters_whose_keys_other_tasks_have(database, caplog, monkeypatch):
     monkeypatch.setattr("outboxq.store.tasks.dead_letters._BATCH", 3)
     lost = [letter(database, key=f"lost {n}") for n in range(4)]
     owners = [add(database, key=f"lost {n}", queue="owners").id for n in range(4)]
@@ -172,7 +172,7 @@ def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, mo
 
 
 @pytest.mark.parametrize("other", ["failed", "pruned"])
-def test_of_two_dead_letters_with_one_key_one_runs(database, other):
+def test_redrive_all_runs_one_of_two_dead_letters_with_one_key(database, other):
     first, second = letter(database), letter(database)
     if other == "pruned":  # the pruned task had the key after both of them
         third = add(database).id
@@ -186,7 +186,7 @@ def test_of_two_dead_letters_with_one_key_one_runs(database, other):
     assert database.frozen.dead_letters.redrive_all() == 0
 
 
-def test_the_commands_say_so(database, capsys, caplog):
+def test_the_commands_report_taken_keys(database, capsys, caplog):
     def said(*command, code=0):
         with pytest.raises(SystemExit) as ended:
             main([*map(str, command), "--url", database.url])
@@ -215,7 +215,7 @@ def test_the_commands_say_so(database, capsys, caplog):
 
 @both_ways
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_who_runs_again_while_its_key_is_being_taken_over_waits_and_is_refused(database, again, commits):
+def test_a_redrive_waits_for_a_transaction_that_takes_the_key_and_is_refused(database, again, commits):
     old = letter(database)
     with helpers.transaction(database) as it:
         new = database.frozen.enqueue(keyed(), using=it)
@@ -233,7 +233,7 @@ def test_who_runs_again_while_its_key_is_being_taken_over_waits_and_is_refused(d
 @both_ways
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-def test_who_wants_the_key_of_a_task_that_is_being_run_again_waits_and_finds_it_taken(database, again, mode, commits):
+def test_an_enqueue_waits_for_a_redrive_with_its_key_and_finds_the_key_taken(database, again, mode, commits):
     old, new = letter(database), keyed(mode)
     with helpers.transaction(database) as it:
         again(database, old, using=it)
@@ -248,7 +248,7 @@ def test_who_wants_the_key_of_a_task_that_is_being_run_again_waits_and_finds_it_
 
 @both_ways
 @pytest.mark.parametrize("mode", MODES)
-def test_who_saw_that_the_key_was_free_before_its_task_ran_again_looks_once_more(postgresql, again, mode):
+def test_an_enqueue_that_saw_a_free_key_before_a_redrive_checks_again(postgresql, again, mode):
     old, engine, moved = letter(postgresql), postgresql.own(create_engine(postgresql.url)), []
 
     def run_again(_connection, _cursor, sql, *_):
@@ -268,7 +268,7 @@ def keyed(mode=OnConflict.RETURN) -> NewTask:
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_above_read_committed_who_looked_before_it_ran_again_is_refused_the_key(postgresql, level):
+def test_above_read_committed_an_older_snapshot_cannot_take_a_redriven_key(postgresql, level):
     old = letter(postgresql)
     engine = postgresql.own(postgresql.host_engine().execution_options(isolation_level=level))
     with engine.connect() as it, it.begin():
@@ -279,14 +279,14 @@ def test_above_read_committed_who_looked_before_it_ran_again_is_refused_the_key(
     assert len(postgresql.claim(2)) == 1
 
 
-def test_two_operators_of_two_letters_with_one_key_run_one(database):
+def test_only_one_of_two_simultaneous_redrives_with_one_key_succeeds(database):
     first, second = letter(database), letter(database)
     found = helpers.at_once(lambda: redrive(database, first), lambda: redrive(database, second))
     assert sorted(type(one).__name__ for one in found) == ["DuplicateTask", "NoneType"]
     assert sorted(statuses(database, first, second)) == [TaskStatus.FAILED, TaskStatus.READY]
 
 
-def test_redrives_and_enqueues_of_the_same_keys_at_once_leave_one_task_of_each(database):
+def test_simultaneous_redrives_and_enqueues_leave_one_task_for_each_key(database):
     keys = [f"k{n}" for n in range(6)]
     for key in keys:
         letter(database, key=key)

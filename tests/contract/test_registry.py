@@ -32,7 +32,7 @@ def ids(database, *within):
     return [worker.id for worker in database.frozen.workers.list(*within)]
 
 
-def test_a_worker_is_read_as_it_described_itself(database):
+def test_a_worker_is_listed_as_it_was_registered(database):
     began = database.clock.now
     worker_id = register(database, queues=["mail", "sms"], topics=["order.*"], task_names=["b", "a", 'the "ü"'])
     (found,) = database.frozen.workers.list()
@@ -47,7 +47,7 @@ def test_a_worker_is_read_as_it_described_itself(database):
     assert not found.takes(None)
 
 
-def test_a_worker_of_everything_takes_everything(database):
+def test_a_worker_without_filters_accepts_all_queues_and_topics(database):
     register(database)
     (found,) = database.frozen.workers.list()
     assert (found.queues, found.topics) == (None, None)
@@ -56,7 +56,7 @@ def test_a_worker_of_everything_takes_everything(database):
     assert found.takes(None)
 
 
-def test_who_ends_is_gone_though_what_it_did_not_know_is_kept(database):
+def test_an_unregistered_worker_is_not_listed_but_its_unknown_tasks_are_kept(database):
     stranger = ("mail", "mail.unheard")
     one, other = register(database), register(database)
     database.frozen.workers.seen(one, unknown_tasks=[stranger])
@@ -84,7 +84,7 @@ def test_a_worker_is_live_while_it_is_seen(database):
     assert database.frozen.workers.list()[0].last_seen_at == database.clock.now
 
 
-def test_a_worker_that_was_forgotten_is_told_and_registers_again(database):
+def test_a_worker_whose_row_was_deleted_notices_and_can_register_again(database):
     worker_id = register(database)
     database.run("DELETE FROM workers")
     assert database.frozen.workers.seen(worker_id) is None
@@ -93,7 +93,7 @@ def test_a_worker_that_was_forgotten_is_told_and_registers_again(database):
     assert database.frozen.workers.seen(worker_id) == Orders()
 
 
-def test_to_register_again_replaces_what_was_said_and_keeps_the_beginning(database):
+def test_registering_again_replaces_the_description_and_keeps_the_start_time(database):
     worker_id, began = register(database, queues=["mail"]), database.clock.now
     now = database.clock.advance(10)
     register(database, worker_id, queues=None, label="host:2", concurrency=8)
@@ -133,7 +133,7 @@ def test_a_worker_that_has_ended_is_not_seen_but_may_register_again(database):
     assert found.ended_at is None
 
 
-def test_it_all_happens_in_the_callers_transaction_if_asked(database):
+def test_register_and_seen_join_the_transaction_of_the_caller(database):
     worker_id = uuid4()
     with helpers.transaction(database) as connection:
         said = {"label": "x", "concurrency": 1, "task_names": []}
@@ -154,7 +154,7 @@ def test_it_all_happens_in_the_callers_transaction_if_asked(database):
         {"worker_id": "x"},
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_written(database, wrong):
+def test_invalid_arguments_are_refused_before_anything_is_written(database, wrong):
     with pytest.raises(InvalidArgument):
         register(database, **wrong)
     assert ids(database) == []
@@ -170,7 +170,7 @@ def process_of(worker):
     return {name: getattr(worker, name) for name in PROCESS}
 
 
-def test_what_the_process_of_a_worker_is_stands_beside_it(database):
+def test_the_description_of_a_process_is_stored_with_its_worker(database):
     mine, older = register(database), register(database)
     assert database.frozen.workers.describe(mine, **PROCESS)
     found = {worker.id: process_of(worker) for worker in database.frozen.workers.list()}
@@ -181,7 +181,7 @@ def test_what_the_process_of_a_worker_is_stands_beside_it(database):
     assert not database.frozen.workers.describe(uuid4(), **PROCESS)
 
 
-def test_a_worker_describes_its_own_process(database):
+def test_a_worker_describes_its_process(database):
     outbox = Outbox(database.engine, version="2.1")
     running, going_on = threading.Event(), threading.Event()
 

@@ -58,7 +58,7 @@ def explained(database: Database, event_id: UUID, reason: Reason, *words: str) -
     return found
 
 
-def test_a_paused_relay_is_named_with_the_person_and_the_reason(
+def test_a_paused_relay_is_reported_with_the_operator_and_the_reason(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     del broker
@@ -76,7 +76,9 @@ def test_a_paused_relay_is_named_with_the_person_and_the_reason(
     explained(database, event, Reason.RELAY_PAUSED, "for 0.0 s; resume it")
 
 
-def test_a_relay_without_a_sender_is_named_with_its_shard(database: Database, outbox: Outbox, broker: Broker) -> None:
+def test_a_relay_without_a_sender_is_reported_with_its_shard(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
     del broker
     event = emit(outbox, database)
     words = "no worker publishes shard 0 of the relay 'orders'"
@@ -88,7 +90,7 @@ def test_a_relay_without_a_sender_is_named_with_its_shard(database: Database, ou
     explained(database, event, Reason.RELAY_UNSENT, words)
 
 
-def test_a_relay_whose_broker_is_away_is_named_with_the_error_and_the_next_attempt(
+def test_a_relay_whose_broker_is_down_is_reported_with_error_and_next_attempt(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     event = emit(outbox, database)
@@ -138,7 +140,7 @@ def test_a_discarded_event_is_never_published(database: Database, outbox: Outbox
     explained(database, event, Reason.RELAY_DISCARDED, f"will never send it: its task {letter.id} was cancelled")
 
 
-def test_events_ahead_are_counted(database: Database, outbox: Outbox, broker: Broker) -> None:
+def test_events_ahead_in_the_shard_are_counted(database: Database, outbox: Outbox, broker: Broker) -> None:
     del broker
     Steps(database, outbox)._take()
     *_, last = [emit(outbox, database, number) for number in range(4)]
@@ -146,7 +148,7 @@ def test_events_ahead_are_counted(database: Database, outbox: Outbox, broker: Br
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_an_open_transaction_is_named_with_its_process_and_its_age(
+def test_an_open_transaction_is_reported_with_its_process_id_and_age(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     steps = Steps(database, outbox)
@@ -165,7 +167,7 @@ def test_an_open_transaction_is_named_with_its_process_and_its_age(
     explained(database, event, Reason.RELAY_DUE)
 
 
-def test_an_event_of_several_relays_has_the_reason_to_deal_with_first(
+def test_an_event_of_several_relays_has_the_most_urgent_reason(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=Broker(), name="all")
@@ -183,7 +185,7 @@ def test_an_event_of_several_relays_has_the_reason_to_deal_with_first(
     explained(database, event, Reason.RELAY_FAILING, "no broker")
 
 
-def test_events_that_no_relay_takes_are_told_from_published_ones(
+def test_events_without_a_relay_are_distinguished_from_published_ones(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     @outbox.task(subscribe="bill.*", name="tests.mail")
@@ -212,7 +214,9 @@ def test_events_that_no_relay_takes_are_told_from_published_ones(
         database.store.explain(family())
 
 
-def test_a_message_whose_relay_does_not_exist_says_so(database: Database, outbox: Outbox, broker: Broker) -> None:
+def test_explain_reports_that_the_relay_of_a_message_does_not_exist(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
     del broker
     event = emit(outbox, database)
     with database.engine.begin() as connection:
@@ -223,7 +227,7 @@ def test_a_message_whose_relay_does_not_exist_says_so(database: Database, outbox
     explained(database, event, Reason.RELAY_UNSENT)
 
 
-def test_the_commands_explain_an_event_and_do_not_take_it_for_a_task(
+def test_the_commands_explain_an_event_and_do_not_mistake_it_for_a_task(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     del broker
@@ -238,7 +242,7 @@ def test_the_commands_explain_an_event_and_do_not_take_it_for_a_task(
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_role_that_may_not_read_the_messages_is_told_which_right_it_lacks(
+def test_the_error_for_a_role_that_cannot_read_messages_names_the_table(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     del broker

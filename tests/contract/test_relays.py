@@ -72,7 +72,7 @@ def emitting(outbox: Outbox, database: Database) -> Iterator[Session]:
         yield session
 
 
-def test_an_event_leaves_with_the_commit_and_never_without(database: Database, outbox: Outbox) -> None:
+def test_an_event_is_sent_only_if_its_transaction_is_committed(database: Database, outbox: Outbox) -> None:
     receiver = Receiver()
     task = outbox.relay("order.*", to=receiver, name="crm")
     with emitting(outbox, database) as session:
@@ -107,7 +107,7 @@ def test_a_payload_arrives_as_it_was_written(database: Database, outbox: Outbox,
     assert json.loads(receiver.payloads[0]) == given
 
 
-def test_order_is_kept_after_a_failure_and_other_keys_go_on(database: Database, outbox: Outbox) -> None:
+def test_order_is_kept_after_a_failure_and_other_keys_continue(database: Database, outbox: Outbox) -> None:
     receiver = Receiver(failures={"1": 2})
     outbox.relay("*", to=receiver, name="crm", retry=AT_ONCE)
     with emitting(outbox, database) as session:
@@ -120,7 +120,9 @@ def test_order_is_kept_after_a_failure_and_other_keys_go_on(database: Database, 
 
 
 @pytest.mark.parametrize("policy", ["release", "hold"])
-def test_one_event_that_cannot_be_sent_stops_no_other_key(database: Database, outbox: Outbox, policy: str) -> None:
+def test_an_event_that_cannot_be_sent_does_not_block_other_keys(
+    database: Database, outbox: Outbox, policy: str
+) -> None:
     receiver = Receiver(failures={"1": 3})
     outbox.relay("*", to=receiver, name="crm", retry=AT_ONCE, on_dead_letter=policy)
     with emitting(outbox, database) as session:
@@ -137,7 +139,7 @@ def test_one_event_that_cannot_be_sent_stops_no_other_key(database: Database, ou
     assert ada == (["1", "2"] if policy == "hold" else ["2", "1"])
 
 
-def test_events_without_a_key_are_sent_side_by_side(database: Database, outbox: Outbox) -> None:
+def test_events_without_a_key_are_sent_simultaneously(database: Database, outbox: Outbox) -> None:
     together = threading.Barrier(4, timeout=60)
 
     class Slow:
@@ -183,7 +185,7 @@ def test_a_duplicate_has_the_same_id_so_that_its_effect_happens_once(
     assert (service.arrivals, effects) == (2, [str(emitted.pipeline_execution_id)])
 
 
-def test_a_dead_endpoint_is_tried_again_later_and_later(database: Database, outbox: Outbox) -> None:
+def test_a_dead_endpoint_is_retried_for_a_day_with_increasing_waits(database: Database, outbox: Outbox) -> None:
     """The default policy keeps trying for about a day and waits longer after each attempt."""
     receiver = Receiver(failures={"1": 99})
     task = outbox.relay("*", to=receiver, name="crm")
@@ -206,7 +208,7 @@ def test_a_dead_endpoint_is_tried_again_later_and_later(database: Database, outb
     assert task.retry_policy.next_delay(attempt=20, error=OSError(), max_attempts=None, elapsed=timedelta(0)) is None
 
 
-def test_a_retry_after_makes_no_wait_shorter(database: Database, outbox: Outbox) -> None:
+def test_a_retry_after_header_does_not_shorten_the_wait(database: Database, outbox: Outbox) -> None:
     with endpoint((503, {"retry-after": "0"})) as other:
         hook = Webhook(url=other.url(), secret=SECRET, allowed_networks=LOCAL, allow_http=True)
         outbox.relay("order.*", to=hook, name="crm", retry=RetryPolicy(max_attempts=5, wait=3600))
@@ -218,7 +220,7 @@ def test_a_retry_after_makes_no_wait_shorter(database: Database, outbox: Outbox)
         assert waiting.retry_at - database.store.now() > timedelta(minutes=59)
 
 
-def test_an_endpoint_that_is_gone_pauses_no_queue_of_other_tasks(database: Database, outbox: Outbox) -> None:
+def test_a_410_answer_does_not_pause_a_queue_with_other_tasks(database: Database, outbox: Outbox) -> None:
     with endpoint((410, {})) as other:
         hook = Webhook(url=other.url(), secret=SECRET, allowed_networks=LOCAL, allow_http=True)
         outbox.relay("order.*", to=hook, name="crm", queue="default", retry=RetryPolicy(max_attempts=1))
@@ -229,7 +231,7 @@ def test_an_endpoint_that_is_gone_pauses_no_queue_of_other_tasks(database: Datab
     assert database.store.queues.settings() == []
 
 
-def test_a_webhook_is_sent_again_when_its_endpoint_says(database: Database, outbox: Outbox) -> None:
+def test_a_webhook_is_sent_again_at_the_time_given_by_retry_after(database: Database, outbox: Outbox) -> None:
     with endpoint((503, {"retry-after": "3600"})) as other:
         hook = Webhook(url=other.url(), secret=SECRET, allowed_networks=LOCAL, allow_http=True)
         outbox.relay("order.*", to=hook, name="crm")
@@ -248,7 +250,7 @@ def test_a_webhook_is_sent_again_when_its_endpoint_says(database: Database, outb
         assert verify_webhook(second.headers, second.body, SECRET).id == first.headers["webhook-id"]
 
 
-def test_an_endpoint_that_is_gone_pauses_its_queue_and_uses_no_attempt(
+def test_a_410_answer_pauses_the_queue_and_does_not_use_an_attempt(
     database: Database, outbox: Outbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     with endpoint((410, {})) as other:
@@ -311,12 +313,14 @@ def test_a_harness_sends_to_an_endpoint_of_the_test(database: Database, outbox: 
         ({"on_dead_letter": "skip"}, InvalidArgument, "on_dead_letter"),
     ],
 )
-def test_a_relay_that_cannot_work_is_refused(options: dict[str, Any], error: type[Exception], complaint: str) -> None:
+def test_a_relay_with_invalid_options_is_refused(
+    options: dict[str, Any], error: type[Exception], complaint: str
+) -> None:
     with pytest.raises(error, match=complaint):
         Outbox(source="shop").relay("*", **{"to": Receiver(), "name": "crm", **options})
 
 
-def test_a_relay_needs_a_source_and_a_name_of_its_own() -> None:
+def test_a_relay_needs_a_source_and_a_unique_name() -> None:
     with pytest.raises(ConfigurationError, match=r"relay 'crm' must name .*: write Outbox\(source='shop'\)"):
         Outbox().relay("*", to=Receiver(), name="crm")
     with pytest.raises(InvalidArgument, match="source must be a URI or a name without spaces"):

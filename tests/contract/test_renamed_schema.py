@@ -32,7 +32,7 @@ def new_task(**fields: object) -> NewTask:
 
 
 @pytest.mark.parametrize(("old", "new"), [("tasks_old", "tasks"), ("task", "jobs"), ("a", "ba")])
-def test_a_renamed_schema_is_found_and_mended(postgresql_empty, old, new):
+def test_a_renamed_schema_is_reported_and_repaired(postgresql_empty, old, new):
     def run(sql: str) -> None:
         with postgresql_empty.engine.begin() as connection:
             connection.exec_driver_sql(sql.replace("%", "%%"))

@@ -46,7 +46,7 @@ def lived(database):
     return handle.id, told
 
 
-def test_the_events_reproduce_the_row_as_it_was_at_every_moment(database):
+def test_replaying_events_reproduces_the_row_at_every_moment(database):
     task_id, told = lived(database)
     assert len({row.status for _, row, _ in told}) == 4
     for moment, row, entries in told:
@@ -59,7 +59,7 @@ def test_the_events_reproduce_the_row_as_it_was_at_every_moment(database):
     assert database.frozen.log.state_at(task_id, moment) == replay(database.frozen.history(task_id))
 
 
-def test_the_steps_at_every_moment_are_those_that_were_stored_then(database):
+def test_replaying_events_reproduces_the_steps_at_every_moment(database):
     store, clock, at = database.frozen, database.clock, []
 
     def note(task_id):
@@ -81,7 +81,7 @@ def test_the_steps_at_every_moment_are_those_that_were_stored_then(database):
     assert at[-1][1] == ("a", "d")
 
 
-def test_a_moment_belongs_to_what_happened_in_it(database):
+def test_the_state_at_the_time_of_an_event_includes_the_event(database):
     handle = database.add()
     born = database.clock.now
     database.clock.advance(1)
@@ -94,7 +94,7 @@ def test_a_moment_belongs_to_what_happened_in_it(database):
     assert (state.status, state.worker_id, state.available_at) == (TaskStatus.RUNNING, database.worker, None)
 
 
-def test_what_never_was_has_no_state(database):
+def test_an_unknown_task_has_no_state(database):
     with pytest.raises(TaskNotFound, match="there is no task"):
         database.frozen.log.state_at(uuid4(), database.clock.now)
     handle = database.add()
@@ -105,7 +105,7 @@ def test_what_never_was_has_no_state(database):
     assert database.frozen.log.state_at(str(handle.id), database.clock.now).status is TaskStatus.READY
 
 
-def test_the_state_is_read_in_the_callers_transaction(database):
+def test_the_state_is_read_in_the_transaction_of_the_caller(database):
     with helpers.transaction(database) as connection:
         handle = database.frozen.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"), using=connection)
         state = database.frozen.log.state_at(handle.id, database.clock.now, using=connection)

@@ -125,7 +125,7 @@ def waits_for(waiter, number=1):
 # The value
 
 
-def test_a_caller_gets_what_the_function_returned_by_its_annotation(tasks):
+def test_a_result_is_decoded_using_its_annotation(tasks):
     tasks.work()
     assert tasks.double.using(tasks.outbox).enqueue(21).result(timeout=PATIENCE) == 42
     handle = tasks.report.using(tasks.outbox).enqueue(7)
@@ -143,7 +143,7 @@ def test_a_process_that_does_not_know_the_task_gets_plain_json(tasks):
 
 
 @pytest.mark.in_turn
-def test_a_result_that_does_not_fit_the_annotation_is_an_error_that_names_the_task(tasks):
+def test_the_error_for_a_result_that_does_not_match_the_annotation_names_the_task(tasks):
     handle = tasks.report.using(tasks.outbox).enqueue(7)
     tasks.end(handle)
     with pytest.raises(PayloadError, match="report: the result: number is stored where Report is expected"):
@@ -151,7 +151,7 @@ def test_a_result_that_does_not_fit_the_annotation_is_an_error_that_names_the_ta
 
 
 @pytest.mark.in_turn
-def test_handles_of_many_tasks_of_an_event_and_of_a_schedule_know_their_outbox(tasks):
+def test_handles_from_enqueue_many_emit_and_trigger_know_their_outbox(tasks):
     outbox = tasks.outbox
 
     @outbox.task(name="hear", subscribe="order.paid")
@@ -166,7 +166,7 @@ def test_handles_of_many_tasks_of_an_event_and_of_a_schedule_know_their_outbox(t
     assert outbox.schedules.trigger("often", using=outbox).result(PATIENCE) == 10
 
 
-def test_a_second_enqueue_of_a_key_waits_for_the_first_ones_task(tasks):
+def test_the_handle_of_a_repeated_key_waits_for_the_first_task(tasks):
     bound = tasks.double.using(tasks.outbox, idempotency_key="k")
     bound.enqueue(1)
     again = bound.enqueue(1)
@@ -180,7 +180,7 @@ def test_a_second_enqueue_of_a_key_waits_for_the_first_ones_task(tasks):
 # Other ends
 
 
-def test_a_dead_letter_raises_what_is_known_of_its_failure(tasks):
+def test_the_result_of_a_dead_letter_raises_the_details_of_its_failure(tasks):
     tasks.work()
     with pytest.raises(TaskFailed, match=r"task .* \(fail\) failed in attempt 2: ValueError: no such order") as raised:
         tasks.fail.using(tasks.outbox).enqueue().result(timeout=PATIENCE)
@@ -190,7 +190,7 @@ def test_a_dead_letter_raises_what_is_known_of_its_failure(tasks):
     assert error.task_id == raised.value.task_id
 
 
-def test_a_dead_letter_that_was_redriven_before_anyone_waited_is_waited_for(tasks):
+def test_a_dead_letter_redriven_before_the_wait_has_the_new_result(tasks):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     tasks.end(handle, error="E")
     tasks.outbox.store.redrive(handle.id)
@@ -198,7 +198,7 @@ def test_a_dead_letter_that_was_redriven_before_anyone_waited_is_waited_for(task
     assert handle.result(timeout=0) == 42
 
 
-def test_how_it_failed_is_found_though_it_is_redriven_meanwhile(tasks, monkeypatch):
+def test_the_failure_is_found_even_if_the_task_is_redriven_during_the_read(tasks, monkeypatch):
     """The redrive comes between the query for the task and the query for its events."""
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     tasks.end(handle, error="E")
@@ -222,7 +222,7 @@ def test_how_it_failed_is_found_though_it_is_redriven_meanwhile(tasks, monkeypat
         ("discard", "discarded", "failed and was discarded"),
     ],
 )
-def test_a_cancelled_task_raises_its_reason(tasks, how, reason, words):
+def test_the_result_of_a_cancelled_task_raises_its_reason(tasks, how, reason, words):
     outbox, store = tasks.outbox, tasks.outbox.store
 
     @outbox.task(name="give_up")
@@ -246,7 +246,7 @@ def test_a_cancelled_task_raises_its_reason(tasks, how, reason, words):
 # A wait that ends before the task
 
 
-def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
+def test_a_timeout_error_explains_why_the_task_has_not_ended(tasks, monkeypatch):
     monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)  # even on a slow machine
     wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
@@ -259,7 +259,7 @@ def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
 
 
 @pytest.mark.in_turn
-def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
+def test_a_timeout_does_not_wait_for_a_slow_explanation(tasks, monkeypatch):
     """The timeout is exact, although its explanation may take as long as the database does."""
     wait_until_found(monkeypatch)
     handle, goes_on = tasks.double.using(tasks.outbox).enqueue(1), threading.Event()
@@ -270,7 +270,7 @@ def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
     goes_on.set()
 
 
-def test_a_reason_for_which_no_thread_can_start_is_left_out_and_later_ones_are_not(tasks, monkeypatch):
+def test_an_explanation_is_omitted_only_if_its_thread_cannot_start(tasks, monkeypatch):
     wait_until_found(monkeypatch)
     handle, start = tasks.double.using(tasks.outbox).enqueue(1), threading.Thread.start
 
@@ -291,7 +291,7 @@ def test_a_reason_for_which_no_thread_can_start_is_left_out_and_later_ones_are_n
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", [-1, -0.001, float("nan"), "soon", True])
-def test_a_timeout_is_a_span_of_time(tasks, wrong):
+def test_an_invalid_timeout_is_refused(tasks, wrong):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     with pytest.raises(InvalidArgument, match="timeout"):
         handle.result(timeout=wrong)
@@ -299,18 +299,18 @@ def test_a_timeout_is_a_span_of_time(tasks, wrong):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", ["12", 7, None])
-def test_an_id_is_one(tasks, wrong):
+def test_an_invalid_id_is_refused(tasks, wrong):
     with pytest.raises(InvalidArgument, match="an id must be a UUID or its string form, not"):
         tasks.outbox.result(wrong)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE, None])
-def test_there_is_no_such_task(tasks, timeout):
+def test_an_unknown_task_is_not_found(tasks, timeout):
     with pytest.raises(TaskNotFound, match="there is no task"):
         tasks.outbox.result(uuid7(), timeout=timeout)
 
 
-def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkeypatch):
+def test_a_task_that_is_pruned_during_the_wait_is_not_found(tasks, monkeypatch):
     """The polls never see its end, and notice its deletion only at the next recheck."""
     monkeypatch.setattr(waiting, "RECHECK", 0.05)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
@@ -327,7 +327,7 @@ def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkey
 
 
 @pytest.mark.in_turn
-def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
+def test_a_timeout_during_an_outage_names_the_outage(tasks, monkeypatch):
     wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     away = OperationalError("SELECT", {}, Exception("the server is away"))
@@ -350,7 +350,7 @@ def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
 
 
 @pytest.mark.in_turn
-def test_an_error_that_stays_ends_each_wait_and_the_next_one_begins_afresh(tasks, monkeypatch):
+def test_a_permanent_error_ends_all_current_waits_but_not_later_ones(tasks, monkeypatch):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
 
     def standings(*_args, **_options):
@@ -391,7 +391,7 @@ def target_of(database, kind):
 
 
 @pytest.mark.parametrize("kind", ["session", "scoped_session", "connection", "driver"])
-def test_a_task_that_this_thread_has_not_committed_is_not_waited_for(tasks, kind):
+def test_waiting_for_a_task_not_yet_committed_by_this_thread_is_refused(tasks, kind):
     with target_of(tasks.database, kind) as target:
         handle = tasks.double.using(target).enqueue(1)
         with pytest.raises(WaitRefused, match="is not committed: the transaction that enqueued it is still open"):
@@ -409,7 +409,7 @@ def test_a_task_that_this_thread_has_not_committed_is_not_waited_for(tasks, kind
             gone.result(timeout=0)
 
 
-def test_a_task_that_another_thread_commits_is_waited_for(tasks):
+def test_a_task_that_another_thread_commits_can_be_waited_for(tasks):
     with Session(tasks.database.host_engine()) as session, in_threads(2) as pool:
         handle = tasks.double.using(session).enqueue(1)
         waited = pool.submit(handle.result, PATIENCE)
@@ -425,7 +425,7 @@ def test_a_task_that_another_thread_commits_is_waited_for(tasks):
             waited.result(PATIENCE)
 
 
-def test_a_batch_that_is_committed_just_after_a_look_is_not_taken_for_a_pruned_one(tasks, monkeypatch):
+def test_a_batch_that_is_committed_just_after_a_poll_is_not_reported_as_pruned(tasks, monkeypatch):
     batch, looks = tasks.outbox.batch(using=tasks.outbox, then=tasks.double.call(2)), []
     look = Store.batch_standings
 
@@ -446,7 +446,7 @@ def test_a_batch_that_is_committed_just_after_a_look_is_not_taken_for_a_pruned_o
 
 
 @pytest.mark.in_turn
-def test_a_handle_without_its_outbox_says_what_to_write(tasks):
+def test_the_error_of_a_handle_without_outbox_names_the_correct_call(tasks):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     again = pickle.loads(pickle.dumps(handle))
     assert again == handle
@@ -460,7 +460,7 @@ def test_a_handle_without_its_outbox_says_what_to_write(tasks):
 
 
 @pytest.mark.in_turn
-def test_a_handler_does_not_wait_but_may_ask(tasks):
+def test_a_handler_may_check_for_a_result_but_not_wait(tasks):
     outbox = tasks.outbox
 
     @outbox.task(name="outer", retry=RetryPolicy(max_attempts=1))
@@ -487,7 +487,7 @@ def test_a_handler_does_not_wait_but_may_ask(tasks):
 
 
 @pytest.mark.in_turn
-def test_fifty_callers_have_one_thread_and_it_ends_with_them(tasks):
+def test_fifty_callers_share_one_thread_that_ends_with_the_waits(tasks):
     earlier = set(threading.enumerate())  # a thread of another test may still be idle
 
     def asking():
@@ -503,7 +503,7 @@ def test_fifty_callers_have_one_thread_and_it_ends_with_them(tasks):
     until(lambda: not asking())
 
 
-def test_callers_that_hold_every_connection_of_the_application_get_their_results(tasks):
+def test_a_caller_that_holds_every_connection_of_the_application_gets_its_result(tasks):
     outbox = Outbox(tasks.database.own(create_engine(tasks.database.url, pool_size=1, max_overflow=0)))
     if tasks.database.name == "sqlite":
         configure_sqlite(outbox.store.bound_engine)
@@ -521,7 +521,7 @@ def test_without_a_caller_there_is_no_thread_and_no_statement(tasks):
     assert tasks.waiter.polls == 0
 
 
-def test_an_idle_wait_on_sqlite_reads_nothing_until_the_file_changes(sqlite, monkeypatch):
+def test_an_idle_wait_on_sqlite_does_not_poll_until_the_file_changes(sqlite, monkeypatch):
     monkeypatch.setattr(waiting, "RECHECK", 0.0)
     tasks = Tasks(sqlite)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
@@ -564,14 +564,14 @@ SCRIPT = """
 
 
 @pytest.mark.in_turn
-def test_another_process_waits_and_so_does_its_child(tasks):
+def test_another_process_and_its_child_can_wait(tasks):
     tasks.work()
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", dedent(SCRIPT)]
     done = forked.run([*command, tasks.database.url], check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
-def test_a_server_that_comes_back_is_asked_again(postgresql, monkeypatch):
+def test_polling_continues_when_the_server_is_available_again(postgresql, monkeypatch):
     wait_until_found(monkeypatch)
     tasks = Tasks(postgresql)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
@@ -591,7 +591,7 @@ def test_a_server_that_comes_back_is_asked_again(postgresql, monkeypatch):
             assert waited.result(PATIENCE) == 42
 
 
-def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_missing(sqlite):
+def test_the_task_of_a_caller_that_arrives_during_a_poll_is_not_reported_missing(sqlite):
     """If the file is unchanged, a task that the last poll did not find is missing. No poll has asked for this task yet."""
     tasks = Tasks(sqlite)
     handle, waiter = tasks.double.using(tasks.outbox).enqueue(1), tasks.waiter
@@ -608,7 +608,7 @@ def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_mi
             assert wait.standing.status == "Ready"
 
 
-def test_an_end_between_the_first_look_of_a_caller_and_the_look_for_the_others_is_noticed(sqlite, monkeypatch):
+def test_an_end_between_the_first_poll_of_a_caller_and_the_general_poll_is_noticed(sqlite, monkeypatch):
     """That end is the last commit, so the changed file causes only the poll for the other callers."""
     monkeypatch.setattr(waiting, "RECHECK", 0.0)
     monkeypatch.setattr(waiting, "FIRST_PAUSE", 0.0)
@@ -649,7 +649,7 @@ class FakeReader:
         return {self.standing.id: self.standing} if everything and self.is_there else {}
 
 
-def test_a_deletion_is_noticed_though_the_file_changes_no_more():
+def test_a_deletion_is_noticed_even_if_the_file_does_not_change_again():
     """The change is polled immediately, before deleted tasks are checked for again."""
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
@@ -668,7 +668,7 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
     assert "was pruned" in str(wait.error)
 
 
-def test_a_deletion_is_noticed_though_the_look_for_it_failed():
+def test_a_deletion_is_noticed_even_if_the_poll_for_it_failed():
     """The file does not change again, so only the failure causes another poll."""
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
@@ -682,7 +682,7 @@ def test_a_deletion_is_noticed_though_the_look_for_it_failed():
     assert "was pruned" in str(wait.error)
 
 
-def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
+def test_checks_for_deleted_tasks_are_made_in_parts(monkeypatch):
     monkeypatch.setattr(waiting, "CHECKED_AT_ONCE", 2)
     now, reader = [0.0], FakeReader(uuid7())
     waits = [Wait(task_id=uuid7(), standing=reader.standing) for _ in range(5)]
@@ -696,7 +696,7 @@ def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
     assert left == [3, 1, 0, 0]
 
 
-def test_a_file_that_does_not_change_is_not_read():
+def test_the_database_is_not_polled_if_the_file_does_not_change():
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
     poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
@@ -728,7 +728,7 @@ def test_pauses_are_a_fiftieth_of_the_time_waited_up_to_a_quarter_of_a_second():
     assert backoff.pause == 0.005
 
 
-def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
+def test_expensive_polls_are_limited_to_a_share_of_a_core():
     now = [0.0]
     backoff, spent = Backoff(clock=lambda: now[0]), 0.0
     for _ in range(2000):
@@ -739,7 +739,7 @@ def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
     assert spent / now[0] == pytest.approx(waiting.SHARE, rel=0.05)
 
 
-def test_a_few_looks_in_a_row_need_no_rest():
+def test_a_few_consecutive_polls_need_no_rest():
     backoff = Backoff(clock=lambda: 0.0)
     for _ in range(10):
         backoff.spend(waiting.BURST / 10)
@@ -752,7 +752,7 @@ def test_a_few_looks_in_a_row_need_no_rest():
 
 
 @pytest.mark.in_turn
-def test_a_running_event_loop_does_not_wait(database):
+def test_waiting_in_a_running_event_loop_is_refused(database):
     outbox = Outbox(database.own(make_engine(database.url)))
 
     @outbox.task(name="leaf")
@@ -783,7 +783,7 @@ def test_a_running_event_loop_does_not_wait(database):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_thread_that_a_handler_of_a_worker_process_started_does_not_wait(database, tmp_path, isolation):
+def test_waiting_in_a_thread_started_by_a_handler_in_a_worker_process_is_refused(database, tmp_path, isolation):
     (tmp_path / "threads_shop.py").write_text(
         dedent(
             """

@@ -48,7 +48,7 @@ def ended(database, status, **fields):
     return claim.id
 
 
-def test_prune_takes_what_ended_longer_ago_with_its_events_and_keys(database):
+def test_prune_deletes_old_ended_tasks_with_their_events_and_keys(database):
     old = ended(database, TaskStatus.COMPLETED, idempotency_key="old")
     cancelled = ended(database, TaskStatus.CANCELLED)
     database.clock.advance(DAY)
@@ -64,7 +64,7 @@ def test_prune_takes_what_ended_longer_ago_with_its_events_and_keys(database):
     assert database.rows("SELECT key FROM idempotency_keys") == [("young",)]
 
 
-def test_exactly_as_old_is_not_longer_ago(database):
+def test_a_task_of_exactly_the_given_age_is_not_pruned(database):
     ended(database, TaskStatus.COMPLETED)
     database.clock.advance(DAY)
     assert database.frozen.prune(DAY) == 0
@@ -72,14 +72,14 @@ def test_exactly_as_old_is_not_longer_ago(database):
     assert database.frozen.prune(DAY) == 1
 
 
-def test_dead_letters_stay_unless_they_are_named(database):
+def test_dead_letters_are_not_pruned_by_default(database):
     task_id = ended(database, TaskStatus.FAILED)
     database.clock.advance(1000 * DAY)
     assert database.frozen.prune(HOUR) == 0
     assert database.frozen.get(task_id)
 
 
-def test_what_is_unfinished_keeps_its_row_and_its_events_whatever_its_age(database):
+def test_unfinished_tasks_are_not_pruned_whatever_their_age(database):
     waiting, running = database.add(delay=3000 * DAY), helpers.claimed(database, lease=3000 * DAY)
     redriven = helpers.dead(database).id
     database.frozen.redrive(redriven)
@@ -92,13 +92,13 @@ def test_what_is_unfinished_keeps_its_row_and_its_events_whatever_its_age(databa
 
 
 @pytest.mark.parametrize("status", [TaskStatus.READY, TaskStatus.RUNNING])
-def test_pruning_the_unfinished_is_refused(database, status):
+def test_pruning_an_unfinished_status_is_refused(database, status):
     with pytest.raises(InvalidArgument):
         database.frozen.prune(HOUR, statuses=[status, TaskStatus.COMPLETED])
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
-def test_every_batch_size_gets_all_of_it(database, batch):
+def test_every_batch_size_prunes_all_old_tasks(database, batch):
     for _ in range(7):
         ended(database, TaskStatus.COMPLETED)
     kept = database.add()
@@ -139,7 +139,7 @@ def test_a_prune_that_is_killed_leaves_whole_tasks(database):
     assert database.counts() == (2, 6, 0)
 
 
-def test_an_error_in_the_middle_of_a_batch_undoes_the_batch(database):
+def test_an_error_during_a_batch_rolls_back_the_batch(database):
     for number in range(4):
         ended(database, TaskStatus.COMPLETED, idempotency_key=f"{number}")
     database.clock.advance(DAY)
@@ -160,7 +160,7 @@ def test_an_error_in_the_middle_of_a_batch_undoes_the_batch(database):
     assert database.rows("SELECT count(*) FROM idempotency_keys") == [(2,)]
 
 
-def test_prunes_at_once_delete_each_task_once(database):
+def test_simultaneous_prunes_delete_each_task_once(database):
     for _ in range(30):
         ended(database, TaskStatus.COMPLETED)
     database.clock.advance(DAY)
@@ -169,7 +169,7 @@ def test_prunes_at_once_delete_each_task_once(database):
     assert database.counts() == (0, 0, 0)
 
 
-def test_a_redrive_that_is_being_committed_is_passed_over(database):
+def test_a_task_that_is_being_redriven_is_not_pruned(database):
     claim = helpers.dead(database)
     database.clock.advance(DAY)
     with helpers.transaction(database) as connection:
@@ -180,19 +180,19 @@ def test_a_redrive_that_is_being_committed_is_passed_over(database):
     assert database.frozen.get(claim.id).status is TaskStatus.READY
 
 
-def test_any_age_is_an_age(database):
+def test_any_age_is_accepted(database):
     """Any number of days is accepted, even if no task can be that old."""
     ended(database, TaskStatus.COMPLETED)
     assert database.frozen.prune(timedelta(days=365 * 5000)) == 0
 
 
 @pytest.mark.parametrize("before", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)], ids=str)
-def test_any_time_is_a_time_before_which_tasks_ended(database, before):
+def test_any_time_is_accepted_as_before(database, before):
     ended(database, TaskStatus.COMPLETED)
     assert database.frozen.prune(before) == (1 if before.year > 2030 else 0)
 
 
-def test_a_tasks_age_begins_with_its_end(database):
+def test_the_age_of_a_task_is_counted_from_its_end(database):
     """Otherwise, a task with a long delay would be pruned as soon as it ends."""
     early, late = completed(database), database.add()
     database.clock.advance(2 * DAY)
@@ -207,7 +207,7 @@ def test_a_tasks_age_begins_with_its_end(database):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 1000])
-def test_events_of_no_task_go_when_they_are_as_old(database, batch):
+def test_old_events_without_a_task_are_pruned(database, batch):
     kept = completed(database)
     unrouted(database, DAY, DAY + timedelta(microseconds=1), 2 * DAY, 3 * DAY, HOUR)
     assert database.frozen.prune(DAY, dry_run=True) == 0
@@ -217,7 +217,7 @@ def test_events_of_no_task_go_when_they_are_as_old(database, batch):
     assert len(database.frozen.history(kept)) == 3
 
 
-def test_events_of_no_task_go_whatever_the_statuses_and_not_when_stopped(database):
+def test_events_without_a_task_are_pruned_for_any_statuses_unless_stopped(database):
     unrouted(database, 2 * DAY, 2 * DAY, 2 * DAY)
     assert database.frozen.prune(DAY, stop=lambda: True) == 0
     assert database.counts()[1] == 3
@@ -226,7 +226,7 @@ def test_events_of_no_task_go_whatever_the_statuses_and_not_when_stopped(databas
     assert database.counts()[1] == 1
 
 
-def test_a_callers_rollback_takes_a_prune_back(database):
+def test_a_rollback_by_the_caller_undoes_a_prune(database):
     completed(database)
     unrouted(database, 2 * DAY)
     database.clock.advance(2 * DAY)
@@ -238,7 +238,7 @@ def test_a_callers_rollback_takes_a_prune_back(database):
     assert helpers.everything(database) == before
 
 
-def test_a_tasks_events_are_found_by_index(database):
+def test_prune_finds_the_events_of_a_task_by_index(database):
     """The events of other tasks are not read. The table of events is by far the largest."""
     completed(database)
     database.clock.advance(DAY)
@@ -259,7 +259,7 @@ def test_a_tasks_events_are_found_by_index(database):
     assert not [plan for plan in read if re.search(r"Seq Scan|SCAN", plan)], plans
 
 
-def test_where_nothing_is_partitioned_whole_partitions_say_nothing(database):
+def test_whole_partitions_has_no_effect_without_partitions(database):
     completed(database)
     database.clock.advance(2 * DAY)
     assert database.frozen.time_partitions.make() == 0
@@ -267,7 +267,7 @@ def test_where_nothing_is_partitioned_whole_partitions_say_nothing(database):
     assert database.frozen.prune(DAY, whole_partitions=True) == 1
 
 
-def test_a_dry_run_counts_what_is_then_deleted_in_every_status(database):
+def test_a_dry_run_counts_exactly_the_tasks_that_are_then_deleted(database):
     for age in (100, 91, 90, 8, 7, 1):
         database.clock.advance(-age * DAY)
         completed(database)
@@ -290,7 +290,7 @@ def test_a_dry_run_counts_what_is_then_deleted_in_every_status(database):
 
 
 @pytest.mark.parametrize(("span", "deleted"), [("90d", 1), ("7d12h", 2)])
-def test_the_commands_dry_run_counts_what_is_then_deleted(database, capsys, span, deleted):
+def test_a_dry_run_of_the_command_counts_what_is_then_deleted(database, capsys, span, deleted):
     database.clock.now = database.store.now()
     for age in (timedelta(days=91), timedelta(days=7, hours=13), timedelta(days=7, hours=11)):
         database.clock.advance(-age)

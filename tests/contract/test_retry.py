@@ -41,7 +41,7 @@ def retry_at(database):
     return database.clock.now + timedelta(minutes=5, microseconds=1)
 
 
-def test_the_task_is_ready_again_with_the_attempt_and_the_time_asked_for(database, task_id, retry_at):
+def test_the_task_is_ready_again_with_the_given_attempt_and_time(database, task_id, retry_at):
     database.clock.advance(1)
     database.frozen.schedule_retry(task_id, retry_at, 4)
     task = database.frozen.get(task_id)
@@ -50,7 +50,7 @@ def test_the_task_is_ready_again_with_the_attempt_and_the_time_asked_for(databas
     assert task.updated_at == database.clock.now
 
 
-def test_one_event_holds_both_values(database, task_id, retry_at):
+def test_one_event_records_the_attempt_and_the_time(database, task_id, retry_at):
     before = len(database.frozen.history(task_id))
     database.frozen.schedule_retry(task_id, retry_at, 4)
     *earlier, event = database.frozen.history(task_id)
@@ -60,14 +60,14 @@ def test_one_event_holds_both_values(database, task_id, retry_at):
     assert datetime.fromisoformat(event.event_data["available_at"]) == retry_at
 
 
-def test_there_is_one_entry_due_at_that_time(database, task_id, retry_at):
+def test_one_outbox_entry_is_due_at_that_time(database, task_id, retry_at):
     database.frozen.schedule_retry(task_id, retry_at, 2)
     database.frozen.schedule_retry(task_id, retry_at, 2)
     assert len(database.rows("SELECT * FROM task_outbox")) == 1
     assert database.frozen.next_available_at() == retry_at
 
 
-def test_it_is_claimable_exactly_at_that_time_and_not_a_microsecond_before(database, task_id, retry_at):
+def test_the_task_is_claimable_at_that_time_and_not_a_microsecond_before(database, task_id, retry_at):
     database.frozen.schedule_retry(task_id, retry_at, 2)
     database.clock.now = retry_at - MICROSECOND
     assert database.claim() == []
@@ -77,12 +77,12 @@ def test_it_is_claimable_exactly_at_that_time_and_not_a_microsecond_before(datab
     assert database.frozen.get(task_id).retry_at is None
 
 
-def test_a_time_that_has_passed_means_now(database, task_id):
+def test_a_time_in_the_past_means_now(database, task_id):
     database.frozen.schedule_retry(task_id, helpers.stale_by(database, 60), 2)
     assert [claim.id for claim in database.claim()] == [task_id]
 
 
-def test_any_time_zone_names_the_same_instant(database, retry_at):
+def test_a_time_may_be_given_in_any_time_zone(database, retry_at):
     task_id = waiting(database)
     database.frozen.schedule_retry(task_id, retry_at.astimezone(timezone(timedelta(hours=5, minutes=30))), 2)
     task = database.frozen.get(task_id)
@@ -90,7 +90,7 @@ def test_any_time_zone_names_the_same_instant(database, retry_at):
     assert database.frozen.next_available_at() == retry_at
 
 
-def test_a_waiting_tasks_entry_is_moved_and_keeps_queue_priority_and_position(database, retry_at):
+def test_a_new_outbox_entry_keeps_the_queue_priority_and_position(database, retry_at):
     task_id = database.add(queue="mail", priority=7).id
     columns = "queue, priority, position, partition_key, topic, expires_at"
     before = database.rows(f"SELECT {columns} FROM task_outbox")
@@ -100,7 +100,7 @@ def test_a_waiting_tasks_entry_is_moved_and_keeps_queue_priority_and_position(da
     assert database.rows("SELECT id FROM task_outbox")[0][0] > old_id
 
 
-def test_a_running_tasks_worker_is_fenced(database, retry_at):
+def test_a_retry_fences_the_worker_that_runs_the_task(database, retry_at):
     claim = helpers.claimed(database)
     database.frozen.schedule_retry(claim.id, retry_at, 2)
     before = helpers.everything(database)
@@ -117,14 +117,14 @@ def test_a_running_tasks_worker_is_fenced(database, retry_at):
     database.frozen.complete(again)
 
 
-def test_an_entry_moved_from_under_a_running_worker_ends_its_claim_in_the_log(database, retry_at):
+def test_the_event_of_a_retry_has_the_lease_token_of_the_claim_that_it_ends(database, retry_at):
     claim = helpers.claimed(database)
     database.frozen.schedule_retry(claim.id, retry_at, 2)
     event = database.frozen.history(claim.id)[-1]
     assert (event.lease_token, event.worker_id) == (claim.lease_token, claim.worker_id)
 
 
-def test_where_nobody_held_the_task_the_event_carries_no_token(database, retry_at):
+def test_the_event_of_a_retry_of_an_unclaimed_task_has_no_lease_token(database, retry_at):
     for task_id in (failed(database), waiting(database)):
         database.frozen.schedule_retry(task_id, retry_at, 2)
         event = database.frozen.history(task_id)[-1]
@@ -132,7 +132,7 @@ def test_where_nobody_held_the_task_the_event_carries_no_token(database, retry_a
 
 
 @pytest.mark.parametrize("end", ["complete", "cancel"])
-def test_what_is_completed_or_cancelled_is_not_retried(database, retry_at, end):
+def test_a_completed_or_cancelled_task_cannot_be_retried(database, retry_at, end):
     claim = helpers.claimed(database)
     if end == "complete":
         database.frozen.complete(claim)
@@ -167,26 +167,26 @@ def test_an_unknown_id_is_not_found_and_nothing_is_written(database, retry_at):
         (datetime(2031, 1, 1, tzinfo=UTC), 2**31),
     ],
 )
-def test_senseless_arguments_are_refused_before_any_row(database, task_id, when, attempt):
+def test_invalid_arguments_are_refused_before_anything_is_written(database, task_id, when, attempt):
     before = helpers.everything(database)
     with pytest.raises(InvalidArgument):
         database.frozen.schedule_retry(task_id, when, attempt)
     assert helpers.everything(database) == before
 
 
-def test_an_id_that_is_no_uuid_is_refused(database, retry_at):
+def test_an_id_that_is_not_a_uuid_is_refused(database, retry_at):
     with pytest.raises(InvalidArgument):
         database.frozen.schedule_retry("7", retry_at, 2)
 
 
-def test_two_calls_at_once_give_one_entry_and_one_attempt(database, task_id, retry_at):
+def test_simultaneous_calls_create_one_outbox_entry_and_attempt(database, task_id, retry_at):
     results = helpers.at_once(*[lambda: database.frozen.schedule_retry(task_id, retry_at, 2)] * 4)
     assert results == [None] * 4
     assert len(database.rows("SELECT * FROM task_outbox")) == 1
     assert database.frozen.get(task_id).attempt == 2
 
 
-def test_retry_and_claim_at_once_leave_one_of_the_two(database):
+def test_a_retry_simultaneous_with_a_claim_leaves_the_task_ready(database):
     for _ in range(10):
         task_id = waiting(database)
         due = database.clock.now + timedelta(hours=1)
@@ -201,7 +201,7 @@ def test_retry_and_claim_at_once_leave_one_of_the_two(database):
                 database.frozen.complete(claim)
 
 
-def test_a_retry_that_waits_for_another_one_sees_what_that_one_wrote(database, task_id, retry_at):
+def test_a_retry_that_waits_for_another_retry_applies_after_it(database, task_id, retry_at):
     with helpers.transaction(database) as connection:
         database.frozen.schedule_retry(task_id, retry_at, 2, using=connection)
         with helpers.stuck(database, lambda: database.frozen.schedule_retry(task_id, retry_at, 3)) as second:
@@ -211,7 +211,7 @@ def test_a_retry_that_waits_for_another_one_sees_what_that_one_wrote(database, t
     assert len(database.rows("SELECT * FROM task_outbox")) == 1
 
 
-def test_the_callers_rollback_takes_it_back_and_its_commit_makes_it_so(database, task_id, retry_at):
+def test_a_rollback_or_commit_by_the_caller_decides_about_the_retry(database, task_id, retry_at):
     before = helpers.everything(database)
     with helpers.transaction(database) as connection:
         database.frozen.schedule_retry(task_id, retry_at, 2, using=connection)
@@ -225,7 +225,7 @@ def test_the_callers_rollback_takes_it_back_and_its_commit_makes_it_so(database,
     assert database.frozen.get(task_id).attempt == 2
 
 
-def test_a_savepoints_rollback_takes_back_what_is_inside_it(database, task_id, retry_at):
+def test_a_rollback_of_a_savepoint_undoes_the_retry_inside_it(database, task_id, retry_at):
     with helpers.transaction(database) as connection:
         savepoint = connection.begin_nested()
         database.frozen.schedule_retry(task_id, retry_at, 2, using=connection)
@@ -234,7 +234,7 @@ def test_a_savepoints_rollback_takes_back_what_is_inside_it(database, task_id, r
     assert database.frozen.get(task_id).attempt == 1
 
 
-def test_not_found_on_the_callers_connection_leaves_it_usable(database, retry_at):
+def test_a_connection_of_the_caller_stays_usable_after_task_not_found(database, retry_at):
     with helpers.transaction(database) as connection:
         with pytest.raises(TaskNotFound):
             database.frozen.schedule_retry(uuid4(), retry_at, 2, using=connection)
@@ -243,7 +243,7 @@ def test_not_found_on_the_callers_connection_leaves_it_usable(database, retry_at
     assert database.frozen.get(handle.id).status is TaskStatus.READY
 
 
-def test_an_event_that_is_refused_undoes_all_of_it(database, task_id, retry_at):
+def test_a_refused_event_rolls_back_the_whole_retry(database, task_id, retry_at):
     before = helpers.everything(database)
     helpers.refuse_event(database, "task_retry_scheduled")
     with pytest.raises(IntegrityError):
@@ -256,7 +256,7 @@ def test_an_event_that_is_refused_undoes_all_of_it(database, task_id, retry_at):
     assert helpers.everything(database) == before
 
 
-def test_ready_for_retry_counts_the_very_moment(database, task_id, retry_at):
+def test_ready_for_retry_includes_a_task_due_at_this_moment(database, task_id, retry_at):
     database.frozen.schedule_retry(task_id, retry_at, 2)
     database.clock.now = retry_at - MICROSECOND
     assert database.frozen.get_ready_for_retry() == []
@@ -265,7 +265,7 @@ def test_ready_for_retry_counts_the_very_moment(database, task_id, retry_at):
     assert (task.id, task.retry_at, task.status) == (task_id, retry_at, TaskStatus.READY)
 
 
-def test_ready_for_retry_lists_never_tried_tasks_that_are_due_oldest_first_and_no_others(database, retry_at):
+def test_ready_for_retry_lists_only_due_tasks_oldest_first_including_new_ones(database, retry_at):
     running(database)
     failed(database)
     first, second = waiting(database), waiting(database)
@@ -282,9 +282,7 @@ INSIDE = [datetime(1969, 12, 31, 23, tzinfo=WEST), datetime(9001, 1, 1, 0, 30, t
 
 
 @pytest.mark.parametrize("moment", OUTSIDE)
-def test_a_moment_whose_year_in_utc_the_tables_do_not_take_is_refused_before_any_row_is_written(
-    database, task_id, moment
-):
+def test_a_time_outside_the_years_1970_to_9000_is_refused_before_anything_is_written(database, task_id, moment):
     with pytest.raises(InvalidArgument, match="1970 and 9000"):
         database.frozen.schedule_retry(task_id, moment, 2)
     for field in ("available_at", "expires_at"):
@@ -293,7 +291,7 @@ def test_a_moment_whose_year_in_utc_the_tables_do_not_take_is_refused_before_any
 
 
 @pytest.mark.parametrize("moment", INSIDE)
-def test_a_moment_whose_year_in_utc_the_tables_take_is_stored(database, task_id, moment):
+def test_a_time_whose_year_in_utc_is_in_range_is_stored(database, task_id, moment):
     database.frozen.schedule_retry(task_id, moment, 2)
     assert database.frozen.get(task_id).retry_at == moment
     database.add(available_at=moment)
@@ -302,7 +300,7 @@ def test_a_moment_whose_year_in_utc_the_tables_take_is_stored(database, task_id,
 @pytest.mark.parametrize(
     "at", [datetime(1969, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=WEST), datetime(9500, 1, 1, tzinfo=UTC)]
 )
-def test_a_handler_may_ask_for_a_retry_at_any_moment(database, at):
+def test_a_handler_may_request_a_retry_at_any_time(database, at):
     """The tables accept the years 1970 to 9000. Other times become the nearest one in this range."""
     outbox, runs = Outbox(database.engine), []
 

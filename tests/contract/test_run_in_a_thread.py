@@ -40,7 +40,7 @@ def in_a_thread(call: Callable[[], Any]) -> Any:
         return pool.submit(call).result(60)
 
 
-def test_run_says_what_to_do_and_writes_nothing(outbox: Outbox, database: Database) -> None:
+def test_run_is_refused_with_advice_and_writes_nothing(outbox: Outbox, database: Database) -> None:
     outbox.task(name="t", subscribe=["order.paid"])(lambda order: None).using(outbox).enqueue(1)
     with pytest.raises(
         ConfigurationError, match=r"only the main thread.*`outboxq worker APP`; in this thread.*burst=True"
@@ -51,7 +51,7 @@ def test_run_says_what_to_do_and_writes_nothing(outbox: Outbox, database: Databa
     assert [task.status for task in outbox.store.tasks()] == ["Ready"]
 
 
-def test_a_burst_runs_and_leaves_the_signals_to_the_program(outbox: Outbox, exits: list[int]) -> None:
+def test_a_burst_runs_without_changing_the_signal_handlers(outbox: Outbox, exits: list[int]) -> None:
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
     during = []
     task = outbox.task(name="t")(lambda: during.extend(signal.getsignal(number) for number in STOP_SIGNALS))
@@ -63,7 +63,7 @@ def test_a_burst_runs_and_leaves_the_signals_to_the_program(outbox: Outbox, exit
     assert exits == []
 
 
-def test_a_burst_ends_early_when_it_is_asked_to_and_never_ends_the_process(outbox: Outbox, exits: list[int]) -> None:
+def test_a_stopped_burst_returns_early_and_does_not_end_the_process(outbox: Outbox, exits: list[int]) -> None:
     started, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="t")
@@ -86,7 +86,7 @@ def test_a_burst_ends_early_when_it_is_asked_to_and_never_ends_the_process(outbo
 
 
 @pytest.mark.parametrize(("where", "ends"), [(in_a_thread, []), (lambda call: call(), [75])], ids=["thread", "main"])
-def test_a_handler_that_is_not_stopping_ends_only_a_process_of_its_own(
+def test_only_the_main_thread_ends_the_process_of_a_stuck_handler(
     monkeypatch: pytest.MonkeyPatch, where: Callable[[Callable[[], Any]], Any], ends: list[int]
 ) -> None:
     asked = []
@@ -95,7 +95,7 @@ def test_a_handler_that_is_not_stopping_ends_only_a_process_of_its_own(
     assert asked == ends
 
 
-def test_the_runner_of_relays_says_what_to_do_and_writes_nothing(outbox: Outbox, database: Database) -> None:
+def test_the_relay_runner_is_refused_with_advice_and_writes_nothing(outbox: Outbox, database: Database) -> None:
     outbox.relay("order.*", to=Broker(), name="orders")
     runner = RelayRunner(outbox.store, outbox.tasks, notifications=False)
     with pytest.raises(ConfigurationError, match=r"`outboxq relay run` .*only the main thread.*--burst"):
@@ -103,7 +103,7 @@ def test_the_runner_of_relays_says_what_to_do_and_writes_nothing(outbox: Outbox,
     assert outbox.store.subscriptions.list() == []
 
 
-def test_the_runner_of_relays_runs_a_burst(outbox: Outbox, caplog) -> None:
+def test_the_relay_runner_runs_a_burst(outbox: Outbox, caplog) -> None:
     broker = Broker()
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
@@ -115,7 +115,7 @@ def test_the_runner_of_relays_runs_a_burst(outbox: Outbox, caplog) -> None:
     assert caplog.messages[-1] == "relay orders: published 1 event; nothing is left"
 
 
-def test_a_burst_fails_if_the_broker_does_and_says_what_is_left(outbox: Outbox, caplog) -> None:
+def test_a_burst_fails_if_the_broker_fails_and_logs_what_is_left(outbox: Outbox, caplog) -> None:
     broker = Broker()
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
@@ -129,7 +129,7 @@ def test_a_burst_fails_if_the_broker_does_and_says_what_is_left(outbox: Outbox, 
     assert caplog.messages[-1] == f"relay orders: {sentence}"
 
 
-def test_a_burst_of_a_paused_relay_succeeds_and_says_what_is_left(outbox: Outbox, caplog) -> None:
+def test_a_burst_of_a_paused_relay_succeeds_and_logs_what_is_left(outbox: Outbox, caplog) -> None:
     outbox.relay("order.*", to=Broker(), name="orders")
     outbox.sync_subscriptions()
     outbox.emit("order.paid", 7, using=outbox)
@@ -145,7 +145,7 @@ def test_a_burst_of_a_paused_relay_succeeds_and_says_what_is_left(outbox: Outbox
 @pytest.mark.parametrize(
     ("options", "code", "said"), [(["--burst"], 0, ""), ([], 2, "only the main thread")], ids=["burst", "until stopped"]
 )
-def test_the_command_in_a_thread(
+def test_the_command_in_a_thread_needs_burst(
     outbox: Outbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, said: str
 ) -> None:
     """Django's `call_command` runs the command like this in a test."""

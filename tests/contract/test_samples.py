@@ -56,7 +56,7 @@ def now(one):
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-def test_up_to_the_bound_counts_are_exact_and_above_they_say_so(database, bounds, key):
+def test_counts_are_exact_up_to_the_bound_and_marked_as_lower_bounds_above(database, bounds, key):
     def add(times, **fields):
         for number in range(times):
             database.add(queue="mail", partition_key=key and f"{key}{number}", **fields)
@@ -76,7 +76,7 @@ def test_up_to_the_bound_counts_are_exact_and_above_they_say_so(database, bounds
     assert now(database.frozen.stats(queues=["mail", "none"])[0]) == (5, True, 5, True, 0, True)
 
 
-def test_priorities_and_keys_of_a_queue_are_added_up(database, bounds):
+def test_counts_of_a_queue_include_all_priorities_and_keys(database, bounds):
     for priority in (-1, 0, 7):
         database.add(queue="mail", priority=priority, available_at=helpers.stale_by(database, 10 + priority))
     database.add(queue="mail", partition_key="k")
@@ -86,7 +86,7 @@ def test_priorities_and_keys_of_a_queue_are_added_up(database, bounds):
     assert sms.oldest_due_at == helpers.stale_by(database, 3)
 
 
-def test_retries_are_looked_up_among_those_that_are_due_next(database, bounds):
+def test_retries_are_counted_only_among_the_tasks_due_next(database, bounds):
     wait_again(database, 2, queue="mail")
     [found] = database.frozen.stats()
     assert now(found) == (0, False, 0, False, 2, False)
@@ -96,7 +96,7 @@ def test_retries_are_looked_up_among_those_that_are_due_next(database, bounds):
     assert now(found) == (0, False, 3, False, 1, True)
 
 
-def test_by_task_as_many_names_are_looked_up(database, bounds):
+def test_counts_by_task_look_up_a_bounded_number_of_tasks(database, bounds):
     for name in ("send", "print"):
         database.add(queue="mail", task_name=name)
     wait_again(database, 1, queue="sms", task_name="text")
@@ -107,7 +107,7 @@ def test_by_task_as_many_names_are_looked_up(database, bounds):
     assert all(one.due_at_least for one in database.frozen.stats(by="task", queues=["mail"]))
 
 
-def test_by_task_retries_beyond_the_bound_say_so(database, bounds):
+def test_retries_by_task_beyond_the_bound_are_marked(database, bounds):
     wait_again(database, 3, queue="mail", task_name="send")
     [found] = database.frozen.stats(by="task")
     assert (found.retrying, found.retrying_at_least, found.delayed_at_least) == (2, True, True)
@@ -121,7 +121,7 @@ def test_dead_letters_are_counted_up_to_the_bound(database, bounds):
     assert sum(one.failed for one in database.frozen.stats()) == 6
 
 
-def test_a_queue_whose_dead_letters_were_not_reached_says_so(database, bounds):
+def test_a_queue_whose_dead_letters_were_not_all_counted_is_marked(database, bounds):
     counted(database)
     fail(database, 6, queue="mail")
     fail(database, 1, queue="sms")
@@ -137,7 +137,7 @@ def test_a_queue_whose_dead_letters_were_not_reached_says_so(database, bounds):
     assert (sms.failed_at_least, sms.sample.failed) == (True, 1)
 
 
-def test_above_the_bound_the_last_sample_is_told_with_its_age(database, bounds):
+def test_counts_above_the_bound_include_the_last_sample_and_its_age(database, bounds):
     counted(database)
     for _ in range(8):
         database.add(queue="mail")
@@ -156,7 +156,7 @@ def test_above_the_bound_the_last_sample_is_told_with_its_age(database, bounds):
 # Samples
 
 
-def test_a_sample_has_every_state_of_each_queue(database):
+def test_a_sample_counts_every_state_of_each_queue(database):
     oldest = helpers.stale_by(database, 5)
     database.add(queue="mail", available_at=oldest)
     database.add(queue="mail", delay=HOUR)
@@ -179,7 +179,7 @@ def test_a_sample_has_every_state_of_each_queue(database):
         database.clock.advance(1)
 
 
-def test_a_queue_that_became_empty_is_told_once(database):
+def test_a_queue_that_became_empty_gets_one_more_row(database):
     database.add(queue="mail")
     samples = database.frozen.samples
     samples.record(samples.look())
@@ -191,7 +191,7 @@ def test_a_queue_that_became_empty_is_told_once(database):
     assert len(database.rows("SELECT at FROM queue_samples")) == 2
 
 
-def test_a_sample_says_where_it_reached_the_bound(database, bounds):
+def test_a_sample_is_marked_if_it_reached_the_bound(database, bounds):
     for number in range(6):
         assert all(one.exact for one in database.frozen.samples.look())
         database.add(
@@ -202,7 +202,7 @@ def test_a_sample_says_where_it_reached_the_bound(database, bounds):
     assert [(one.due, one.exact) for one in database.frozen.samples.count()] == [(6, True)]
 
 
-def test_after_two_days_one_sample_an_hour_is_kept_and_after_90_days_none(database):
+def test_one_sample_an_hour_is_kept_after_two_days_and_none_after_90(database):
     database.add(queue="mail")
     for _ in range(12):
         database.frozen.samples.record(database.frozen.samples.look())
@@ -219,7 +219,7 @@ def test_after_two_days_one_sample_an_hour_is_kept_and_after_90_days_none(databa
     assert database.rows("SELECT at FROM queue_samples") == []
 
 
-def test_samples_of_before_an_outage_of_days_are_thinned_out_too(database):
+def test_samples_from_before_a_long_outage_are_also_thinned_out(database):
     database.add(queue="mail")
     mine = Store(database.engine, clock=database.clock).samples
     for _ in range(2):
@@ -259,7 +259,7 @@ def upkeep(store, clock=None):
     return made
 
 
-def test_one_worker_of_all_takes_a_sample_and_a_dead_one_is_replaced(database):
+def test_only_one_worker_takes_a_sample_and_is_replaced_when_it_dies(database):
     database.add(queue="mail")
     mine, other = (database.own_store() for _ in range(2))
     for store in (mine, other):
@@ -276,7 +276,7 @@ def test_one_worker_of_all_takes_a_sample_and_a_dead_one_is_replaced(database):
     assert len(database.rows("SELECT at FROM queue_samples")) == 2
 
 
-def test_only_one_of_those_that_ask_at_once_gets_a_job(database):
+def test_only_one_of_several_simultaneous_stores_gets_a_job(database):
     stores = [database.own_store() for _ in range(4)]
     for store in stores:
         store.clock = database.clock
@@ -286,7 +286,7 @@ def test_only_one_of_those_that_ask_at_once_gets_a_job(database):
         database.clock.advance(HOUR)
 
 
-def test_a_worker_that_has_stopped_meanwhile_writes_no_sample_and_sums_up_nothing(database, monkeypatch):
+def test_a_worker_that_stops_during_a_sample_writes_neither_it_nor_sums(database, monkeypatch):
     """Its connections are closed, and its thread may be the last one in the process."""
     database.add(queue="mail")
     counted(database)
@@ -301,7 +301,7 @@ def test_a_worker_that_has_stopped_meanwhile_writes_no_sample_and_sums_up_nothin
     assert database.rows("SELECT seconds FROM task_metrics") == [(10,)]
 
 
-def test_samples_take_one_percent_of_the_time_at_most(database, bounds, monkeypatch):
+def test_samples_take_at_most_one_percent_of_the_time(database, bounds, monkeypatch):
     for _ in range(6):
         database.add(queue="mail")
     store = database.own_store()
@@ -317,7 +317,7 @@ def test_samples_take_one_percent_of_the_time_at_most(database, bounds, monkeypa
     assert [one.exact for one in store.samples.latest().values()] == [True], "all tasks were counted"
 
 
-def test_a_clock_that_was_set_back_stops_no_job(database):
+def test_a_clock_that_was_set_back_does_not_stop_a_job(database):
     jobs = database.frozen.maintenance_jobs
     assert jobs.take("sample", for_at_most=HOUR).is_mine
     jobs.done("sample", again_in=timedelta(seconds=15))
@@ -326,7 +326,7 @@ def test_a_clock_that_was_set_back_stops_no_job(database):
     assert jobs.take("sample", for_at_most=HOUR).is_mine
 
 
-def test_a_sample_of_the_future_is_not_the_last_one(database):
+def test_a_sample_from_the_future_is_not_the_latest_one(database):
     samples = database.frozen.samples
     database.add(queue="mail")
     samples.record(samples.look())

@@ -43,7 +43,7 @@ def skipped(database):
     return [json.loads(data) for (data,) in rows]
 
 
-def test_what_is_put_is_planted_at_once_within_the_horizon(database):
+def test_a_stored_schedule_is_planted_immediately_within_the_horizon(database):
     schedules = database.frozen.schedules
     stored = schedules.put(new(args='{"n":1}', queue="reports", priority=3))
     assert schedules.get("nightly") == stored
@@ -61,7 +61,7 @@ def test_what_is_put_is_planted_at_once_within_the_horizon(database):
     assert [claim.id for claim in database.claim(10)] == [first.id]
 
 
-def test_planting_goes_on_where_it_stopped(database):
+def test_planting_continues_where_it_stopped(database):
     schedules = database.frozen.schedules
     schedules.put(new())
     assert schedules.plant() == 0
@@ -74,7 +74,7 @@ def test_planting_goes_on_where_it_stopped(database):
 
 
 @pytest.mark.parametrize("change", ["resume", "trigger"])
-def test_a_change_that_cannot_be_planted_leaves_nothing_in_the_callers_transaction(database, change):
+def test_a_change_that_cannot_be_planted_writes_nothing_in_a_transaction_of_the_caller(database, change):
     database.corrupted = True  # its time zone remains unreadable
     schedules = database.frozen.schedules
     schedules.put(new())
@@ -103,7 +103,7 @@ def test_a_rare_schedule_is_not_written_until_its_tick_is_near(database):
     assert schedules.plant() == 1
 
 
-def test_many_schedules_are_planted_in_pages_and_many_ticks_in_parts(database):
+def test_many_schedules_and_many_ticks_are_all_planted(database):
     schedules = database.frozen.schedules
     for number in range(120):
         schedules.put(new(f"s{number:03}", rule="every 3600"))
@@ -113,7 +113,7 @@ def test_many_schedules_are_planted_in_pages_and_many_ticks_in_parts(database):
     assert schedules.plant(horizon=HOUR) == 0
 
 
-def test_a_schedule_that_cannot_be_planted_cuts_no_other_short(database, monkeypatch):
+def test_a_schedule_that_cannot_be_planted_does_not_limit_the_ticks_of_others(database, monkeypatch):
     """It is the only one in the last page, so nothing is planted from that page."""
     database.corrupted = True  # its time zone remains unreadable
     monkeypatch.setattr(planting, "PAGE", 1)
@@ -124,7 +124,7 @@ def test_a_schedule_that_cannot_be_planted_cuts_no_other_short(database, monkeyp
     assert schedules.plant(horizon=timedelta(minutes=20)) == 19 * 60
 
 
-def test_putting_the_same_again_writes_nothing(database):
+def test_storing_an_equal_schedule_again_writes_nothing(database):
     schedules = database.frozen.schedules
     first = schedules.put(new())
     database.clock.advance(1)
@@ -132,7 +132,7 @@ def test_putting_the_same_again_writes_nothing(database):
     assert moments(database, TaskStatus.CANCELLED) == []
 
 
-def test_a_change_cancels_what_is_planted_and_plants_it_anew(database):
+def test_a_change_cancels_planted_ticks_and_plants_them_again(database):
     schedules = database.frozen.schedules
     schedules.put(new(args='{"n":1}'))
     database.clock.advance(30)
@@ -150,7 +150,7 @@ def test_a_change_cancels_what_is_planted_and_plants_it_anew(database):
     assert "planted again" in database.frozen.explain(cancelled.id).sentence
 
 
-def test_what_was_missed_before_a_change_was_missed_under_the_old_rule(database):
+def test_ticks_missed_before_a_change_are_planted_by_the_old_rule(database):
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 3600", catch_up=CatchUp.ALL))
     database.clock.advance(3 * HOUR)
@@ -161,7 +161,7 @@ def test_what_was_missed_before_a_change_was_missed_under_the_old_rule(database)
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["alone", "jitter"])
-def test_a_pause_cancels_what_is_not_due_and_keeps_what_is(database, waits):
+def test_a_pause_cancels_future_ticks_and_keeps_due_ones(database, waits):
     schedules = database.frozen.schedules
     schedules.put(new(jitter=timedelta(microseconds=1) if not waits else HOUR, catch_up=CatchUp.ALL))
     database.clock.advance(30)
@@ -177,7 +177,7 @@ def test_a_pause_cancels_what_is_not_due_and_keeps_what_is(database, waits):
     assert moments(database, TaskStatus.READY)[:100] == [20 * (one + 1) for one in range(100)]
 
 
-def test_a_resumed_schedule_runs_on(database):
+def test_a_resumed_schedule_continues_from_now(database):
     schedules = database.frozen.schedules
     schedules.put(new(catch_up=CatchUp.NONE))
     schedules.pause("nightly")
@@ -191,7 +191,7 @@ def test_a_resumed_schedule_runs_on(database):
     assert event["last"] == "2030-01-01T12:59:40.000000+00:00"
 
 
-def test_a_rule_that_cannot_be_read_here_can_be_changed(database):
+def test_a_schedule_with_an_unreadable_time_zone_can_be_changed(database):
     schedules = database.frozen.schedules
     schedules.put(new())
     database.run("UPDATE task_schedules SET tz = 'Mars/Olympus'")
@@ -200,7 +200,7 @@ def test_a_rule_that_cannot_be_read_here_can_be_changed(database):
     assert moments(database, TaskStatus.READY) == [20, 40, 60, 3620, 3640, 3660]
 
 
-def test_a_task_of_a_tick_explains_itself(database):
+def test_explain_names_the_schedule_and_the_tick(database):
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 60"))
     [(_, task)] = tasks(database)
@@ -222,7 +222,7 @@ def test_a_task_of_a_tick_explains_itself(database):
         assert "schedule" not in database.frozen.explain(strange.id).sentence
 
 
-def test_a_pruned_task_takes_its_tick_with_it(database):
+def test_a_tick_is_pruned_together_with_its_task(database):
     schedules = database.frozen.schedules
     schedules.put(new(catch_up=CatchUp.NONE))
     schedules.pause("nightly")
@@ -240,7 +240,7 @@ def test_a_pruned_task_takes_its_tick_with_it(database):
     assert skipped(database) == []
 
 
-def test_what_has_started_is_not_cancelled_and_not_planted_again(database):
+def test_a_started_tick_is_neither_cancelled_nor_planted_again(database):
     """A person ran the task early, and it was released."""
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 30"))
@@ -253,7 +253,7 @@ def test_what_has_started_is_not_cancelled_and_not_planted_again(database):
     assert moments(database, TaskStatus.READY) == [30, 60]
 
 
-def test_a_removed_schedule_leaves_what_is_due(database):
+def test_removing_a_schedule_keeps_its_due_ticks(database):
     schedules = database.frozen.schedules
     schedules.put(new())
     database.clock.advance(20)
@@ -272,7 +272,7 @@ def test_a_removed_schedule_leaves_what_is_due(database):
     assert moments(database, TaskStatus.READY) == [20, 40, 60]
 
 
-def test_a_trigger_is_one_more_task(database):
+def test_a_trigger_enqueues_an_additional_task(database):
     schedules = database.frozen.schedules
     schedules.put(new(overlap=Overlap.QUEUE))
     schedules.pause("nightly")
@@ -283,13 +283,13 @@ def test_a_trigger_is_one_more_task(database):
     assert schedules.ticks("nightly") == []
 
 
-def test_a_trigger_goes_before_ticks_that_are_not_due(database):
+def test_a_trigger_runs_before_ticks_that_are_not_due(database):
     database.frozen.schedules.put(new(overlap=Overlap.SKIP))
     handle = database.frozen.schedules.trigger("nightly")
     assert [claim.id for claim in database.claim(5)] == [handle.id]
 
 
-def test_a_backfill_plants_what_is_missing(database):
+def test_a_backfill_plants_only_missing_ticks(database):
     schedules = database.frozen.schedules
     schedules.put(new(rule="0 * * * *", catch_up=CatchUp.NONE, grace=MINUTE))
     database.clock.advance(30 * MINUTE)
@@ -317,7 +317,7 @@ def test_a_backfill_is_due_immediately_whatever_the_jitter(database):
     assert len(ticks) == len(database.claim(20)) == 12
 
 
-def test_a_backfill_of_an_interval_keeps_its_beat_before_its_start(database):
+def test_a_backfill_continues_an_interval_backwards_before_its_start(database):
     database.frozen.schedules.put(new(rule="every 3600", starts_at=NOON - 90 * MINUTE))
     found = database.frozen.schedules.backfill("nightly", NOON - 3 * HOUR, NOON)
     assert found == [NOON - 150 * MINUTE, NOON - 90 * MINUTE, NOON - 30 * MINUTE]
@@ -333,7 +333,7 @@ OUTCOMES = {
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 @pytest.mark.parametrize("overlap", Overlap)
-def test_every_overlap_with_every_catch_up(database, overlap, catch_up):
+def test_every_overlap_works_with_every_catch_up(database, overlap, catch_up):
     schedules, running = database.frozen.schedules, []
     schedules.put(new(overlap=overlap, catch_up=catch_up))
     schedules.pause("nightly")
@@ -367,7 +367,7 @@ def test_every_overlap_with_every_catch_up(database, overlap, catch_up):
     assert sorted(handled) == times
 
 
-def test_with_skip_a_tick_waits_for_its_grace_or_until_the_next_tick(database):
+def test_ticks_expire_after_their_grace_or_with_skip_at_the_next_tick(database):
     schedules = database.frozen.schedules
     schedules.put(new("a", overlap=Overlap.SKIP))
     schedules.put(new("b", overlap=Overlap.SKIP, grace=timedelta(seconds=5)))
@@ -378,7 +378,7 @@ def test_with_skip_a_tick_waits_for_its_grace_or_until_the_next_tick(database):
     assert waits == {"a": 40, "b": 25, "c": 25, "d": None}
 
 
-def test_jitter_makes_a_tick_due_later_by_the_same_on_every_worker(database):
+def test_jitter_delays_a_tick_by_the_same_time_whenever_it_is_planted(database):
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 10", jitter=timedelta(seconds=10)))
     due = database.rows("SELECT available_at FROM task_outbox ORDER BY available_at")
@@ -388,7 +388,7 @@ def test_jitter_makes_a_tick_due_later_by_the_same_on_every_worker(database):
     assert database.rows("SELECT available_at FROM task_outbox ORDER BY available_at") == due
 
 
-def test_the_clock_set_back_an_hour_plants_no_tick_twice(database):
+def test_no_tick_is_planted_twice_if_the_clock_is_set_back_an_hour(database):
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 60", catch_up=CatchUp.ALL))
     for _ in range(90):
@@ -410,7 +410,7 @@ def test_the_clock_set_back_an_hour_plants_no_tick_twice(database):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("away", [10 * MINUTE, DAY], ids=["ten_minutes", "a_day"])
 @pytest.mark.parametrize("catch_up", CatchUp)
-def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm(database, away, catch_up):
+def test_after_an_outage_only_the_ticks_allowed_by_the_catch_up_policy_are_planted(database, away, catch_up):
     schedules = database.frozen.schedules
     schedules.put(new(rule="every 60", catch_up=catch_up, catch_up_limit=50))
     database.clock.advance(away)
@@ -444,13 +444,13 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
         ({"starts_at": NOON, "ends_at": NOON}, "after its starts_at"),
     ],
 )
-def test_what_could_not_be_planted_is_refused(database, fields, why):
+def test_a_schedule_that_could_not_be_planted_is_refused(database, fields, why):
     with pytest.raises(InvalidArgument, match=why):
         database.frozen.schedules.put(new(**fields))
     assert database.frozen.schedules.list() == []
 
 
-def test_a_name_belongs_to_one_task_and_to_the_code_or_the_run_time(database):
+def test_a_name_belongs_to_one_task_and_is_either_declared_or_stored(database):
     schedules = database.frozen.schedules
     schedules.put(new("stored"))
     schedules.declare([new("declared")])
@@ -469,7 +469,7 @@ def test_a_name_belongs_to_one_task_and_to_the_code_or_the_run_time(database):
     ]
 
 
-def test_a_declaration_is_written_where_it_differs(database):
+def test_a_declaration_is_written_only_if_it_differs(database):
     schedules = database.frozen.schedules
     schedules.declare([new("a"), new("b")])
     first = schedules.list()
@@ -481,7 +481,7 @@ def test_a_declaration_is_written_where_it_differs(database):
     assert (again[1].priority, again[1].starts_at, again[1].updated_at) == (1, NOON, database.clock())
 
 
-def test_what_the_code_has_no_more_is_paused_and_comes_back_with_it(database):
+def test_a_schedule_removed_from_the_code_is_paused_until_declared_again(database):
     schedules = database.frozen.schedules
     schedules.declare([new("a"), new("b"), new("of_others", task_name="others.work")])
     schedules.put(new("stored"))
@@ -495,7 +495,7 @@ def test_what_the_code_has_no_more_is_paused_and_comes_back_with_it(database):
     assert (schedules.get("b").pause_reason, schedules.get("b").priority) == ("by hand", 2)
 
 
-def test_an_older_release_leaves_what_a_newer_one_declared(database):
+def test_an_older_release_keeps_declarations_of_a_newer_one(database):
     schedules = database.frozen.schedules
     schedules.declare([new("a"), new("b")], declared_by="1.9")
     schedules.declare([new("a", priority=1), new("c")], declared_by="1.10", tasks=["tests.work"])
@@ -510,7 +510,7 @@ def test_an_older_release_leaves_what_a_newer_one_declared(database):
     assert schedules.get("c").paused_at is not None
 
 
-def test_all_happens_in_the_callers_transaction(database):
+def test_a_rollback_by_the_caller_undoes_all_changes(database):
     schedules = database.frozen.schedules
     with database.host.connect() as connection:
         schedules.put(new(), using=connection)
@@ -532,7 +532,7 @@ def test_all_happens_in_the_callers_transaction(database):
     assert HORIZON == MINUTE
 
 
-def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, caplog):
+def test_a_schedule_that_cannot_be_planted_does_not_block_the_others(database, caplog):
     database.corrupted = True  # its time zone remains unreadable
     schedules = database.frozen.schedules
     schedules.put(new("broken"))
@@ -544,7 +544,7 @@ def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, capl
     assert "Mars/Olympus" in caplog.text
 
 
-def test_what_was_prepared_from_an_older_row_plants_nothing_twice_and_goes_not_back(database):
+def test_planting_from_an_outdated_row_plants_no_tick_twice_and_keeps_planted_until(database):
     """A planter locks the row first, so this cannot happen. If it did, the primary key of the ticks would refuse it."""
     schedules = database.frozen.schedules
     stale = schedules.put(new())

@@ -100,7 +100,7 @@ def new(**fields: object) -> NewTask:
     return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
 
 
-def test_a_table_has_its_columns_and_says_which_may_be_null(database):
+def test_each_table_has_the_expected_columns_and_nullability(database):
     for table, named in COLUMNS.items():
         with case(table):
             columns = {column["name"]: column for column in inspect(database.engine).get_columns(table)}
@@ -108,11 +108,11 @@ def test_a_table_has_its_columns_and_says_which_may_be_null(database):
             assert {name for name, column in columns.items() if column["nullable"]} == set(NULLABLE[table].split())
 
 
-def test_there_are_our_tables_and_no_others(database):
+def test_the_database_has_exactly_the_expected_tables(database):
     assert set(inspect(database.engine).get_table_names()) == {*COLUMNS, *OTHERS}
 
 
-def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database):
+def test_every_constraint_and_index_has_the_name_from_the_metadata(database):
     for table in sorted(metadata.tables):
         with case(table):
             found = inspect(database.engine)
@@ -241,7 +241,7 @@ SQLITES_OWN = {
 }
 
 
-def test_the_database_refuses_what_a_claim_cannot_compute_with(database):
+def test_the_database_refuses_values_that_a_claim_cannot_process(database):
     database.add()
     for table, columns in BOUNDED.items():
         for column, value in ((column, value) for column, values in columns.items() for value in values.split()):
@@ -251,7 +251,7 @@ def test_the_database_refuses_what_a_claim_cannot_compute_with(database):
 
 
 @pytest.mark.parametrize(("table", "column"), [(table, name) for table in SQLITES_OWN for name in SQLITES_OWN[table]])
-def test_sqlite_refuses_text_that_is_no_instant_or_id_of_ours(sqlite, table, column):
+def test_sqlite_refuses_text_that_is_not_a_valid_time_or_id(sqlite, table, column):
     sqlite.add()
     for value in SQLITES_OWN[table][column]:
         with pytest.raises(IntegrityError):
@@ -262,7 +262,7 @@ def test_sqlite_refuses_text_that_is_no_instant_or_id_of_ours(sqlite, table, col
     "change",
     ["priority = 100", "priority = -100", "max_attempts = 1", "max_attempts = NULL", "on_dead_letter = 'hold'"],
 )
-def test_the_database_takes_what_lies_on_the_border(database, change):
+def test_the_database_accepts_the_extreme_values(database, change):
     database.corrupted = True  # its outbox entry does not change with it
     database.add()
     database.run(f"UPDATE task_executions SET {change}")
@@ -277,7 +277,7 @@ def test_a_task_has_at_most_one_outbox_entry(database):
 
 
 @pytest.mark.parametrize("event", ["task_claimed", "task_completed"])
-def test_the_audit_log_itself_refuses_a_second_claim_or_end_of_one_token(database, event):
+def test_the_database_refuses_a_second_claim_or_end_with_one_lease_token(database, event):
     database.add()
     [claim] = database.claim()
     database.frozen.complete(claim)
@@ -289,7 +289,7 @@ def test_the_audit_log_itself_refuses_a_second_claim_or_end_of_one_token(databas
         )
 
 
-def test_an_id_is_never_used_again_after_its_row_is_deleted(database):
+def test_the_id_of_a_deleted_row_is_never_used_again(database):
     database.add()
     [[first]] = database.rows("SELECT id FROM task_outbox")
     database.claim()  # deletes the only row, which has the greatest id
@@ -311,7 +311,7 @@ def test_an_id_is_never_used_again_after_its_row_is_deleted(database):
     assert numbers == sorted(set(numbers))
 
 
-def test_the_sequence_of_events_grows_with_every_event(database):
+def test_sequence_numbers_increase_with_every_event(database):
     for _ in range(3):
         database.add()
     for claim in database.claim(3):
@@ -325,7 +325,7 @@ def test_the_sequence_of_events_grows_with_every_event(database):
         assert kinds == [("task_created",), ("task_claimed",), ("task_completed",)]
 
 
-def test_deleting_a_task_leaves_its_events(database):
+def test_deleting_a_task_keeps_its_events(database):
     database.corrupted = True
     database.add()
     database.run("DELETE FROM task_outbox")
@@ -333,14 +333,14 @@ def test_deleting_a_task_leaves_its_events(database):
     assert database.counts() == (0, 1, 0)
 
 
-def test_sqlite_has_the_triggers_of_batches_only_and_counts_its_ids_upwards(sqlite):
+def test_sqlite_has_only_batch_triggers_and_uses_autoincrement_ids(sqlite):
     triggers = sqlite.rows("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY tbl_name")
     assert triggers == [("task_batch_changes",), ("task_batches",), ("task_executions",)]
     tables = sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
     assert sorted(tables) == [("execution_events",), ("relay_messages",), ("task_outbox",)]
 
 
-def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
+def test_postgresql_columns_have_the_expected_types(postgresql):
     types = {
         (table, column): (kind, identity)
         for table, column, kind, identity in postgresql.rows(
@@ -366,7 +366,7 @@ def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
     assert types["task_executions", "pipeline_execution_id"][0] == "uuid"
 
 
-def test_postgresql_notes_the_transaction_of_each_event(postgresql):
+def test_postgresql_records_the_transaction_id_of_each_event(postgresql):
     with postgresql.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN")
         postgresql.store.enqueue_many([new(), new()], using=connection)
@@ -376,7 +376,7 @@ def test_postgresql_notes_the_transaction_of_each_event(postgresql):
     assert [tuple(row) for row in noted] == [(mine,)]
 
 
-def test_postgresql_keeps_the_storage_options_that_were_measured(postgresql):
+def test_postgresql_tables_have_the_measured_storage_options(postgresql):
     options = {
         name: set(found or ())
         for name, found in postgresql.rows("SELECT relname, reloptions FROM pg_class WHERE relkind = 'r'")
@@ -391,7 +391,7 @@ def test_postgresql_keeps_the_storage_options_that_were_measured(postgresql):
     assert options["task_leases"] == options["sleeping_workers"] == {"fillfactor=50", *restless}
 
 
-def test_no_index_on_executions_mentions_what_a_transition_changes(postgresql):
+def test_no_index_on_executions_contains_columns_that_a_transition_changes(postgresql):
     definitions = postgresql.rows("SELECT indexdef FROM pg_indexes WHERE tablename = 'task_executions'")
     for (definition,) in definitions:
         assert not any(word in definition for word in ("status", "lease", "completed_at", "worker_id")), definition
@@ -419,13 +419,13 @@ def test_the_updates_of_a_claim_and_a_completion_stay_heap_only(postgresql):
         assert after.n_tup_hot_upd - before.n_tup_hot_upd >= 40
 
 
-def test_a_thousand_tasks_in_one_statement_are_one_notification_for_each_queue(postgresql, postgresql_url):
+def test_a_thousand_tasks_in_one_statement_send_one_notification_per_queue(postgresql, postgresql_url):
     with ear(postgresql_url) as heard:
         postgresql.frozen.enqueue_many([new(queue=f"q{n % 3}") for n in range(1000)])
         assert sorted(heard()) == ["q0", "q1", "q2"]
 
 
-def test_a_thousand_tasks_in_one_transaction_are_one_notification(postgresql, postgresql_url):
+def test_a_thousand_tasks_in_one_transaction_send_one_notification(postgresql, postgresql_url):
     with ear(postgresql_url) as heard:
         with postgresql.host_engine().begin() as connection:
             for _ in range(100):
@@ -434,7 +434,7 @@ def test_a_thousand_tasks_in_one_transaction_are_one_notification(postgresql, po
 
 
 @pytest.mark.parametrize("queue", ODD_QUEUES)
-def test_the_payload_is_the_name_of_the_queue_whatever_it_contains(postgresql, postgresql_url, queue):
+def test_the_payload_is_the_queue_name_whatever_characters_it_contains(postgresql, postgresql_url, queue):
     with ear(postgresql_url) as heard:
         postgresql.add(queue=queue)
         assert heard() == [queue]
@@ -442,12 +442,12 @@ def test_the_payload_is_the_name_of_the_queue_whatever_it_contains(postgresql, p
 
 
 @pytest.mark.parametrize("queue", ODD_QUEUES)
-def test_sqlite_takes_a_queue_whatever_its_name_contains(sqlite, queue):
+def test_sqlite_accepts_any_characters_in_a_queue_name(sqlite, queue):
     sqlite.add(queue=queue)
     assert [claim.queue for claim in sqlite.claim(queues=[queue])] == [queue]
 
 
-def test_a_rollback_notifies_nobody(postgresql, postgresql_url):
+def test_a_rollback_sends_no_notification(postgresql, postgresql_url):
     with ear(postgresql_url) as heard:
         with postgresql.host_engine().connect() as connection:
             postgresql.frozen.enqueue(new(), using=connection)
@@ -455,7 +455,7 @@ def test_a_rollback_notifies_nobody(postgresql, postgresql_url):
         assert heard() == []
 
 
-def test_a_transition_that_puts_nothing_into_the_outbox_notifies_nobody(postgresql, postgresql_url):
+def test_a_transition_without_a_new_outbox_entry_sends_no_notification(postgresql, postgresql_url):
     postgresql.add()
     with ear(postgresql_url) as heard:
         [claim] = postgresql.claim()
@@ -473,7 +473,7 @@ def test_a_released_task_notifies_again(postgresql, postgresql_url):
         assert heard() == ["mail"]
 
 
-def test_a_silenced_transaction_notifies_nobody_and_can_be_prepared(postgresql, postgresql_url):
+def test_a_transaction_with_notify_off_sends_none_and_can_be_prepared(postgresql, postgresql_url):
     address = make_url(postgresql_url).set(drivername="postgresql").render_as_string()
     with ear(postgresql_url) as heard, psycopg.connect(address) as connection:
         connection.execute("SET LOCAL outboxq.notify = off")
@@ -499,7 +499,7 @@ def test_a_transaction_that_notified_cannot_be_prepared(postgresql, postgresql_u
     assert postgresql.counts() == (0, 0, 0)
 
 
-def test_the_trigger_speaks_for_a_role_that_may_only_enqueue(postgresql, postgresql_url):
+def test_the_trigger_notifies_for_a_role_that_may_only_enqueue(postgresql, postgresql_url):
     """No role has EXECUTE on the function, because a trigger does not need it."""
     role = f"outboxq_{uuid4().hex[:12]}"
     postgresql.run(f"CREATE ROLE {role}")
@@ -514,7 +514,7 @@ def test_the_trigger_speaks_for_a_role_that_may_only_enqueue(postgresql, postgre
         postgresql.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-def test_downgrade_takes_the_tables_the_trigger_its_function_and_the_sequence_away(postgresql_url):
+def test_downgrade_removes_all_tables_triggers_functions_and_sequences(postgresql_url):
     migrations.downgrade(postgresql_url, "base")
     address = make_url(postgresql_url).set(drivername="postgresql").render_as_string()
     with psycopg.connect(address) as connection:
@@ -528,7 +528,7 @@ def test_downgrade_takes_the_tables_the_trigger_its_function_and_the_sequence_aw
     assert left == []
 
 
-def test_downgrade_takes_the_tables_away_on_sqlite(sqlite_url):
+def test_downgrade_removes_all_tables_on_sqlite(sqlite_url):
     migrations.downgrade(sqlite_url, "base")
     engine = migrations.make_engine(sqlite_url)
     try:

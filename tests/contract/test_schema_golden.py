@@ -65,14 +65,14 @@ def described(database):
     return sorted(lines)
 
 
-def test_the_schema_is_the_one_that_was_reviewed(database):
+def test_the_schema_equals_the_reviewed_description(database):
     file, lines = GOLDEN / f"{database.name}.txt", described(database)
     if os.environ.get("OUTBOXQ_WRITE_GOLDEN"):
         file.write_text("\n".join(lines) + "\n")
     assert lines == file.read_text().splitlines()
 
 
-def test_the_migrations_set_the_storage_that_the_tables_declare(postgresql):
+def test_migrated_tables_have_the_declared_storage_options(postgresql):
     """Partitions are created with the declared storage."""
     for table in sorted(metadata.tables):
         (found,) = postgresql.rows(f"SELECT reloptions FROM pg_class WHERE oid = '{table}'::regclass")

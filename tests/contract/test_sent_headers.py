@@ -42,7 +42,7 @@ def drain(outbox):
     assert outbox.worker(notifications=False, concurrency=1).run(burst=True) == 0
 
 
-def test_each_task_of_a_call_has_them(outbox, seen):
+def test_each_enqueued_task_has_the_headers(outbox, seen):
     task = outbox.tasks.get("t")
     task.using(outbox, headers=GIVEN).enqueue()
     task.using(outbox, headers=GIVEN).enqueue_many([(1,), (2,)])
@@ -54,14 +54,14 @@ def test_each_task_of_a_call_has_them(outbox, seen):
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("headers", [None, GIVEN])
-def test_each_task_of_an_emit_has_them(outbox, seen, key, headers):
+def test_each_task_of_an_emit_has_the_headers(outbox, seen, key, headers):
     emitted = outbox.emit("order.paid", 7, using=outbox, headers=headers, idempotency_key=key)
     assert len(emitted.handles) == 2
     drain(outbox)
     assert seen == [headers or {}] * 2
 
 
-def test_an_emit_that_takes_a_key_over_has_them_too(outbox, seen):
+def test_an_emit_that_takes_over_a_key_keeps_its_headers(outbox, seen):
     outbox.tasks.get("t").using(outbox, idempotency_key="k", unique_until_finished=True).enqueue()
     drain(outbox)
     emitted = outbox.emit("order.paid", 7, using=outbox, headers=GIVEN, idempotency_key="k")
@@ -71,7 +71,7 @@ def test_an_emit_that_takes_a_key_over_has_them_too(outbox, seen):
 
 
 @pytest.mark.parametrize("headers", [GIVEN, None])
-def test_a_replaced_task_has_those_of_the_later_call(outbox, seen, headers):
+def test_a_replaced_task_has_the_headers_of_the_later_call(outbox, seen, headers):
     task = outbox.tasks.get("t")
     task.using(outbox, idempotency_key="k", headers={"old": "1"}).enqueue()
     again = task.using(outbox, idempotency_key="k", headers=headers, on_conflict="replace").enqueue()
@@ -80,7 +80,7 @@ def test_a_replaced_task_has_those_of_the_later_call(outbox, seen, headers):
     assert seen == [headers or {}]
 
 
-def test_they_stay_through_retries_snoozes_and_a_redrive(outbox):
+def test_headers_are_kept_through_retries_snoozes_and_a_redrive(outbox):
     seen = []
 
     @outbox.task(name="moody", retry=RetryPolicy(max_attempts=2, wait=0))
@@ -98,7 +98,7 @@ def test_they_stay_through_retries_snoozes_and_a_redrive(outbox):
     assert all(one == GIVEN for one in seen)
 
 
-def test_they_stay_through_the_death_of_a_worker(database):
+def test_headers_are_kept_after_a_recovery(database):
     database.add(headers=json.dumps(GIVEN), lease=timedelta(seconds=5))
     [first] = database.claim()
     database.clock.advance(6)
@@ -121,19 +121,19 @@ def test_bad_headers_are_refused_before_anything_is_written(outbox, database, se
     assert everything(database) == before
 
 
-def test_they_belong_to_a_call_and_not_to_a_declaration(outbox):
+def test_headers_are_refused_in_a_declaration(outbox):
     with pytest.raises(InvalidCall, match="@outbox.task\\(\\) has no option 'headers'"):
         outbox.task(name="t", headers=GIVEN)
 
 
-def test_spoiled_headers_fail_no_task(outbox, seen, database, caplog):
+def test_invalid_stored_headers_do_not_fail_a_task(outbox, seen, database, caplog):
     database.add(database.store, task_name="t", headers='{"trace": 1}')
     drain(outbox)
     assert seen == [{}]
     assert [one.getMessage() for one in caplog.records if "headers" in one.getMessage()] != []
 
 
-def test_task_show_prints_them(outbox, seen, database):
+def test_task_show_prints_the_headers(outbox, seen, database):
     handle = outbox.tasks.get("t").using(outbox, headers={"request-id": "r1"}).enqueue()
     shown = outboxq("task", "show", str(handle.id), url=database.url)
     assert ["headers", '{"request-id":"r1"}'] in cells(shown)

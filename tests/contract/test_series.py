@@ -25,7 +25,7 @@ def counted(database, queue="mail", task_name="send", bucket=5, **numbers):
     database.frozen.metrics.record([one], worker_id=uuid4())
 
 
-def test_each_step_has_what_was_counted_in_it(database):
+def test_each_step_has_the_counts_of_its_time(database):
     since = database.clock.now
     counted(database, completed=1)  # its ten seconds began before `since`
     for seconds, numbers in ((10, {"completed": 2}), (9.9, {"failed": 1}), (50, {"timed_out": 3, "timed_out_last": 1})):
@@ -48,7 +48,7 @@ def test_each_step_has_what_was_counted_in_it(database):
     assert len(series(since=since, step=MINUTE)) == 3, "the series ends now"
 
 
-def test_sums_of_minutes_stay_in_their_steps(database):
+def test_counts_summed_up_by_minute_stay_in_their_steps(database):
     since = database.clock.now
     for _ in range(6):
         database.clock.advance(30)
@@ -89,7 +89,7 @@ def test_each_step_has_its_last_sample(database):
     [{"step": 0.5}, {"step": 1, "until": HOUR}, {"until": timedelta(0)}, {"until": -HOUR}, {"queue": "\0"}],
     ids=["short", "many", "nothing", "backwards", "unstorable"],
 )
-def test_a_series_that_cannot_be_is_refused(database, wrong):
+def test_an_invalid_series_is_refused(database, wrong):
     since = database.clock.now
     wanted = {"step": MINUTE, **wrong, "until": since + wrong.get("until", MINUTE)}
     for noun in (database.frozen.metrics, database.frozen.samples):
@@ -99,7 +99,7 @@ def test_a_series_that_cannot_be_is_refused(database, wrong):
             noun.series(since=since.replace(tzinfo=None), step=MINUTE)
 
 
-def test_trends_are_both_series_at_once(database):
+def test_trends_contain_both_series(database):
     since = database.clock.now
     for seconds in (10, 45, 100):
         database.clock.advance(seconds)
@@ -117,7 +117,7 @@ def test_trends_are_both_series_at_once(database):
         database.frozen.trends(**span | {"step": 1, "since": since - 10 * HOUR})
 
 
-def test_trends_have_the_held_keys_of_the_queue_if_they_are_asked_for(database):
+def test_trends_include_the_held_keys_of_the_queue_on_request(database):
     for key in ("a", "b"):
         database.add(queue="mail", partition_key=key, on_dead_letter=OnDeadLetter.HOLD)
         database.add(queue="mail", partition_key=key)
@@ -133,14 +133,14 @@ def test_trends_have_the_held_keys_of_the_queue_if_they_are_asked_for(database):
     assert database.frozen.trends(**span, queue="mail").held == []
 
 
-def test_sums_that_no_integer_of_the_database_holds_are_shown_all_the_same(database):
+def test_sums_too_large_for_an_integer_column_are_shown_correctly(database):
     since = database.clock.now
     database.frozen.samples.record([QueueSample(queue=str(number), failed=2**62) for number in range(3)])
     (point,) = database.frozen.samples.series(since=since, until=since + MINUTE, step=MINUTE)
     assert point.failed == 3 * 2**62
 
 
-def test_each_queue_has_its_own_depths(database):
+def test_depths_are_returned_by_queue(database):
     since = database.clock.now
     record = database.frozen.samples.record
     record([QueueSample(queue="mail", due=1), QueueSample(queue="other", due=7)])
@@ -153,7 +153,7 @@ def test_each_queue_has_its_own_depths(database):
 
 
 @pytest.mark.parametrize(("most", "expected"), [(3, [None, 1]), (5, [None, 1]), (7, [1, 1])])
-def test_a_step_that_was_not_read_in_full_is_left_out(database, monkeypatch, most, expected):
+def test_a_step_that_was_not_completely_read_is_omitted(database, monkeypatch, most, expected):
     monkeypatch.setattr("outboxq.store.numbers.samples._MOST_ROWS", most)
     names = ("a", "b", "c")
     for _ in range(2):

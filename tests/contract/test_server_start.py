@@ -62,7 +62,7 @@ def upgrade(url: str, *words: str) -> tuple[int, list[str]]:
     return result.exit_code, result.stderr.splitlines()
 
 
-def test_it_waits_and_says_once_why(postgresql) -> None:
+def test_upgrade_waits_and_logs_the_reason_once(postgresql) -> None:
     with starting(postgresql.url, refusals=2) as url:
         code, (waiting, done) = upgrade(url)
     assert code == 0
@@ -71,7 +71,7 @@ def test_it_waits_and_says_once_why(postgresql) -> None:
     assert "is now" in done
 
 
-def test_its_wait_ends(postgresql) -> None:
+def test_the_wait_for_the_server_ends(postgresql) -> None:
     with starting(postgresql.url, refusals=1000) as url:
         code, (waiting, error) = upgrade(url, "--wait-for-server", "600ms")
         assert (code, waiting[:36]) == (69, "outboxq: waiting up to 600 ms for th")
@@ -80,7 +80,7 @@ def test_its_wait_ends(postgresql) -> None:
         assert (code, error.endswith("the database system is starting up")) == (69, True)
 
 
-def test_a_port_without_a_server_is_waited_for_and_a_wrong_host_is_not() -> None:
+def test_upgrade_waits_for_a_closed_port_but_not_for_an_unknown_host() -> None:
     code, (waiting, _error) = upgrade("postgresql://me:canary@127.0.0.1:1/shop", "--wait-for-server", "600ms")
     assert (code, "Connection refused" in waiting, "canary" in waiting) == (69, True, False)
     code, (error,) = upgrade("postgresql://me@nowhere.invalid/shop")

@@ -42,7 +42,7 @@ def statuses(database, tasks):
     return [database.frozen.get(one.id).status for one in tasks]
 
 
-def test_a_listener_that_raises_fails_no_task(database):
+def test_a_listener_that_raises_does_not_fail_a_task(database):
     """The error has the same type as the error for a value that Python cannot read."""
     tasks = [database.add(database.store) for _ in range(3)]
 
@@ -59,7 +59,7 @@ def test_a_listener_that_raises_fails_no_task(database):
 
 
 @on_postgresql
-def test_an_entry_that_is_locked_proves_nothing_against_another(database):
+def test_a_locked_entry_does_not_cause_another_to_fail(database):
     tasks = [database.add(database.store) for _ in range(2)]
     refuse(database, "task_leases")
     with helpers.transaction(database) as other:
@@ -70,7 +70,7 @@ def test_an_entry_that_is_locked_proves_nothing_against_another(database):
     assert entries(database) == 2
 
 
-def test_an_entry_that_expires_proves_nothing_against_another(database):
+def test_an_expired_entry_does_not_cause_another_to_fail(database):
     tasks = [database.add(database.frozen), database.add(database.frozen, expires_in=timedelta(seconds=1))]
     database.clock.advance(2)
     refuse(database, "task_leases")
@@ -80,7 +80,7 @@ def test_an_entry_that_expires_proves_nothing_against_another(database):
 
 
 @on_postgresql
-def test_no_entry_is_deleted_because_the_disk_is_full(database):
+def test_no_entry_is_deleted_if_the_disk_is_full(database):
     """A full disk also keeps the dead letter from being written."""
     broken, healthy = database.add(database.store), database.add(database.store)
     spoil(database, broken, LAST_TOKEN)
@@ -93,7 +93,7 @@ def test_no_entry_is_deleted_because_the_disk_is_full(database):
     assert statuses(database, [broken]) == [TaskStatus.FAILED]
 
 
-def test_healthy_claims_are_returned_where_an_unusable_one_cannot_be_failed(database, caplog):
+def test_healthy_claims_are_returned_even_if_an_unusable_one_cannot_be_failed(database, caplog):
     broken, *healthy = [database.add(database.store) for _ in range(3)]
     spoil(database, broken, "lease_seconds = 1e10")
     refuse(database, "dead_letters", sqlstate="53100")
@@ -101,7 +101,7 @@ def test_healthy_claims_are_returned_where_an_unusable_one_cannot_be_failed(data
     assert "tasks with unusable values could not be marked as failed" in caplog.text
 
 
-def test_healthy_claims_in_a_callers_transaction_are_not_returned_where_an_unusable_one_cannot_be_failed(database):
+def test_a_claim_in_a_transaction_of_the_caller_raises_if_an_unusable_task_cannot_be_failed(database):
     broken = database.add(database.store)
     spoil(database, broken, "lease_seconds = 1e10")
     refuse(database, "dead_letters", sqlstate="53100")
@@ -109,7 +109,7 @@ def test_healthy_claims_in_a_callers_transaction_are_not_returned_where_an_unusa
         database.claim(1, database.store, using=connection)
 
 
-def test_a_search_ends_after_a_batch_in_which_all_fail_alike_and_is_not_repeated_at_once(database, monkeypatch):
+def test_a_search_ends_after_one_batch_of_equal_failures_and_is_not_repeated_immediately(database, monkeypatch):
     monkeypatch.setattr(broken_entries, "_AT_ONCE", 16)
     for _ in range(48):
         database.add(database.store)
@@ -133,7 +133,7 @@ def test_a_search_ends_after_a_batch_in_which_all_fail_alike_and_is_not_repeated
     assert entries(database) == 48
 
 
-def test_a_row_that_a_trigger_refuses_is_failed_where_others_can_be_claimed(database):
+def test_a_row_that_a_trigger_refuses_is_failed_if_others_can_be_claimed(database):
     tasks = [database.add(database.store) for _ in range(9)]
     named = tasks[4].id.hex if database.name == "sqlite" else tasks[4].id
     refuse(database, "task_leases", when=f"WHEN (NEW.task_execution_id = '{named}')")

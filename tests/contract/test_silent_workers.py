@@ -31,7 +31,7 @@ def registered(store, worker_id) -> None:
 
 
 @pytest.mark.parametrize("met", [True, False])
-def test_a_worker_that_stops_is_kept_as_one_that_has_ended(database, met):
+def test_a_stopped_worker_is_kept_as_ended(database, met):
     store, worker = database.store, uuid4()
     unknown = [("default", "tests.later")] if met else []
     store.workers.register(worker, label="web-1:7", concurrency=2, task_names=["tests.work"], unknown_tasks=unknown)
@@ -49,7 +49,7 @@ def test_a_worker_that_stops_is_kept_as_one_that_has_ended(database, met):
     assert [(bool(order), bool(unknown)) for order, unknown in kept] == [(True, met)]
 
 
-def test_a_killed_worker_shows_what_it_holds_and_what_was_taken_back(database):
+def test_a_killed_worker_shows_its_running_and_recovered_tasks(database):
     """It was killed immediately, so the number of busy threads that it last wrote is 0."""
     registered(database.frozen, database.worker)
     taken, abandoned, held = (helpers.claimed(database) for _ in range(3))
@@ -72,7 +72,7 @@ def test_a_killed_worker_shows_what_it_holds_and_what_was_taken_back(database):
     assert database.frozen.workers.taken_back(uuid4()).tasks == []
 
 
-def test_the_look_for_what_was_taken_back_ends_and_says_so(database, monkeypatch):
+def test_the_search_for_recovered_tasks_is_bounded_and_reports_it(database, monkeypatch):
     registered(database.frozen, database.worker)
     claim = helpers.claimed(database)
     for _ in range(5):
@@ -116,7 +116,7 @@ def test_the_commands_show_a_killed_worker(database):
     assert (shown["is_live"], shown["taken_back"]["is_complete"]) == (False, True)
 
 
-def test_a_live_worker_is_shown_with_what_it_runs(database):
+def test_a_live_worker_is_shown_with_its_running_tasks(database):
     registered(database.store, database.worker)
     database.add(database.store)
     (claim,) = database.claim(store=database.store)

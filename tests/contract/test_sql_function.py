@@ -27,7 +27,7 @@ def call(database, headers):
         return connection.exec_driver_sql(f"SELECT outboxq_enqueue('t', headers => {literal})").scalar_one()
 
 
-def test_its_headers_reach_the_handler(postgresql):
+def test_headers_from_sql_reach_the_handler(postgresql):
     outbox, seen = Outbox(postgresql.engine), []
 
     @outbox.task(name="t")
@@ -56,7 +56,7 @@ def test_its_headers_reach_the_handler(postgresql):
     ],
     ids=range(9),
 )
-def test_other_headers_are_refused(postgresql, headers, text):
+def test_invalid_headers_are_refused(postgresql, headers, text):
     with pytest.raises(DBAPIError) as refused:
         call(postgresql, headers)
     assert refused.value.orig.sqlstate == "22023"

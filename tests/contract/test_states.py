@@ -80,7 +80,7 @@ ACTIONS: Mapping[str, Callable[[Database, Claim], object]] = {
 """Everything that the task's worker, another worker or a person can do to a task."""
 
 
-def test_each_event_is_written_in_the_statuses_that_the_page_shows_and_leads_where_it_says(database):
+def test_each_event_is_written_in_and_leads_to_the_statuses_that_the_page_shows(database):
     seen: dict[object, set[TaskStatus]] = {EventType.CREATED: set(), EventType.FAILED: {TaskStatus.READY}}
     for status in TaskStatus:
         for name, act in ACTIONS.items():

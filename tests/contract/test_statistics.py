@@ -35,13 +35,13 @@ def one(database, **options):
     return found
 
 
-def test_statistics_of_nothing_are_nothing(database):
+def test_statistics_without_tasks_are_empty(database):
     assert database.frozen.stats() == []
     assert database.frozen.stats(by="task") == []
     assert database.frozen.stats(queues=["mail"]) == [Statistics(queue="mail")]
 
 
-def test_what_is_now_equals_what_was_counted_by_hand(database):
+def test_current_counts_equal_the_counts_by_hand(database):
     for number in range(3):
         database.add(queue="a", available_at=helpers.stale_by(database, 10 - number))
     database.add(queue="a", delay=HOUR)
@@ -70,7 +70,7 @@ def test_what_is_now_equals_what_was_counted_by_hand(database):
     ]
 
 
-def test_a_line_for_each_task_of_each_queue(database):
+def test_statistics_by_task_have_a_line_per_task_and_queue(database):
     for queue in ("a", "b"):
         end(database, queue=queue, task_name="send", takes=1)
         end(database, EventType.FAILED, queue=queue, task_name="print")
@@ -92,13 +92,13 @@ def test_a_line_for_each_task_of_each_queue(database):
     assert [line.queue for line in database.frozen.stats(queues=["none", "a"])] == ["a", "none"]
 
 
-def test_a_dead_letter_redriven_is_counted_by_what_happens_to_it(database):
+def test_a_redriven_dead_letter_is_counted_as_due(database):
     task_id = end(database, EventType.FAILED)
     database.frozen.redrive(task_id)
     assert (one(database).failed, one(database).due) == (0, 1)
 
 
-def test_a_worker_that_died_while_the_clock_was_ahead_is_not_live(database):
+def test_a_worker_that_died_while_the_clock_was_fast_is_not_live(database):
     task = database.add()
     gone, alive = uuid4(), uuid4()
     for one in (gone, alive):
@@ -114,7 +114,7 @@ def test_a_worker_that_died_while_the_clock_was_ahead_is_not_live(database):
     assert database.frozen.explain(task.id).reason is Reason.NO_WORKER
 
 
-def test_live_workers_are_those_that_work_on_it(database):
+def test_live_workers_are_those_that_serve_queue_and_task(database):
     database.add(queue="mail", task_name="send")
     database.add(queue="mail", task_name="print")
     said = {"label": "x", "concurrency": 1, "task_names": ["send"]}
@@ -130,7 +130,7 @@ def test_live_workers_are_those_that_work_on_it(database):
     ]
 
 
-def test_a_paused_queue_is_told_even_where_nothing_waits(database):
+def test_a_paused_queue_is_listed_even_without_tasks(database):
     database.frozen.queues.pause("mail", create=True)
     database.add(queue="sms")
     assert [(line.queue, line.paused) for line in database.frozen.stats()] == [("mail", True), ("sms", False)]
@@ -139,7 +139,7 @@ def test_a_paused_queue_is_told_even_where_nothing_waits(database):
     assert [line.paused for line in database.frozen.stats(by="task")] == [True, False]
 
 
-def test_what_waits_for_another_attempt_is_told_apart_from_what_is_delayed(database):
+def test_retrying_tasks_are_distinguished_from_delayed_ones(database):
     for delay in (HOUR, timedelta(0)):
         database.add(queue="mail", task_name="send")
         (claim,) = database.claim(queues=["mail"])
@@ -153,7 +153,7 @@ def test_what_waits_for_another_attempt_is_told_apart_from_what_is_delayed(datab
     assert by_task == {"send": 1, "tests.work": 0}
 
 
-def test_the_limits_of_a_queue_are_told(database):
+def test_statistics_include_the_limits_of_a_queue(database):
     database.frozen.queues.limit("mail", concurrency=1, rate=(5, timedelta(minutes=1)), create=True)
     database.add(queue="mail")
     database.add(queue="sms")
@@ -163,7 +163,7 @@ def test_the_limits_of_a_queue_are_told(database):
     ]
 
 
-def test_the_callers_transaction_sees_its_own_tasks(database):
+def test_statistics_include_uncommitted_tasks_of_the_caller(database):
     with helpers.transaction(database) as connection:
         task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
         database.frozen.enqueue(task, using=connection)
@@ -182,6 +182,6 @@ def test_the_callers_transaction_sees_its_own_tasks(database):
         {"queues": []},
     ],
 )
-def test_what_makes_no_sense_is_refused(database, wrong):
+def test_invalid_arguments_are_refused(database, wrong):
     with pytest.raises(InvalidArgument):
         database.frozen.stats(**wrong)

@@ -128,7 +128,7 @@ class Charge:
 
 
 @pytest.mark.in_turn
-def test_a_result_has_the_annotated_type_in_the_run_that_made_it_and_in_later_ones(outbox, run):
+def test_a_result_has_the_annotated_type_in_the_first_and_in_later_runs(outbox, run):
     made, seen = Charge(id=uuid7(), at=datetime(2030, 1, 1, tzinfo=UTC)), []
 
     def charge() -> Charge:
@@ -149,7 +149,7 @@ def test_a_result_has_the_annotated_type_in_the_run_that_made_it_and_in_later_on
 
 
 @pytest.mark.parametrize("how", ["snoozed", "released", "recovered", "redriven"])
-def test_steps_last_whatever_ends_the_claim(database, outbox, run, calls, how):
+def test_steps_are_kept_whatever_ends_the_claim(database, outbox, run, calls, how):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> str:
         ctx.step("first", lambda: calls.append("first"))
@@ -201,7 +201,7 @@ def test_a_function_that_raises_is_called_again_and_stores_nothing(outbox, run, 
 
 
 @pytest.mark.in_turn
-def test_a_handler_may_try_a_step_again_that_failed(outbox, run, calls):
+def test_a_handler_may_call_a_failed_step_again(outbox, run, calls):
     def charge() -> int:
         calls.append("charge")
         return 1 // (len(calls) - 1)
@@ -220,7 +220,7 @@ def test_a_handler_may_try_a_step_again_that_failed(outbox, run, calls):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("request_", [Cancel("no"), Snooze(60)], ids=["cancel", "snooze"])
-def test_what_a_step_asks_of_its_task_is_no_result(outbox, run, request_):
+def test_a_request_returned_by_a_step_is_not_stored_as_a_result(outbox, run, request_):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
         ctx.step("ask", lambda: request_)
@@ -259,7 +259,7 @@ def test_a_transactional_step_commits_its_writes_with_its_result(database, outbo
     assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'other'") == [(1,)]
 
 
-def test_a_transactional_step_that_fails_leaves_nothing(database, outbox, run):
+def test_a_transactional_step_that_fails_is_rolled_back(database, outbox, run):
     def book(ctx: TaskContext) -> None:
         write(ctx, "never")
         raise OSError
@@ -317,7 +317,7 @@ def test_a_step_inside_a_step_is_refused(outbox, run, transactional):
 
 
 @pytest.mark.in_turn
-def test_a_name_twice_in_one_run_is_refused(outbox, run, calls):
+def test_using_a_step_name_twice_in_one_run_is_refused(outbox, run, calls):
     def handler(ctx: TaskContext) -> None:
         for number in range(2):
             ctx.step("same", calls.append, number)
@@ -327,7 +327,7 @@ def test_a_name_twice_in_one_run_is_refused(outbox, run, calls):
 
 
 @pytest.mark.in_turn
-def test_a_stored_step_asked_for_twice_is_refused_too(outbox, run, calls):
+def test_using_a_stored_step_twice_in_one_run_is_refused_too(outbox, run, calls):
     def handler(ctx: TaskContext) -> None:
         ctx.step("same", calls.append, 0)
         if ctx.attempt == 1:
@@ -352,7 +352,7 @@ def test_a_stored_step_asked_for_twice_is_refused_too(outbox, run, calls):
     ],
     ids=["object", "nan", "large", "nul"],
 )
-def test_a_result_that_cannot_be_stored_fails_the_task_at_once(outbox, run, value, what):
+def test_a_result_that_cannot_be_stored_fails_the_task_immediately(outbox, run, value, what):
     def handler(ctx: TaskContext) -> None:
         ctx.step("bad", lambda: value)
 
@@ -433,7 +433,7 @@ def test_a_step_after_the_handler_has_ended_is_refused(outbox, run):
 
 
 @pytest.mark.in_turn
-def test_there_are_at_most_a_thousand_steps(outbox, run, calls, monkeypatch):
+def test_a_step_beyond_the_maximum_is_refused(outbox, run, calls, monkeypatch):
     monkeypatch.setattr("outboxq.worker.steps.MAX_STEPS", 3)
 
     def handler(ctx: TaskContext) -> None:
@@ -445,7 +445,7 @@ def test_there_are_at_most_a_thousand_steps(outbox, run, calls, monkeypatch):
 
 
 @pytest.mark.in_turn
-def test_an_annotation_that_results_cannot_be_read_by_is_refused_before_the_call(outbox, run, calls):
+def test_an_annotation_that_cannot_be_resolved_is_refused_before_the_call(outbox, run, calls):
     def charge() -> Unknown:  # noqa: F821
         calls.append(1)
 
@@ -456,7 +456,7 @@ def test_an_annotation_that_results_cannot_be_read_by_is_refused_before_the_call
     assert calls == []
 
 
-def test_a_result_that_new_code_does_not_read_fails_the_attempt_alone(outbox, run, calls):
+def test_a_result_that_new_code_cannot_read_fails_only_the_attempt(outbox, run, calls):
     """The previous release may still be able to read the result."""
 
     def old() -> str:
@@ -479,7 +479,7 @@ def test_a_result_that_new_code_does_not_read_fails_the_attempt_alone(outbox, ru
     assert "step 'charge': the result" in error(outbox, handle)
 
 
-def test_a_sleep_is_slept_once(outbox, run, calls):
+def test_a_completed_sleep_is_not_repeated(outbox, run, calls):
     @outbox.task(name="work", retry=AT_ONCE)
     def work(ctx: TaskContext) -> str:
         calls.append(ctx.attempt)
@@ -497,7 +497,7 @@ def test_a_sleep_is_slept_once(outbox, run, calls):
     assert snoozed.event_data["step"] == "nap"
 
 
-def test_a_sleep_that_is_not_over_goes_on_to_the_same_moment(outbox, run, calls):
+def test_a_task_run_early_continues_its_sleep_to_the_same_time(outbox, run, calls):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
         calls.append(1)
@@ -523,9 +523,7 @@ def days_ago(database, days):
 @pytest.mark.parametrize(
     ("begun", "status"), [(8, TaskStatus.READY), (4, TaskStatus.FAILED)], ids=["asleep", "awake for too long"]
 )
-def test_the_time_that_a_task_sleeps_does_not_count_for_stop_after_delay(
-    outbox, run, database, begun, status, fails, calls
-):
+def test_time_spent_in_sleeps_does_not_count_for_stop_after_delay(outbox, run, database, begun, status, fails, calls):
     """The task began eight days ago, and its retries stop after two. It was due a day ago, but no worker ran it."""
     lasting = RetryPolicy(max_attempts=5, wait=3600, stop=stop_after_delay(timedelta(days=2)))
 
@@ -551,7 +549,7 @@ def test_the_time_that_a_task_sleeps_does_not_count_for_stop_after_delay(
     )
 
 
-def test_sleeps_that_cannot_be_read_fail_no_attempt_in_another_way(outbox, run, database, monkeypatch, caplog):
+def test_sleeps_that_cannot_be_read_do_not_hide_the_error_of_the_attempt(outbox, run, database, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("no")
 
@@ -576,7 +574,7 @@ def test_sleeps_that_cannot_be_read_fail_no_attempt_in_another_way(outbox, run, 
 
 
 @pytest.mark.in_turn
-def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
+def test_a_sleep_of_0_continues_immediately(outbox, run):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> str:
         ctx.sleep("nap", 0)
@@ -596,7 +594,7 @@ def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
         ("soon", "ctx.sleep"),
     ],
 )
-def test_a_sleep_that_is_too_short_or_too_long_or_not_a_span_is_refused(outbox, run, seconds, what):
+def test_an_invalid_sleep_duration_is_refused(outbox, run, seconds, what):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
         ctx.sleep("nap", seconds)
@@ -607,7 +605,7 @@ def test_a_sleep_that_is_too_short_or_too_long_or_not_a_span_is_refused(outbox, 
 
 
 @pytest.mark.in_turn
-def test_a_step_and_a_sleep_do_not_share_a_name(outbox, run, calls):
+def test_a_step_and_a_sleep_cannot_share_a_name(outbox, run, calls):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
         if not calls:
@@ -629,7 +627,7 @@ def test_a_step_and_a_sleep_do_not_share_a_name(outbox, run, calls):
 # Fencing
 
 
-def test_only_the_claim_that_holds_writes_a_step(database):
+def test_only_the_current_claim_can_write_a_step(database):
     claim = claimed(database)
     steps = database.frozen.steps
     assert steps.complete(claim, NewStep(name="one", number=1, result="1")) is not None
@@ -645,7 +643,7 @@ def test_only_the_claim_that_holds_writes_a_step(database):
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_claim_does_not_end_while_a_step_of_it_is_being_committed(database):
+def test_a_claim_cannot_end_while_one_of_its_steps_is_being_committed(database):
     claim = claimed(database)
     with transaction(database) as connection:
         assert database.frozen.steps.complete(claim, NewStep(name="one", number=1), using=connection)
@@ -670,7 +668,7 @@ def test_a_step_waits_for_the_end_of_its_claim_and_is_then_not_written(database)
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_task_that_is_being_rewound_is_not_claimed_before_that_is_committed(database):
+def test_a_task_that_is_being_rewound_cannot_be_claimed_before_the_commit(database):
     claim = claimed(database)
     database.frozen.steps.complete(claim, NewStep(name="one", number=1))
     database.frozen.release(claim)
@@ -682,7 +680,7 @@ def test_a_task_that_is_being_rewound_is_not_claimed_before_that_is_committed(da
     assert database.frozen.steps.of_claim(claims[0]) == []
 
 
-def test_a_handler_whose_lease_is_lost_stores_nothing(database, outbox, run, calls):
+def test_a_handler_whose_lease_is_lost_stores_no_steps(database, outbox, run, calls):
     """Another worker takes the task while the step's function runs."""
 
     @outbox.task(name="work", retry=ONCE)
@@ -726,7 +724,7 @@ def test_a_transactional_step_whose_lease_is_lost_is_rolled_back(database, outbo
     assert outbox.store.steps.list(handle.id) == []
 
 
-def test_an_unanswered_commit_of_a_step_is_found_out_by_its_row(database, monkeypatch):
+def test_the_outcome_of_an_unconfirmed_step_commit_is_read_from_its_row(database, monkeypatch):
     claim = claimed(database)
     store = lossy(database, monkeypatch)
     assert store.steps.complete(claim, NewStep(name="one", number=1, result="1")) is not None
@@ -734,7 +732,7 @@ def test_an_unanswered_commit_of_a_step_is_found_out_by_its_row(database, monkey
     assert [one.event_type for one in database.store.history(claim.id)].count(EventType.STEP_COMPLETED) == 1
 
 
-def test_a_row_that_a_late_commit_of_the_same_claim_wrote_is_the_result(outbox, run):
+def test_a_row_written_by_a_late_commit_of_the_same_claim_is_the_result(outbox, run):
     """The answer to the commit was lost, and the handler tried the step again."""
 
     def late(ctx: TaskContext) -> str:
@@ -752,7 +750,7 @@ def test_a_row_that_a_late_commit_of_the_same_claim_wrote_is_the_result(outbox, 
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_an_unanswered_commit_of_a_transactional_step_is_found_out_by_its_row(
+def test_a_transactional_step_is_written_once_if_its_commit_is_not_confirmed(
     database, outbox, run, monkeypatch, is_committed
 ):
     real, lost = Store.unit, []
@@ -787,7 +785,7 @@ def test_an_unanswered_commit_of_a_transactional_step_is_found_out_by_its_row(
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("passes_on", [True, False])
-def test_an_error_from_outside_in_a_transactional_step_uses_no_attempt(database, outbox, run, calls, passes_on):
+def test_a_lost_connection_in_a_transactional_step_uses_no_attempt(database, outbox, run, calls, passes_on):
     def book(ctx: TaskContext) -> None:
         write(ctx, "booked")
         calls.append(1)
@@ -816,7 +814,7 @@ def test_an_error_from_outside_in_a_transactional_step_uses_no_attempt(database,
     assert notes(database) == ["booked"]
 
 
-def test_a_result_waits_for_a_database_that_is_away(database, outbox, run, monkeypatch, calls):
+def test_a_result_is_stored_once_the_database_is_available(database, outbox, run, monkeypatch, calls):
     real, away = Steps.complete, []
 
     def refusing(steps, claim, step, *, using=None):
@@ -864,7 +862,7 @@ def stepped(outbox, run, calls):
     return start
 
 
-def test_a_waiting_task_is_rewound_and_runs_again_from_that_step(outbox, run, calls, stepped):
+def test_a_rewound_task_runs_again_from_the_given_step(outbox, run, calls, stepped):
     handle = stepped("fails")
     assert status(outbox, handle) is TaskStatus.READY
     assert outbox.store.steps.rewind(handle.id, "step 4", reason="wrong price") == 2
@@ -882,7 +880,7 @@ def test_a_waiting_task_is_rewound_and_runs_again_from_that_step(outbox, run, ca
     assert rewound.lease_token is None
 
 
-def test_a_dead_letter_is_redriven_from_that_step(outbox, run, calls, stepped):
+def test_a_rewound_dead_letter_is_redriven_from_the_given_step(outbox, run, calls, stepped):
     handle = stepped("fails")
     calls.clear()
     outbox.store.run_now(handle.id)
@@ -896,7 +894,7 @@ def test_a_dead_letter_is_redriven_from_that_step(outbox, run, calls, stepped):
     assert types(outbox, handle).count(EventType.REQUEUED) == 1
 
 
-def test_what_cannot_be_rewound_is_refused_and_nothing_changes(database, outbox, run, stepped):
+def test_an_impossible_rewind_is_refused_and_changes_nothing(database, outbox, run, stepped):
     handle = stepped("completes")
     before = types(outbox, handle)
     with pytest.raises(InvalidTransition, match="is Completed and will not run again"):
@@ -913,7 +911,7 @@ def test_what_cannot_be_rewound_is_refused_and_nothing_changes(database, outbox,
     assert types(outbox, handle) == before
 
 
-def test_an_unanswered_commit_of_a_rewind_is_found_out_by_its_event(database, monkeypatch):
+def test_the_outcome_of_an_unconfirmed_rewind_commit_is_read_from_its_event(database, monkeypatch):
     claim = claimed(database)
     for number in (1, 2):
         database.frozen.steps.complete(claim, NewStep(name=f"step {number}", number=number))
@@ -923,7 +921,7 @@ def test_an_unanswered_commit_of_a_rewind_is_found_out_by_its_event(database, mo
     assert kinds.count(EventType.REWOUND) == kinds.count(EventType.REQUEUED) == 1
 
 
-def test_rewinding_in_a_callers_transaction_is_the_callers(database, outbox):
+def test_a_rollback_by_the_caller_undoes_a_rewind(database, outbox):
     claim = claimed(database)
     database.frozen.steps.complete(claim, NewStep(name="one", number=1))
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED)])
@@ -936,7 +934,7 @@ def test_rewinding_in_a_callers_transaction_is_the_callers(database, outbox):
 
 
 @pytest.mark.in_turn
-def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, run):
+def test_simultaneous_tasks_keep_their_steps_separate(database, outbox, run):
     seen, lock = {}, threading.Lock()
 
     @outbox.task(name="many", retry=AT_ONCE)
@@ -955,7 +953,7 @@ def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, 
     assert json.dumps(seen)
 
 
-def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite(sqlite, caplog, monkeypatch):
+def test_on_sqlite_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease(sqlite, caplog, monkeypatch):
     """The handler holds SQLite's only lock, and the step waits for that lock."""
     monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 3.0)
     engine = sqlite.host_engine()
@@ -983,7 +981,7 @@ def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlit
     assert outbox.store.verify() == []
 
 
-def test_a_failed_step_leaves_the_lease_that_heartbeats_extended_while_it_waited_on_sqlite(sqlite, monkeypatch):
+def test_on_sqlite_a_failed_step_keeps_a_lease_that_was_extended_while_it_waited(sqlite, monkeypatch):
     outbox, unit, extended = Outbox(sqlite.host_engine()), Store.unit, []
 
     @contextmanager

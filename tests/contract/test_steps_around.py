@@ -30,7 +30,7 @@ def steps_left(database):
     return database.rows("SELECT count(*) FROM task_steps")[0][0]
 
 
-def test_a_prune_takes_the_steps_of_its_tasks_and_no_others(database):
+def test_a_prune_deletes_only_the_steps_of_its_tasks(database):
     database.frozen.complete(stepped(database, "one", "two"))
     running = stepped(database, "three")
     database.clock.advance(timedelta(hours=1))
@@ -58,7 +58,7 @@ def dead_letter(database):
     return claim.id
 
 
-def test_the_steps_of_a_task_are_listed_and_results_on_request_only(database):
+def test_steps_of_a_task_are_listed_and_results_only_on_request(database):
     task_id = dead_letter(database)
     listed = outboxq(database, "task", "steps", task_id).stdout
     assert [line.split("\t")[:2] for line in listed.splitlines()[1:]] == [
@@ -78,7 +78,7 @@ def test_the_steps_of_a_task_are_listed_and_results_on_request_only(database):
     outboxq(database, "task", "steps", "0" * 32, exit_code=3)
 
 
-def test_a_rerun_asks_and_says_what_it_deletes(database, monkeypatch):
+def test_a_rerun_asks_first_and_lists_the_steps_to_delete(database, monkeypatch):
     monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     task_id = dead_letter(database)
     rerun = ("task", "rerun", task_id, "--from", "nap")
@@ -95,7 +95,7 @@ def test_a_rerun_asks_and_says_what_it_deletes(database, monkeypatch):
     assert events[-1].event_data["reason"] == "late (by ann on the command line)"
 
 
-def test_a_rerun_of_what_does_not_run_again_is_refused_with_its_dry_run_too(database):
+def test_an_impossible_rerun_and_its_dry_run_are_refused(database):
     claim = stepped(database, "one")
     for words in ((), ("--dry-run",), ("--yes",)):
         refused = outboxq(database, "task", "rerun", claim.id, "--from", "one", *words, exit_code=1)
@@ -108,7 +108,7 @@ def test_a_rerun_of_what_does_not_run_again_is_refused_with_its_dry_run_too(data
 # Handlers in child processes
 
 
-def test_steps_of_a_handler_in_a_child_process_outlive_the_child(database, tmp_path):
+def test_steps_of_a_handler_in_a_child_process_are_kept_if_the_child_dies(database, tmp_path):
     database.run("CREATE TABLE notes (note TEXT)")
     outbox, journal = Outbox(database.engine), tmp_path / "journal"
 

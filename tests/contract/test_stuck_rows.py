@@ -52,7 +52,7 @@ CALLS = {
 @pytest.mark.in_turn
 @pytest.mark.parametrize("ends", ["during", "after"])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_callers_open_transaction_over_one_task_changes_no_other(database, outbox, work, call, ends):
+def test_an_open_transaction_on_one_task_does_not_affect_other_tasks(database, outbox, work, call, ends):
     """It stays open for three lease lengths. Meanwhile, the other tasks' leases are extended and their ends written."""
     go, runs = threading.Event(), Counter()
 
@@ -85,7 +85,7 @@ def test_a_callers_open_transaction_over_one_task_changes_no_other(database, out
 
 
 @on_postgresql
-def test_a_slow_commit_of_one_transactional_task_costs_its_neighbours_nothing(database, outbox, work):
+def test_a_slow_commit_of_a_transactional_task_does_not_affect_other_tasks(database, outbox, work):
     database.run("CREATE TABLE slow (id int)")
     database.run(
         "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END'"
@@ -120,7 +120,7 @@ def test_a_slow_commit_of_one_transactional_task_costs_its_neighbours_nothing(da
 
 
 @on_sqlite
-def test_a_long_transactional_handler_costs_nobody_in_the_file_the_lease(database, outbox, work):
+def test_on_sqlite_a_long_transactional_handler_costs_no_task_its_lease(database, outbox, work):
     """It holds the only lock for three lease lengths. Its own lease cannot be lost during that time."""
     go, runs, lost, over = threading.Event(), Counter(), [], threading.Event()
 
@@ -149,7 +149,7 @@ def test_a_long_transactional_handler_costs_nobody_in_the_file_the_lease(databas
 
 
 @on_postgresql
-def test_a_heartbeat_knows_three_answers(database):
+def test_a_heartbeat_distinguishes_three_results(database):
     """A lease is extended, is gone, or is locked by another transaction."""
     database.add()
     database.add()
@@ -170,7 +170,7 @@ def test_a_heartbeat_knows_three_answers(database):
 
 @on_postgresql
 @pytest.mark.parametrize("table", ["task_leases", "task_executions"])
-def test_one_locked_row_stops_no_recovery_of_others(database, table):
+def test_a_locked_row_does_not_stop_the_recovery_of_other_tasks(database, table):
     ids = [helpers.claimed(database).id for _ in range(3)]
     database.clock.advance(100)
     column = "id" if table == "task_executions" else "task_execution_id"
@@ -182,7 +182,7 @@ def test_one_locked_row_stops_no_recovery_of_others(database, table):
     assert [one.id for one in database.frozen.recover()] == [ids[1]]
 
 
-def test_one_broken_row_stops_no_recovery_of_others(database, outbox, work):
+def test_a_broken_row_does_not_stop_the_recovery_of_other_tasks(database, outbox, work):
     """A stale outbox entry is repaired. An end that is already in the log is left for `verify`."""
     database.corrupted = True
 
@@ -248,7 +248,7 @@ def no_room(database, monkeypatch):
     database.run("DROP TABLE full_disk")
 
 
-def test_outcomes_wait_for_room_on_the_disk_and_no_handler_runs_again(outbox, work, no_room):
+def test_outcomes_wait_while_the_disk_is_full_and_no_handler_runs_again(outbox, work, no_room):
     runs, go = Counter(), threading.Event()
 
     @outbox.task(name="run", lease=LEASE)
@@ -295,7 +295,7 @@ def test_a_worker_claims_nothing_after_an_outage_that_began_while_all_handlers_w
     until(lambda: statuses(outbox, [waiting]) == [TaskStatus.COMPLETED])
 
 
-def test_a_worker_whose_ends_are_refused_for_good_stops_and_says_why(database, outbox, caplog):
+def test_a_worker_whose_ends_are_always_refused_stops_and_logs_the_reason(database, outbox, caplog):
     """The worker starts with ten tasks, and each of them runs at most once."""
     database.corrupted = True
     runs = Counter()

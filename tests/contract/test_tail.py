@@ -79,7 +79,7 @@ def test_an_old_log_is_read_from_its_beginning_page_by_page(database, limit):
     assert [event.event_type for event in reader.read()] == [EventType.CREATED]
 
 
-def test_an_empty_log_has_nothing_and_a_cursor_to_go_on_from(database):
+def test_an_empty_log_returns_a_cursor_for_the_next_read(database):
     events, cursor = database.store.log.tail()
     assert events == []
     database.add()
@@ -88,7 +88,7 @@ def test_an_empty_log_has_nothing_and_a_cursor_to_go_on_from(database):
     assert database.store.log.tail(cursor)[0] == []
 
 
-def test_from_now_on_is_what_is_committed_later(database):
+def test_tail_from_now_returns_only_later_events(database):
     database.add()
     cursor = database.store.log.tail_from_now()
     assert database.store.log.tail(cursor)[0] == []
@@ -96,7 +96,7 @@ def test_from_now_on_is_what_is_committed_later(database):
     assert [event.task_execution_id for event in database.store.log.tail(cursor)[0]] == [handle.id]
 
 
-def test_what_is_not_committed_is_not_read(database):
+def test_uncommitted_events_are_not_read(database):
     reader = Reader(database)
     with writing(database) as connection:
         database.frozen.enqueue(new(), using=connection)
@@ -108,7 +108,7 @@ def test_what_is_not_committed_is_not_read(database):
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-def test_a_number_drawn_early_and_committed_late_is_not_passed_over(postgresql, ends):
+def test_an_event_with_an_early_number_and_a_late_commit_is_not_skipped(postgresql, ends):
     """The first transaction draws numbers, the second commits higher ones, and the reader reads before the first ends."""
     reader = Reader(postgresql)
     with writing(postgresql) as first:
@@ -122,7 +122,7 @@ def test_a_number_drawn_early_and_committed_late_is_not_passed_over(postgresql, 
     assert (late.id in [event.task_execution_id for event in reader.seen]) == (ends == "commit")
 
 
-def test_what_lies_before_the_gap_is_read_while_it_is_open(postgresql):
+def test_events_before_an_open_gap_are_read(postgresql):
     reader = Reader(postgresql)
     before = postgresql.add()
     with writing(postgresql) as first:
@@ -132,7 +132,7 @@ def test_what_lies_before_the_gap_is_read_while_it_is_open(postgresql):
         assert reader.read() == []
 
 
-def test_a_long_transaction_that_wrote_no_event_holds_nothing_up(postgresql):
+def test_a_long_transaction_without_events_does_not_delay_the_tail(postgresql):
     with writing(postgresql) as long:
         long.exec_driver_sql("SELECT pg_current_xact_id()")
         reader = Reader(postgresql)
@@ -141,7 +141,7 @@ def test_a_long_transaction_that_wrote_no_event_holds_nothing_up(postgresql):
             assert [event.task_execution_id for event in reader.read()] == [handle.id]
 
 
-def test_the_gap_of_a_rollback_is_passed_once_those_open_beside_it_have_ended(postgresql):
+def test_a_gap_left_by_a_rollback_is_skipped_once_older_transactions_have_ended(postgresql):
     reader = Reader(postgresql)
     with ExitStack() as stack:
         beside = stack.enter_context(writing(postgresql))
@@ -176,7 +176,7 @@ def test_a_mark_is_kept_until_it_has_passed(postgresql):
             assert rounds < 5
 
 
-def test_a_mark_knows_of_transactions_that_no_snapshot_can_name(postgresql):
+def test_a_mark_covers_transactions_beyond_its_snapshot(postgresql):
     """A snapshot covers ids up to the last ended transaction. A later transaction may have drawn a number."""
     reader = Reader(postgresql)
     with ExitStack() as stack:
@@ -194,7 +194,7 @@ def test_a_mark_knows_of_transactions_that_no_snapshot_can_name(postgresql):
     assert numbers(reader.seen) == committed(postgresql)
 
 
-def test_a_gap_larger_than_a_page_does_not_stop_the_reading(postgresql):
+def test_a_gap_larger_than_a_page_does_not_stop_the_tail(postgresql):
     reader = Reader(postgresql, limit=3)
     with writing(postgresql) as first:
         postgresql.frozen.enqueue_many([new() for _ in range(10)], using=first)
@@ -206,7 +206,7 @@ def test_a_gap_larger_than_a_page_does_not_stop_the_reading(postgresql):
     assert len(reader.seen) == 20
 
 
-def test_a_tasks_events_keep_their_order_although_an_older_transaction_wrote_the_later_one(postgresql):
+def test_events_of_a_task_keep_their_order_even_if_an_older_transaction_wrote_the_last(postgresql):
     """In the order of transaction ids, the task would be cancelled before it was created."""
     reader = Reader(postgresql)
     with writing(postgresql) as old:
@@ -218,7 +218,7 @@ def test_a_tasks_events_keep_their_order_although_an_older_transaction_wrote_the
     assert kinds == [EventType.CREATED, EventType.CANCELLED]
 
 
-def test_pruned_events_are_passed_by(database):
+def test_pruned_events_are_skipped(database):
     reader = Reader(database, limit=2)
     claim = helpers.claimed(database)
     database.frozen.complete(claim)
@@ -229,7 +229,7 @@ def test_pruned_events_are_passed_by(database):
     assert TailCursor.parse(reader.stored).sequence_num == committed(database)[-1]
 
 
-def test_a_cursor_is_stored_as_text_and_read_back(database):
+def test_a_cursor_can_be_stored_as_text_and_parsed(database):
     database.add()
     _, cursor = database.store.log.tail()
     assert TailCursor.parse(str(cursor)) == cursor
@@ -238,12 +238,12 @@ def test_a_cursor_is_stored_as_text_and_read_back(database):
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.2.3", "1.2.3.4.5", "1.2.3.-4", "1.2.3.x", "1.2.3.²", None])
-def test_what_is_no_cursor_is_refused(text):
+def test_text_that_is_not_a_cursor_is_refused(text):
     with pytest.raises(InvalidArgument, match="is not a position in the log"):
         TailCursor.parse(text)
 
 
-def test_a_limit_and_a_cursor_are_checked_before_anything_is_read(database):
+def test_an_invalid_limit_or_cursor_is_refused(database):
     for limit in (0, -1, 1.0, True):
         with pytest.raises(InvalidArgument, match="limit"):
             database.store.log.tail(limit=limit)
@@ -251,7 +251,7 @@ def test_a_limit_and_a_cursor_are_checked_before_anything_is_read(database):
         database.store.log.tail("1.2.3.4")
 
 
-def test_beside_writers_that_overlap_and_roll_back_every_event_is_read_once(database):
+def test_every_event_is_read_once_despite_overlapping_writers_and_rollbacks(database):
     over, dice = threading.Event(), random.Random(7)
     seeds = [dice.random() for _ in range(4)]
 

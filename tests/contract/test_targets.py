@@ -386,7 +386,7 @@ each_kind_of_target = pytest.mark.parametrize(("shop", "manner"), SOME, indirect
 
 
 @each_target
-def test_a_commit_keeps_the_task_and_nothing_is_seen_before_it(shop: Database, manner: Manner) -> None:
+def test_a_task_is_visible_only_after_the_commit(shop: Database, manner: Manner) -> None:
     with manner(shop) as caller:
         caller.order(1)
         handle = shop.store.enqueue(task(), using=caller.using)
@@ -399,7 +399,7 @@ def test_a_commit_keeps_the_task_and_nothing_is_seen_before_it(shop: Database, m
 
 
 @each_kind_of_target
-def test_the_task_may_come_first_and_be_one_of_many_with_keys(shop: Database, manner: Manner) -> None:
+def test_many_tasks_with_keys_can_be_enqueued_before_other_writes(shop: Database, manner: Manner) -> None:
     new = [task(idempotency_key=key) for key in ("a", "b", "a", None)]
     with manner(shop) as caller:
         handles = shop.store.enqueue_many(new, using=caller.using)
@@ -413,7 +413,7 @@ def test_the_task_may_come_first_and_be_one_of_many_with_keys(shop: Database, ma
 
 
 @each_target
-def test_a_batch_is_written_with_its_tasks_and_its_ends_are_counted(shop: Database, manner: Manner) -> None:
+def test_a_batch_is_committed_with_its_tasks_and_counts_their_ends(shop: Database, manner: Manner) -> None:
     batch = batch_with(task(task_name="tests.then", args='{"share": "100 %s"}'))
     with manner(shop) as caller:
         shop.store.batches.create(batch, using=caller.using)
@@ -437,7 +437,7 @@ def test_a_batch_is_written_with_its_tasks_and_its_ends_are_counted(shop: Databa
 
 
 @each_kind_of_target
-def test_a_rollback_takes_the_task_along(shop: Database, manner: Manner) -> None:
+def test_a_rollback_undoes_the_enqueue(shop: Database, manner: Manner) -> None:
     with manner(shop) as caller:
         caller.order(1)
         shop.store.enqueue_many([task(), task(idempotency_key="k")], using=caller.using)
@@ -448,7 +448,7 @@ def test_a_rollback_takes_the_task_along(shop: Database, manner: Manner) -> None
 
 
 @each_target
-def test_a_savepoint_rolled_back_takes_only_its_own_task_along(shop: Database, manner: Manner) -> None:
+def test_a_rollback_of_a_savepoint_undoes_only_the_enqueue_inside_it(shop: Database, manner: Manner) -> None:
     with manner(shop) as caller:
         caller.order(1)
         shop.store.enqueue(task(queue="before"), using=caller.using)
@@ -466,7 +466,7 @@ def test_a_savepoint_rolled_back_takes_only_its_own_task_along(shop: Database, m
 
 
 @each_kind_of_target
-def test_a_savepoint_released_goes_with_the_transaction_around_it(shop: Database, manner: Manner) -> None:
+def test_a_released_savepoint_is_rolled_back_with_its_transaction(shop: Database, manner: Manner) -> None:
     with manner(shop) as caller:
         caller.order(1)
         with caller.savepoint():
@@ -477,7 +477,7 @@ def test_a_savepoint_released_goes_with_the_transaction_around_it(shop: Database
 
 
 @each_kind_of_target
-def test_an_error_after_the_enqueue_takes_the_task_along(shop: Database, manner: Manner) -> None:
+def test_a_rollback_after_an_error_undoes_the_enqueue(shop: Database, manner: Manner) -> None:
     with manner(shop) as caller:
         caller.order(1)
         shop.store.enqueue(task(), using=caller.using)
@@ -488,7 +488,7 @@ def test_an_error_after_the_enqueue_takes_the_task_along(shop: Database, manner:
 
 
 @each_kind_of_target
-def test_a_value_refused_leaves_the_transaction_as_it_was(shop: Database, manner: Manner) -> None:
+def test_a_transaction_stays_usable_after_a_refused_value(shop: Database, manner: Manner) -> None:
     with manner(shop) as caller:
         caller.order(1)
         with pytest.raises(InvalidArgument):
@@ -520,7 +520,7 @@ ASYNCIO = "sqlalchemy.ext.asyncio.engine"
 
 @pytest.mark.parametrize("kind", ["AsyncSession", "AsyncConnection"])
 @pytest.mark.parametrize("is_subclass", [False, True], ids=["SQLAlchemy's", "subclass"])
-def test_what_is_asynchronous_is_refused_with_the_way_to_do_it(kind: str, is_subclass: bool) -> None:
+def test_an_asynchronous_target_is_refused_with_the_correct_call(kind: str, is_subclass: bool) -> None:
     using = type(kind, (), {"__module__": ASYNCIO})  # the real classes need greenlet
     if is_subclass:
         using = type("Own", (using,), {"__module__": "sqlmodel.ext.asyncio.session"})
@@ -539,7 +539,7 @@ def test_what_is_asynchronous_is_refused_with_the_way_to_do_it(kind: str, is_sub
         ("asyncpg", "create_async_engine('postgresql+psycopg://…')"),
     ],
 )
-def test_an_asynchronous_driver_that_cannot_enqueue_is_refused_by_its_name(
+def test_an_unsupported_asynchronous_driver_is_refused_by_name(
     kind: str, attribute: str, driver: str, line: str
 ) -> None:
     using = type(kind, (), {"__module__": ASYNCIO})()
@@ -551,13 +551,13 @@ def test_an_asynchronous_driver_that_cannot_enqueue_is_refused_by_its_name(
     assert str(refused.value).endswith(line)
 
 
-def test_an_asynchronous_engine_has_no_transaction() -> None:
+def test_an_asynchronous_engine_is_refused() -> None:
     using = type("AsyncEngine", (), {"__module__": ASYNCIO, "dialect": types.SimpleNamespace(driver="psycopg")})()
     with pytest.raises(InvalidTarget, match=r"AsyncEngine has no transaction; .*AsyncSession.*run_sync"):
         Store(None).enqueue(task(), using=using)
 
 
-def test_a_scoped_asynchronous_session_creates_no_session_to_be_refused() -> None:
+def test_a_scoped_asynchronous_session_is_refused_without_creating_a_session() -> None:
     def create(_: object) -> None:
         raise AssertionError("a session was created")
 
@@ -574,28 +574,28 @@ def test_an_asynchronous_psycopg_connection_is_refused() -> None:
 
 
 @pytest.mark.parametrize("using", [object(), 7, []])
-def test_an_object_of_no_known_kind_is_refused_with_what_to_pass(using: object) -> None:
+def test_an_object_of_unknown_type_is_refused_with_a_list_of_targets(using: object) -> None:
     with pytest.raises(InvalidTarget, match=r"cannot enqueue on .*; pass a SQLAlchemy Session or Connection.*Django"):
         Store(None).enqueue(task(), using=using)
 
 
 @pytest.mark.parametrize(("using", "name"), [(sessionmaker(), "a sessionmaker"), (Session, "Session is a class and")])
-def test_what_makes_a_session_is_none(using: object, name: str) -> None:
+def test_a_session_factory_is_refused(using: object, name: str) -> None:
     with pytest.raises(InvalidTarget, match=f"^{name} has no transaction; pass the "):
         Store(None).enqueue(task(), using=using)
 
 
-def test_a_refusal_is_a_type_error_too() -> None:
+def test_an_invalid_target_raises_a_type_error_too() -> None:
     with pytest.raises(TypeError):
         Store(None).enqueue(task(), using=object())
 
 
-def test_a_session_bound_to_nothing_is_refused() -> None:
+def test_a_session_without_an_engine_is_refused() -> None:
     with Session() as unbound, pytest.raises(InvalidTarget, match=r"has no engine for.*bind="):
         Store(None).enqueue(task(), using=unbound)
 
 
-def test_another_driver_is_refused_by_its_name() -> None:
+def test_an_unsupported_driver_is_refused_by_name() -> None:
     raw = types.SimpleNamespace(rollback=lambda: None, close=lambda: None, commit=lambda: None)
     dbapi = types.ModuleType("psycopg2")
     dbapi.paramstyle, dbapi.__version__, dbapi.Error = "pyformat", "2.9", Exception  # type: ignore[attr-defined]
@@ -623,7 +623,7 @@ def test_an_autocommit_connection_of_sqlalchemy_is_refused(shop: Database, kind:
 
 
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
-def test_an_autocommit_connection_of_psycopg_outside_a_block_is_refused(shop: Database) -> None:
+def test_an_autocommit_connection_of_psycopg_outside_a_transaction_is_refused(shop: Database) -> None:
     with _psycopg(shop, autocommit=True) as it:
         refused(shop, it, "psycopg", "autocommit", "no transaction is open", "begin one")
         assert it.info.transaction_status is TransactionStatus.IDLE
@@ -633,7 +633,7 @@ def test_an_autocommit_connection_of_psycopg_outside_a_block_is_refused(shop: Da
 
 
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
-def test_a_sqlite3_connection_that_begins_nothing_is_refused_outside_begin(shop: Database) -> None:
+def test_a_sqlite3_connection_without_implicit_begin_is_refused_outside_begin(shop: Database) -> None:
     with _closing(_sqlite(shop, isolation_level=None)) as it:
         refused(shop, it, "no transaction is open", "isolation_level=None", "BEGIN IMMEDIATE")
         assert not it.in_transaction
@@ -651,13 +651,13 @@ def test_django_outside_atomic_is_refused(shop: Database) -> None:
 
 
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
-def test_an_alias_that_django_does_not_know_is_refused(shop: Database) -> None:
+def test_an_unknown_database_alias_of_django_is_refused(shop: Database) -> None:
     with django_alias(shop):
         refused(shop, "nowhere", "has no database 'nowhere'", "DATABASES in the settings has 'default'")
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql"], indirect=True)
-def test_django_that_must_roll_back_takes_no_task(shop: Database) -> None:
+def test_a_django_transaction_that_must_roll_back_is_refused(shop: Database) -> None:
     from django.db import transaction
 
     with django_alias(shop) as alias:
@@ -671,7 +671,7 @@ def test_django_that_must_roll_back_takes_no_task(shop: Database) -> None:
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql"], indirect=True)
-def test_what_is_written_through_django_is_among_its_queries(shop: Database) -> None:
+def test_django_logs_the_queries_that_outboxq_executes(shop: Database) -> None:
     from django.db import connections, transaction
 
     with django_alias(shop) as alias:
@@ -683,7 +683,7 @@ def test_what_is_written_through_django_is_among_its_queries(shop: Database) -> 
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql"], indirect=True)
-def test_on_commit_of_django_still_runs_once(shop: Database) -> None:
+def test_on_commit_callbacks_of_django_run_once(shop: Database) -> None:
     from django.db import transaction
 
     seen = []
@@ -760,7 +760,7 @@ def test_another_sqlite_file_is_refused(sqlite: Database, tmp_path: Path, migrat
         assert it.execute("SELECT count(*) FROM task_outbox").fetchall() == [(0,)]
 
 
-def test_the_same_file_by_another_name_is_the_same_database(sqlite: Database, tmp_path: Path) -> None:
+def test_a_symlink_to_the_same_file_is_accepted(sqlite: Database, tmp_path: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(str(make_url(sqlite.url).database))
     with _closing(sqlite3.connect(link)) as it:
@@ -769,7 +769,7 @@ def test_the_same_file_by_another_name_is_the_same_database(sqlite: Database, tm
     assert sqlite.counts() == (1, 1, 1)
 
 
-def test_a_file_named_from_where_the_process_is_now(
+def test_a_relative_file_name_refers_to_the_current_directory(
     migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same relative name means another file in another directory."""
@@ -783,7 +783,7 @@ def test_a_file_named_from_where_the_process_is_now(
         engine.dispose()
 
 
-def test_another_kind_of_database_is_refused(sqlite: Database, postgresql: Database) -> None:
+def test_a_connection_to_another_dialect_is_refused(sqlite: Database, postgresql: Database) -> None:
     for ours, theirs in ((sqlite, postgresql), (postgresql, sqlite)):
         with theirs.host_engine().begin() as it:
             refused(ours, it, f"connection is to {theirs.name}", f"bound to {ours.name}")
@@ -794,14 +794,14 @@ def test_another_kind_of_database_is_refused(sqlite: Database, postgresql: Datab
         assert ours.counts() == theirs.counts() == (0, 0, 0)
 
 
-def test_a_kind_outboxq_does_not_run_on_is_refused() -> None:
+def test_an_unsupported_database_is_refused() -> None:
     django = types.SimpleNamespace(vendor="mysql", in_atomic_block=True, settings_dict={})
     with pytest.raises(UnsupportedDatabase, match="mysql"):
         Store(None).enqueue(task(), using=django)
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_a_postgresql_database_without_our_tables_is_refused(postgresql: Database, cluster: Any, bound: bool) -> None:
+def test_a_postgresql_database_without_the_schema_is_refused(postgresql: Database, cluster: Any, bound: bool) -> None:
     url = cluster.create_database()
     engine = postgresql.own(create_engine(url))
     try:
@@ -812,7 +812,7 @@ def test_a_postgresql_database_without_our_tables_is_refused(postgresql: Databas
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_a_sqlite_file_without_our_tables_is_refused(sqlite: Database, tmp_path: Path, bound: bool) -> None:
+def test_a_sqlite_file_without_the_schema_is_refused(sqlite: Database, tmp_path: Path, bound: bool) -> None:
     engine = sqlite.own(create_engine(f"sqlite:///{tmp_path / 'empty.db'}"))
     _refused_without_tables(engine, Store(engine if bound else None))
 
@@ -854,7 +854,7 @@ def test_a_two_phase_transaction_needs_notify_off(shop: Database, kind: type) ->
 
 
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
-def test_a_two_phase_transaction_rolled_back_keeps_no_task(shop: Database) -> None:
+def test_a_rollback_of_a_two_phase_transaction_undoes_the_enqueue(shop: Database) -> None:
     with Session(shop.host_engine(), twophase=True) as it:
         it.execute(text("SET LOCAL outboxq.notify = off"))
         shop.store.enqueue(task(), using=it)
@@ -865,7 +865,7 @@ def test_a_two_phase_transaction_rolled_back_keeps_no_task(shop: Database) -> No
 
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
-def test_callers_of_every_isolation_level_are_served(shop: Database, level: str) -> None:
+def test_tasks_can_be_enqueued_in_every_isolation_level(shop: Database, level: str) -> None:
     engine = shop.own(create_engine(shop.url, isolation_level=level))  # type: ignore[arg-type]
     with engine.begin() as first, Session(engine) as second:
         for it in (first, second):
@@ -882,7 +882,7 @@ def test_callers_of_every_isolation_level_are_served(shop: Database, level: str)
 
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("manner", [connection, psycopg_implicit, django_by_alias], ids=lambda it: it.__name__)
-def test_the_callers_settings_stay_what_they_were(shop: Database, manner: Manner) -> None:
+def test_enqueueing_does_not_change_the_settings_of_the_caller(shop: Database, manner: Manner) -> None:
     names = ("lock_timeout", "statement_timeout", "enable_seqscan", "enable_bitmapscan", "synchronous_commit")
     names += ("transaction_isolation", "search_path", "TimeZone")
 
@@ -901,7 +901,7 @@ def test_the_callers_settings_stay_what_they_were(shop: Database, manner: Manner
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql"], indirect=True)
-def test_the_library_neither_commits_nor_closes(shop: Database) -> None:
+def test_enqueueing_neither_commits_nor_closes(shop: Database) -> None:
     engine, ended = shop.host_engine(), []
     for name in ("commit", "rollback", "rollback_savepoint", "release_savepoint"):
         event.listen(engine, name, lambda *_, name=name: ended.append(name))
@@ -920,7 +920,7 @@ def test_the_library_neither_commits_nor_closes(shop: Database) -> None:
     assert shop.counts() == (0, 0, 0)
 
 
-def test_a_pool_is_not_asked_for_a_second_connection(database: Database) -> None:
+def test_enqueueing_does_not_check_out_a_second_connection(database: Database) -> None:
     engine = database.own(make_engine(database.url))
     host = database.host_engine()
     store, taken = Store(engine), []

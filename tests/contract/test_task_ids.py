@@ -65,7 +65,7 @@ BY_ID = {
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", BY_ID)
-def test_an_id_may_be_given_as_its_text(database, name):
+def test_an_id_may_be_given_as_a_string(database, name):
     same, other = (database.add(database.store, delay=timedelta(hours=1)).id for _ in range(2))
     call = BY_ID[name]
     known = {"tasks": [0, 1, []], "history": same, "recent_history": same, "get": same, "task_detail": same}
@@ -76,7 +76,7 @@ def test_an_id_may_be_given_as_its_text(database, name):
         call(database.store, "banana")
 
 
-def test_the_text_of_dead_letters_and_batches_is_taken_too(database):
+def test_ids_of_dead_letters_and_batches_may_be_given_as_strings(database):
     store = database.store
     store.redrive(str(failed(database)))
     store.discard(str(failed(database, queue="other")))
@@ -94,7 +94,7 @@ def test_the_text_of_dead_letters_and_batches_is_taken_too(database):
 
 
 @pytest.mark.parametrize("written", ["01a2f3", "01A2F3B4", "01a2f3b4-5", "01a2f3b4-5c6d-7abc-8def-0123456789a"])
-def test_a_task_is_found_by_the_beginning_of_its_id(database, written):
+def test_a_task_is_found_by_a_prefix_of_its_id(database, written):
     database.add(database.store, id=TASK)
     for other in ("01a2f2ff-ffff-7fff-bfff-ffffffffffff", "01a2f400-0000-7000-8000-000000000000"):
         database.add(database.store, id=UUID(other))
@@ -102,24 +102,24 @@ def test_a_task_is_found_by_the_beginning_of_its_id(database, written):
 
 
 @pytest.mark.parametrize("edge", ["01a2f300-0000-7000-8000-000000000000", "01a2f3ff-ffff-7fff-bfff-ffffffffffff"])
-def test_the_first_and_the_last_of_those_that_begin_so_are_found(database, edge):
+def test_the_lowest_and_the_highest_id_with_a_prefix_are_found(database, edge):
     database.add(database.store, id=UUID(edge))
     assert database.store.find("01a2f3") == UUID(edge)
 
 
-def test_a_whole_id_is_taken_as_it_is(database):
+def test_a_whole_id_is_returned_without_a_search(database):
     whole = uuid4()
     for written in (str(whole), whole.hex.upper(), f"{{{whole}}}", whole.urn):
         assert database.store.find(written) == whole
 
 
 @pytest.mark.parametrize("written", ["", "01a2f", "01-a2-f", "xyzxyz", "01a2f3%", f"{TASK}0"])
-def test_what_is_no_beginning_of_an_id_is_refused(database, written):
+def test_an_invalid_prefix_is_refused(database, written):
     with pytest.raises(InvalidArgument, match="first 6 hex digits"):
         database.store.find(written)
 
 
-def test_a_beginning_that_no_task_has_is_told(database):
+def test_a_prefix_that_no_task_has_is_not_found(database):
     database.add(database.store, id=TASK)
     with pytest.raises(
         TaskNotFound, match="^no task has an id that begins with 01a2f4, or its transaction has not been committed yet$"
@@ -127,7 +127,7 @@ def test_a_beginning_that_no_task_has_is_told(database):
         database.store.find("01a2f4")
 
 
-def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
+def test_an_ambiguous_prefix_is_refused_and_up_to_five_ids_are_named(database):
     for one in (TASK, *ALIKE[:1]):
         database.add(database.store, id=one)
     with pytest.raises(AmbiguousTask) as two:
@@ -145,7 +145,7 @@ def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
     assert list(many.value.task_ids) == sorted([TASK, *ALIKE])[:5]
 
 
-def test_the_callers_transaction_is_read_if_asked(database):
+def test_find_can_read_the_transaction_of_the_caller(database):
     with helpers.transaction(database) as connection:
         database.store.enqueue(NewTask(id=TASK, task_name="tests.work", args="{}"), using=connection)
         assert database.store.find("01a2f3", using=connection) == TASK
@@ -162,7 +162,7 @@ def test_the_callers_transaction_is_read_if_asked(database):
     ],
     ids=lambda one: " ".join(map(str, one)) if isinstance(one, tuple) else "",
 )
-def test_each_command_takes_the_beginning_of_an_id(sqlite, words, said):
+def test_each_command_accepts_a_prefix_of_an_id(sqlite, words, said):
     sqlite.add(sqlite.store, id=TASK)
     group, name, *rest = words
     assert said in outboxq(sqlite, group, name, "01a2f3", *rest).stdout
@@ -173,7 +173,7 @@ def test_each_command_takes_the_beginning_of_an_id(sqlite, words, said):
 
 
 @pytest.mark.parametrize("name", ["redrive", "discard"])
-def test_of_several_ids_nothing_is_done_unless_all_are_found(sqlite, name):
+def test_a_command_with_several_ids_does_nothing_unless_all_are_found(sqlite, name):
     one, two = failed(sqlite, id=TASK), failed(sqlite, id=UUID("01a2f4b4-5c6d-7abc-8def-0123456789ab"))
     outboxq(sqlite, "failed", name, "01a2f3", "01a2f5", exit_code=3)
     assert sqlite.store.get(one).status == "Failed"
@@ -194,7 +194,7 @@ for words in (["task", "list"], ["failed", "list"], ["task", "show", sys.argv[1]
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_on_a_terminal_an_id_is_whole_and_in_one_line_and_times_are_short(sqlite, columns):
+def test_on_a_terminal_ids_are_whole_on_one_line_and_times_are_short(sqlite, columns):
     failed(sqlite, id=TASK, task_name="shop.tasks.send_receipt_to_customer", queue="mail")
     command = [sys.executable, "-c", LISTS, str(TASK), sqlite.url]
     code, printed = shown(command, env={**os.environ, "TERM": "dumb"}, columns=columns)
@@ -206,7 +206,7 @@ def test_on_a_terminal_an_id_is_whole_and_in_one_line_and_times_are_short(sqlite
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
-def test_an_id_is_whole_whatever_the_width(width):
+def test_an_id_is_never_cut_whatever_the_width(width):
     moment = datetime(2026, 11, 22, 9, 40, 39, 607778, tzinfo=timezone(timedelta(hours=2)))
     head = ("id", "task", "queue", "created", "error")
     row = (TASK, "shop.tasks.send_receipt_to_customer", "mail", moment, "ValueError: " + "no such order " * 5)
@@ -228,7 +228,7 @@ def test_in_a_pipe_times_keep_their_precision(sqlite):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+\+00:00", row[0])
 
 
-def test_a_task_is_shown_with_what_it_waits_for_and_what_its_events_say(database):
+def test_task_show_prints_the_explanation_and_the_reasons_in_events(database):
     handle = database.add(database.store, delay=timedelta(hours=1))
     cells = dict(
         line.split("\t", 1) for line in outboxq(database, "task", "show", handle.id).stdout.splitlines() if line

@@ -106,7 +106,7 @@ FILTERS = [
 @pytest.mark.in_turn
 @pytest.mark.parametrize("scan", [1, 4, 10_000])
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_all_pages_together_have_each_task_once(filled, monkeypatch, scan, limit):
+def test_all_pages_together_list_each_task_once(filled, monkeypatch, scan, limit):
     monkeypatch.setattr(task_pages, "SCAN", scan)
     tasks = stored(filled)
     for wanted in FILTERS:
@@ -127,7 +127,7 @@ def test_all_pages_together_have_each_task_once(filled, monkeypatch, scan, limit
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("scan", "limit"), [(2, 2), (5, 3), (10_000, 3), (10_000, 7)])
-def test_the_way_back_has_each_task_once(filled, monkeypatch, scan, limit):
+def test_paging_backwards_lists_each_task_once(filled, monkeypatch, scan, limit):
     monkeypatch.setattr(task_pages, "SCAN", scan)
     tasks = stored(filled)
     for wanted in FILTERS:
@@ -141,7 +141,7 @@ def test_the_way_back_has_each_task_once(filled, monkeypatch, scan, limit):
         assert listed == every(tasks, **wanted), wanted
 
 
-def test_a_page_knows_the_pages_beside_it(filled):
+def test_a_page_refers_to_the_pages_before_and_after_it(filled):
     first = filled.frozen.task_page(limit=10)
     second = filled.frozen.task_page(limit=10, before=first.older)
     third = filled.frozen.task_page(limit=10, before=second.older)
@@ -155,7 +155,7 @@ def test_a_page_knows_the_pages_beside_it(filled):
     assert filled.frozen.task_page(limit=3, after=behind.newer).tasks[-1] == filled.frozen.tasks()[-1]
 
 
-def test_the_list_of_running_and_failed_tasks_goes_on_behind_a_look(filled, monkeypatch):
+def test_the_list_of_running_and_failed_tasks_continues_after_a_bounded_scan(filled, monkeypatch):
     monkeypatch.setattr(task_pages, "SCAN", 2)
     for status in (RUNNING, FAILED):
         wanted = {"status": status, "task": "t1"}
@@ -168,7 +168,7 @@ def test_the_list_of_running_and_failed_tasks_goes_on_behind_a_look(filled, monk
         assert filled.frozen.tasks(**wanted, after=found[-1].id, before=found[0].id, limit=2) == found[1:-1][:2]
 
 
-def test_what_is_no_filter_is_refused(database):
+def test_an_invalid_filter_is_refused(database):
     wrong = (
         {"status": "ready"},
         {"before": "0190"},
@@ -182,7 +182,7 @@ def test_what_is_no_filter_is_refused(database):
             database.frozen.task_page(**one)
 
 
-def test_an_id_that_is_of_no_batch_is_refused(database):
+def test_a_batch_filter_with_another_id_is_refused(database):
     task_id = database.add().id
     with pytest.raises(InvalidArgument, match="is not the id of a batch or a chain"):
         database.frozen.tasks(batch=task_id)
@@ -223,13 +223,13 @@ def test_ready_tasks_are_due_delayed_or_retrying(database, queue, batch):
     assert len(listed(None)) == (5 if everywhere else 4)
 
 
-def test_only_ready_tasks_are_due_delayed_or_retrying(database):
+def test_a_waiting_filter_without_status_ready_is_refused(database):
     for status in (None, TaskStatus.RUNNING):
         with pytest.raises(InvalidArgument, match="only Ready tasks can be retrying"):
             database.frozen.task_page(status=status, waiting=Waiting.RETRYING)
 
 
-def test_states_are_also_taken_as_text(database):
+def test_states_may_be_given_as_strings(database):
     store = database.frozen
     store.complete(helpers.claimed(database))
     due, delayed = database.add().id, database.add(delay=timedelta(hours=1)).id
@@ -243,7 +243,7 @@ def test_states_are_also_taken_as_text(database):
 
 
 @pytest.mark.parametrize("call", ["tasks", "task_page", "slowest", "count_tasks", "cancel_all"])
-def test_a_word_that_is_no_status_is_refused_with_those_there_are(database, call):
+def test_an_invalid_status_is_refused_with_a_list_of_statuses(database, call):
     ask = getattr(database.frozen, call)
     with pytest.raises(InvalidArgument, match="status must be one of 'Ready', 'Running', .*, not 'failed'"):
         ask(status="failed")
@@ -254,7 +254,7 @@ def test_a_word_that_is_no_status_is_refused_with_those_there_are(database, call
             ask(status=state)
 
 
-def test_other_words_for_a_state_or_a_time_are_refused(database):
+def test_invalid_values_of_waiting_and_by_are_refused(database):
     store = database.frozen
     for call in (lambda: store.tasks(status="Ready", waiting="ready"), lambda: store.run_all_now(waiting="ready")):
         with pytest.raises(InvalidArgument, match="waiting must be one of 'due', 'delayed', 'retrying', not 'ready'"):
@@ -330,7 +330,7 @@ def test_tasks_of_a_queue_are_found_by_an_argument(database):
 
 
 @pytest.mark.parametrize("status", [None, READY])
-def test_a_search_for_an_argument_is_bounded_and_says_where_it_stopped(database, monkeypatch, status):
+def test_a_search_for_an_argument_is_bounded_and_can_be_continued(database, monkeypatch, status):
     monkeypatch.setattr(task_pages, "SCAN_ARGUMENTS", 3)
     wanted = database.add(queue="mail", args='{"order_id":17}').id
     for number in range(7):
@@ -344,7 +344,7 @@ def test_a_search_for_an_argument_is_bounded_and_says_where_it_stopped(database,
     assert ([one.id for one in page.tasks], pages) == ([wanted], 2)
 
 
-def test_the_slowest_tasks_are_found_by_their_run_and_by_their_wait(database):
+def test_the_slowest_tasks_are_found_by_duration_and_by_wait(database):
     store, ids = database.frozen, {}
     for name, wait, run in (("quick", 30, 1), ("long", 10, 20), ("running", 5, None)):
         ids[name] = database.add(task_name=name).id
@@ -367,7 +367,7 @@ def test_the_slowest_tasks_are_found_by_their_run_and_by_their_wait(database):
         store.slowest(status=READY)
 
 
-def test_the_slowest_tasks_are_filtered_by_their_idempotency_key(database):
+def test_the_slowest_tasks_can_be_filtered_by_idempotency_key(database):
     store = database.frozen
     mine, _ = (database.add(idempotency_key=key) for key in "ab")
     for claim in database.claim(2):
@@ -378,7 +378,7 @@ def test_the_slowest_tasks_are_filtered_by_their_idempotency_key(database):
     assert store.slowest(task="tests.work", idempotency_key="none").tasks == []
 
 
-def test_the_slowest_tasks_are_those_of_the_newest(database, monkeypatch):
+def test_the_slowest_tasks_are_searched_only_among_the_newest(database, monkeypatch):
     monkeypatch.setattr(task_pages, "SCAN", 2)
     tasks = [database.add() for _ in range(3)]
     for seconds in (9, 1, 2):
@@ -401,7 +401,7 @@ def test_a_search_for_the_slowest_by_an_argument_reads_as_few_tasks_as_a_page(da
     assert ({one.id for one in found.tasks}, found.is_cut, found.looked_at) == ({*tasks[1:]}, True, 2)
 
 
-def test_the_time_for_which_a_dead_letter_waited_to_be_discarded_is_not_a_duration(database):
+def test_the_time_before_a_dead_letter_is_discarded_is_not_part_of_a_duration(database):
     task = database.add().id
     database.frozen.fail(database.claim()[0], "no")
     database.clock.advance(timedelta(days=1))

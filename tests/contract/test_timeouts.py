@@ -59,7 +59,7 @@ def busy() -> None:
 
 
 @pytest.mark.parametrize("action", ["raise", TimeoutAction.KILL])
-def test_a_late_handler_is_interrupted_and_its_attempt_has_failed(outbox, work, action):
+def test_a_late_handler_is_interrupted_and_its_attempt_fails(outbox, work, action):
     cleaned = []
 
     @outbox.task(name="late", timeout=0.5, timeout_action=action, retry=RetryPolicy(max_attempts=2, wait=0))
@@ -81,7 +81,7 @@ def test_a_late_handler_is_interrupted_and_its_attempt_has_failed(outbox, work, 
     until(lambda: [one.timed_out_last for one in worker.meter.read().values()] == [1])
 
 
-def test_the_retry_policy_decides_as_for_a_checkpoint(outbox, work):
+def test_a_timeout_is_retried_according_to_the_policy(outbox, work):
     policy = RetryPolicy(max_attempts=3, wait=0, retry=TimeoutError)
 
     @outbox.task(name="late", timeout=0.02, timeout_action="raise", retry=policy)
@@ -103,7 +103,7 @@ def test_a_task_with_an_enforced_timeout_may_have_parameters_of_any_name(outbox,
     assert outbox.result(handle.id) == "ab"
 
 
-def test_its_transaction_is_rolled_back(outbox, database, work):
+def test_a_timeout_rolls_back_the_transaction(outbox, database, work):
     database.run("CREATE TABLE ledger (number INTEGER)")
 
     @outbox.task(name="late", timeout=0.1, timeout_action="raise", transactional=True, retry=NEVER)
@@ -123,7 +123,7 @@ def test_its_transaction_is_rolled_back(outbox, database, work):
     database.run("DROP TABLE ledger")
 
 
-def test_what_it_returns_when_it_has_cleaned_up_counts(outbox, work):
+def test_a_result_returned_after_the_interruption_counts(outbox, work):
     @outbox.task(name="partial", timeout=0.5, timeout_action="raise")
     def partial() -> int:
         done = 0
@@ -139,7 +139,7 @@ def test_what_it_returns_when_it_has_cleaned_up_counts(outbox, work):
     assert ended(outbox, handle).result == "1"
 
 
-def test_a_task_that_only_asks_is_left_alone(outbox, work, caplog):
+def test_a_task_with_the_action_ask_is_not_interrupted(outbox, work, caplog):
     gate = threading.Event()
 
     @outbox.task(name="slow", timeout=0.01)
@@ -158,7 +158,7 @@ def test_a_task_that_only_asks_is_left_alone(outbox, work, caplog):
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
-def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work, caplog, transactional):
+def test_a_task_ends_even_if_its_handler_ignores_the_kill(outbox, database, work, caplog, transactional):
     """The worker is no longer healthy and stops claiming. The host's process continues."""
     database.run("CREATE TABLE ledger (number INTEGER)")
     gate, ends, late = threading.Event(), [], []
@@ -266,7 +266,7 @@ def test_an_action_without_a_timeout_is_refused(outbox):
         outbox.task(name="late", timeout=1, timeout_action="stop")(busy)
 
 
-def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, database):
+def test_late_writes_of_a_killed_handler_in_a_step_are_rolled_back(outbox, database):
     """On SQLite, its transaction has ended by then, and a write would start a separate transaction."""
     database.run("CREATE TABLE ledger (number INTEGER)")
     gate, seen = threading.Event(), []
@@ -297,7 +297,7 @@ def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, dat
     database.run("DROP TABLE ledger")
 
 
-def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
+def test_an_interruption_waits_until_the_result_of_a_step_is_stored(outbox, work):
     """The function has returned and is not called again. None of the worker's connections is broken."""
     calls = []
 
@@ -320,7 +320,7 @@ def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
     assert calls == []  # the exception was raised at the end of the step
 
 
-def test_an_exception_that_is_due_before_a_function_is_called_keeps_it_from_being_called(outbox, work):
+def test_an_interruption_due_before_a_step_prevents_the_call_of_its_function(outbox, work):
     calls = []
 
     def before_it(point):

@@ -126,9 +126,7 @@ def follow(outbox):
 # Commits
 
 
-def test_writes_on_the_connection_and_what_was_enqueued_are_committed_with_the_completion(
-    outbox, run, follow, database
-):
+def test_writes_and_enqueued_tasks_are_committed_with_the_completion(outbox, run, follow, database):
     @outbox.task(name="book", transactional=True)
     def book(ctx: TaskContext, n: int) -> int:
         assert ctx.is_transactional
@@ -146,7 +144,7 @@ def test_writes_on_the_connection_and_what_was_enqueued_are_committed_with_the_c
 
 
 @on_postgresql
-def test_all_of_it_is_one_transaction_of_the_database(outbox, run, follow, database):
+def test_writes_enqueues_and_completion_share_one_transaction(outbox, run, follow, database):
     @outbox.task(name="book", transactional=True)
     def book(ctx: TaskContext) -> None:
         write(ctx, "booked")
@@ -163,7 +161,7 @@ def test_all_of_it_is_one_transaction_of_the_database(outbox, run, follow, datab
     assert len(database.rows(written)) == 1
 
 
-def test_nothing_of_it_is_visible_before_the_completion(outbox, work, follow, database):
+def test_writes_and_enqueued_tasks_are_invisible_before_completion(outbox, work, follow, database):
     written, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="book", transactional=True)
@@ -195,7 +193,7 @@ def test_the_orm_session_is_flushed_and_committed_with_the_completion(outbox, ru
     assert notes(database) == ["pending"]
 
 
-def test_session_and_connection_see_each_other(outbox, run):
+def test_session_and_connection_share_the_transaction(outbox, run):
     @outbox.task(name="both", transactional=True)
     def both(ctx: TaskContext) -> list[str]:
         write(ctx, "a")
@@ -224,7 +222,7 @@ def test_a_bare_enqueue_inside_joins_the_transaction(outbox, run, follow, databa
     assert len(tasks_called(database, "follow")) == 1
 
 
-def test_a_task_may_be_enqueued_on_its_session_too(outbox, run, follow, database):
+def test_a_task_may_be_enqueued_on_the_session_of_the_context(outbox, run, follow, database):
     @outbox.task(name="on.session", transactional=True)
     def on_session(ctx: TaskContext) -> None:
         ctx.session.add(Effect(note="row"))
@@ -237,7 +235,7 @@ def test_a_task_may_be_enqueued_on_its_session_too(outbox, run, follow, database
     assert notes(database) == ["row"]
 
 
-def test_what_was_enqueued_inside_is_run_after_it(outbox, run):
+def test_a_task_enqueued_by_the_handler_is_run_after_it(outbox, run):
     @outbox.task(name="second", transactional=True)
     def second(n: int) -> int:
         return n
@@ -285,7 +283,7 @@ def test_a_bare_enqueue_outside_is_refused_even_after_a_transactional_task_ran(o
         follow.enqueue(1)
 
 
-def test_a_bare_enqueue_in_a_thread_of_the_handlers_is_refused(outbox, run, follow, database):
+def test_a_bare_enqueue_in_a_thread_started_by_the_handler_is_refused(outbox, run, follow, database):
     """Only the handler's own thread can use its transaction."""
 
     def spawns():
@@ -306,7 +304,7 @@ def test_a_bare_enqueue_in_a_thread_of_the_handlers_is_refused(outbox, run, foll
     assert tasks_called(database, "follow") == []
 
 
-def test_a_plain_task_has_no_transaction_and_is_told_how_to_get_one(outbox, run):
+def test_the_error_for_a_connection_in_a_plain_task_explains_the_option(outbox, run):
     def reaches(ctx: TaskContext) -> None:
         assert not ctx.is_transactional
         _ = ctx.connection
@@ -314,7 +312,7 @@ def test_a_plain_task_has_no_transaction_and_is_told_how_to_get_one(outbox, run)
     assert "declare it with transactional=True" in error_of(outbox, run, reaches)
 
 
-def test_a_plain_task_has_no_session_either_and_cannot_be_enqueued_on(outbox, run, follow, database):
+def test_a_plain_task_has_no_session_and_is_not_a_target(outbox, run, follow, database):
     def reaches(ctx: TaskContext) -> None:
         with pytest.raises(InvalidTarget, match="transactional=True"):
             _ = ctx.session
@@ -339,7 +337,7 @@ AT = datetime(2099, 1, 1, tzinfo=UTC)
     ],
     ids=["snooze", "cancel", "retry"],
 )
-def test_what_a_handler_wrote_is_rolled_back_whatever_else_it_asks_for(
+def test_writes_are_rolled_back_if_the_handler_requests_another_outcome(
     outbox, run, follow, database, how, asked, status, event_type, attempt
 ):
     @outbox.task(name="asks", transactional=True)
@@ -364,7 +362,7 @@ def test_what_a_handler_wrote_is_rolled_back_whatever_else_it_asks_for(
         assert task.retry_at == AT
 
 
-def test_an_exception_rolls_everything_back_and_is_retried_by_the_policy(outbox, run, follow, database):
+def test_an_exception_rolls_back_all_writes_and_is_retried_by_the_policy(outbox, run, follow, database):
     @outbox.task(name="fails", transactional=True, retry=RetryPolicy(max_attempts=3, wait=0))
     def fails(ctx: TaskContext) -> None:
         write(ctx, f"attempt {ctx.attempt}")
@@ -381,7 +379,7 @@ def test_an_exception_rolls_everything_back_and_is_retried_by_the_policy(outbox,
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_what_would_end_a_process_rolls_back_too(outbox, run, database, error):
+def test_an_exception_that_would_end_the_process_rolls_back_too(outbox, run, database, error):
     def quits(ctx: TaskContext) -> None:
         write(ctx, "never")
         raise error
@@ -425,7 +423,9 @@ def lose_to_another(outbox, handle):
 
 
 @pytest.mark.parametrize("lose", [lose_by_force, lose_to_another])
-def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox, work, follow, database, caplog, lose):
+def test_a_handler_that_lost_its_lease_before_its_transaction_changes_nothing(
+    outbox, work, follow, database, caplog, lose
+):
     """On SQLite, no other connection can write once the transaction has begun."""
     taken, gate = threading.Event(), threading.Event()
 
@@ -478,7 +478,7 @@ def test_a_handler_that_loses_its_lease_while_it_runs_changes_nothing(database, 
 
 
 @on_postgresql
-def test_a_stop_that_gives_up_fences_the_transaction(database, work, outbox):
+def test_a_stop_that_exceeds_its_timeout_fences_the_transaction(database, work, outbox):
     written, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="stubborn", transactional=True)
@@ -514,7 +514,7 @@ def test_committing_the_connection_is_refused_and_fails_the_task(outbox, run, da
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_engine_with_options_of_its_own_is_watched_as_well(engine, database, times):
+def test_commits_are_refused_on_an_engine_with_options_too(engine, database, times):
     """A commit is refused, and a rolled-back savepoint is noticed."""
     for _ in range(times):
         engine = engine.execution_options(mark="theirs")
@@ -540,7 +540,7 @@ def test_an_engine_with_options_of_its_own_is_watched_as_well(engine, database, 
     assert notes(database) == ["once"]
 
 
-def test_a_refused_commit_that_is_swallowed_commits_nothing(outbox, run, database):
+def test_ignoring_a_refused_commit_commits_nothing(outbox, run, database):
     def swallows(ctx: TaskContext) -> None:
         write(ctx, "before")
         try:
@@ -552,7 +552,7 @@ def test_a_refused_commit_that_is_swallowed_commits_nothing(outbox, run, databas
     assert notes(database) == []
 
 
-def test_what_is_written_after_rolling_the_connection_back_is_not_committed_alone(outbox, run, database):
+def test_writes_after_a_rollback_of_the_connection_are_not_committed(outbox, run, database):
     def starts_over(ctx: TaskContext) -> None:
         write(ctx, "before")
         ctx.connection.rollback()
@@ -572,7 +572,7 @@ def test_rolling_the_connection_back_fails_the_task(outbox, run, database):
     assert notes(database) == []
 
 
-def test_the_sessions_commit_and_rollback_end_a_savepoint(outbox, run, database):
+def test_commit_and_rollback_of_the_session_end_only_a_savepoint(outbox, run, database):
     @outbox.task(name="orm", transactional=True)
     def orm(ctx: TaskContext) -> None:
         ctx.session.add(Effect(note="kept"))
@@ -588,7 +588,7 @@ def test_the_sessions_commit_and_rollback_end_a_savepoint(outbox, run, database)
     assert notes(database) == ["kept", "kept as well"]
 
 
-def test_what_the_session_committed_is_rolled_back_with_the_task(outbox, run, database):
+def test_writes_committed_by_the_session_are_rolled_back_with_the_task(outbox, run, database):
     def fails(ctx: TaskContext) -> None:
         ctx.session.add(Effect(note="never"))
         ctx.session.commit()
@@ -598,7 +598,7 @@ def test_what_the_session_committed_is_rolled_back_with_the_task(outbox, run, da
     assert notes(database) == []
 
 
-def test_savepoints_nest_and_a_violation_in_one_takes_back_only_that(outbox, run, follow, database):
+def test_a_violation_in_a_nested_savepoint_rolls_back_only_that_savepoint(outbox, run, follow, database):
     @outbox.task(name="nests", transactional=True)
     def nests(ctx: TaskContext) -> None:
         write(ctx, "outer")
@@ -621,7 +621,7 @@ def test_savepoints_nest_and_a_violation_in_one_takes_back_only_that(outbox, run
 
 
 @pytest.mark.parametrize("option", [{}, {"isolation_level": "SERIALIZABLE"}], ids=["default", "serializable"])
-def test_an_engine_that_nobody_prepared_will_do(database, engine, option):
+def test_transactional_tasks_need_no_configured_engine(database, engine, option):
     """The application's engine is not configured, so on SQLite the driver begins transactions."""
     bare = database.own(create_engine(database.url, **option))
     outbox = Outbox(bare)
@@ -654,7 +654,7 @@ def test_an_engine_that_nobody_prepared_will_do(database, engine, option):
 # Constraints
 
 
-def test_a_violation_at_the_last_flush_ends_the_attempt_by_the_policy(outbox, run, database):
+def test_a_violation_in_the_final_flush_is_retried_by_the_policy(outbox, run, database):
     @outbox.task(name="twice", transactional=True, retry=LATER)
     def twice(ctx: TaskContext) -> None:
         write(ctx, "never")
@@ -669,7 +669,7 @@ def test_a_violation_at_the_last_flush_ends_the_attempt_by_the_policy(outbox, ru
     assert notes(database) == []
 
 
-def test_a_violation_at_commit_ends_the_attempt_by_the_policy(outbox, run, database):
+def test_a_violation_at_commit_is_retried_by_the_policy(outbox, run, database):
     @outbox.task(name="orphan", transactional=True, retry=RetryPolicy(max_attempts=2, wait=0))
     def orphan(ctx: TaskContext) -> None:
         write(ctx, "never")
@@ -685,7 +685,7 @@ def test_a_violation_at_commit_ends_the_attempt_by_the_policy(outbox, run, datab
     assert notes(database) == []
 
 
-def test_a_constraint_that_is_met_by_the_end_is_met(outbox, run, database):
+def test_a_deferred_constraint_is_checked_only_at_the_commit(outbox, run, database):
     @outbox.task(name="family", transactional=True)
     def family(ctx: TaskContext) -> None:
         ctx.connection.execute(insert(Child).values(parent=1))
@@ -696,7 +696,7 @@ def test_a_constraint_that_is_met_by_the_end_is_met(outbox, run, database):
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
 
 
-def test_an_error_of_the_database_that_the_handler_swallowed_commits_nothing_by_halves(outbox, run, database):
+def test_a_database_error_that_the_handler_ignores_never_causes_a_partial_commit(outbox, run, database):
     """PostgreSQL has aborted the whole transaction by then. SQLite has rolled back only the statement."""
 
     @outbox.task(name="swallows", transactional=True, retry=ONCE)
@@ -727,7 +727,7 @@ def settings(connection):
 
 
 @on_postgresql
-def test_the_handler_sees_none_of_our_settings_and_read_committed(database):
+def test_the_handler_has_the_settings_of_the_engine_and_read_committed(database):
     """This does not depend on the engine's default, and the pooled connection has its old settings afterwards."""
     options = (
         "-c statement_timeout=77s -c default_transaction_read_only=on -c default_transaction_isolation=serializable"
@@ -762,7 +762,7 @@ def test_the_handler_sees_none_of_our_settings_and_read_committed(database):
 
 
 @on_postgresql
-def test_heartbeats_go_on_while_the_transaction_is_open(database, outbox, work):
+def test_heartbeats_continue_while_the_transaction_is_open(database, outbox, work):
     gate = threading.Event()
 
     @outbox.task(name="long", transactional=True, lease=2)
@@ -782,7 +782,7 @@ def test_heartbeats_go_on_while_the_transaction_is_open(database, outbox, work):
 
 
 @on_postgresql
-def test_several_transactional_tasks_run_at_once(database, outbox, run):
+def test_several_transactional_tasks_run_simultaneously(database, outbox, run):
     together = threading.Barrier(4)
 
     @outbox.task(name="meet", transactional=True, retry=ONCE)
@@ -796,7 +796,7 @@ def test_several_transactional_tasks_run_at_once(database, outbox, run):
 
 
 @on_sqlite
-def test_on_sqlite_they_wait_their_turn(database, outbox, work):
+def test_on_sqlite_transactional_tasks_run_one_by_one(database, outbox, work):
     inside, most, gate = [], [], threading.Event()
 
     @outbox.task(name="turn", transactional=True)
@@ -820,7 +820,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
 # Exactly once
 
 
-def test_a_commit_whose_answer_is_lost_completes_the_task_once(outbox, work, database, monkeypatch, caplog):
+def test_a_commit_that_is_not_confirmed_completes_the_task_once(outbox, work, database, monkeypatch, caplog):
     """The transaction is committed, but its worker is told that the connection broke."""
     real, lost = Transactions.transaction, []
 
@@ -873,7 +873,7 @@ def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, da
     assert notes(database) == ["attempt 1"]
 
 
-def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbox, run, database, monkeypatch):
+def test_the_handler_runs_once_even_if_beginning_its_transaction_is_retried(outbox, run, database, monkeypatch):
     real, failures, runs = Transactions.transaction, [], []
 
     @contextmanager
@@ -947,7 +947,7 @@ def test_a_plain_and_a_transactional_task_share_a_worker(outbox, run, database):
     assert notes(database) == ["x"] * 5
 
 
-def test_no_connection_is_left_checked_out_and_none_in_a_transaction(outbox, engine, run, database):
+def test_no_connection_stays_checked_out_or_in_a_transaction(outbox, engine, run, database):
     @outbox.task(name="mixed", transactional=True, retry=ONCE)
     def mixed(ctx: TaskContext, n: int) -> None:
         write(ctx, "x")
@@ -964,7 +964,7 @@ def test_no_connection_is_left_checked_out_and_none_in_a_transaction(outbox, eng
 
 
 @on_sqlite
-def test_a_late_answer_to_a_heartbeat_does_not_end_the_lease_of_a_held_lock(outbox):
+def test_on_sqlite_a_late_heartbeat_response_does_not_end_the_lease_of_a_handler(outbox):
     """The heartbeat commits, and the handler gets SQLite's only lock before the worker reads the answer."""
     beaten, holds, beats_again = threading.Event(), threading.Event(), threading.Event()
 

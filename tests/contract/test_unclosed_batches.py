@@ -55,7 +55,7 @@ def said(database: Database, *words: str) -> Result:
     return CliRunner().invoke(main, [*words, "--url", database.url])
 
 
-def test_a_session_whose_block_failed_is_not_committed(outbox: Outbox, database: Database) -> None:
+def test_a_session_whose_batch_block_failed_cannot_be_committed(outbox: Outbox, database: Database) -> None:
     with Session(database.host) as session:
         fail_in_block(outbox, session)
         with pytest.raises(InvalidTarget, match=CANNOT):
@@ -67,7 +67,7 @@ def test_a_session_whose_block_failed_is_not_committed(outbox: Outbox, database:
     assert outbox.store.batches.list() == []
 
 
-def test_a_connection_whose_block_failed_is_not_committed(outbox: Outbox, database: Database) -> None:
+def test_a_connection_whose_batch_block_failed_cannot_be_committed(outbox: Outbox, database: Database) -> None:
     with database.host.connect() as connection:
         with pytest.raises(InvalidTarget, match=CANNOT), connection.begin():
             fail_in_block(outbox, connection)
@@ -77,7 +77,7 @@ def test_a_connection_whose_block_failed_is_not_committed(outbox: Outbox, databa
     assert outbox.store.batches.list() == []
 
 
-def test_a_savepoint_that_is_rolled_back_lifts_it(outbox: Outbox, database: Database) -> None:
+def test_rolling_back_a_savepoint_allows_the_commit_again(outbox: Outbox, database: Database) -> None:
     with Session(database.host) as session, session.begin():
         with suppress(ZeroDivisionError), session.begin_nested(), outbox.batch(using=session) as batch:
             outbox.tasks.get("leaf").using(batch).enqueue()
@@ -87,7 +87,7 @@ def test_a_savepoint_that_is_rolled_back_lifts_it(outbox: Outbox, database: Data
     assert outbox.store.batches.list() == []
 
 
-def test_a_savepoint_that_is_kept_does_not_lift_it(outbox: Outbox, database: Database) -> None:
+def test_releasing_a_savepoint_does_not_allow_the_commit(outbox: Outbox, database: Database) -> None:
     with Session(database.host) as session, pytest.raises(InvalidTarget, match=CANNOT), session.begin():
         savepoint = session.begin_nested()
         fail_in_block(outbox, session)
@@ -95,7 +95,7 @@ def test_a_savepoint_that_is_kept_does_not_lift_it(outbox: Outbox, database: Dat
     assert database.counts() == (0, 0, 0)
 
 
-def test_a_transactional_task_whose_block_failed_has_failed(outbox: Outbox, database: Database) -> None:
+def test_a_transactional_task_whose_batch_block_failed_fails(outbox: Outbox, database: Database) -> None:
     @outbox.task(name="maker", transactional=True, retry=RetryPolicy.never())
     def maker(ctx: TaskContext) -> None:
         fail_in_block(outbox, ctx)
@@ -107,7 +107,7 @@ def test_a_transactional_task_whose_block_failed_has_failed(outbox: Outbox, data
     assert outbox.store.batches.list() == []
 
 
-def test_an_unclosed_batch_is_a_fault_that_every_command_names(outbox: Outbox, database: Database) -> None:
+def test_every_command_reports_an_unclosed_batch_as_a_problem(outbox: Outbox, database: Database) -> None:
     then = outbox.tasks.get("leaf").call()
     batch = unclosed(outbox, database, then=then, name="may")
     cancel = f"batch cancel {batch.id}"

@@ -23,7 +23,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_setting_for_an_unknown_name_is_refused_unless_it_is_to_be_created(database, change):
+def test_a_setting_for_an_unknown_queue_is_refused_without_create(database, change):
     database.add(queue="mail")
     queues = database.frozen.queues
     with pytest.raises(
@@ -40,7 +40,7 @@ def test_a_setting_for_an_unknown_name_is_refused_unless_it_is_to_be_created(dat
     assert change(queues, "sms").queue == "sms"
 
 
-def test_resuming_an_unknown_name_is_refused_and_offers_no_creation(database):
+def test_resuming_an_unknown_queue_is_refused_without_mentioning_create(database):
     database.frozen.queues.pause("typo", create=True)
     with pytest.raises(QueueNotFound, match=r"there is no queue 'typo2': .*; did you mean 'typo'\?$"):
         database.frozen.queues.resume("typo2")
@@ -72,14 +72,14 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
-def test_a_queue_is_known_by(database, known):
+def test_a_queue_in_use_is_known(database, known):
     assert not database.frozen.queues.is_known("mail")
     known(database)
     assert database.frozen.queues.is_known("mail")
     assert database.frozen.queues.pause("mail").paused_at is not None
 
 
-def test_a_queue_is_known_by_a_declared_task_and_the_default_one_always(database):
+def test_the_default_queue_and_queues_of_declared_tasks_are_known(database):
     outbox = Outbox(database.engine)
     assert outbox.store.queues.is_known("default")
     with pytest.raises(QueueNotFound):
@@ -130,7 +130,7 @@ def outboxq(database, *words: str, code: int = 0):
     [("pause", "mial"), ("resume", "mial"), ("limit", "mial", "--concurrency", "2"), ("order", "mial", "oldest")],
     ids=" ".join,
 )
-def test_a_command_on_a_mistyped_queue_ends_with_an_error_and_the_nearest_name(database, words):
+def test_a_command_on_a_mistyped_queue_fails_and_suggests_the_nearest_name(database, words):
     database.add(queue="mail")
     error = outboxq(database, "queue", *words, code=3).stderr
     assert "there is no queue 'mial'" in error
@@ -140,7 +140,7 @@ def test_a_command_on_a_mistyped_queue_ends_with_an_error_and_the_nearest_name(d
     assert database.store.queues.settings() == []
 
 
-def test_create_sets_a_queue_up_before_its_first_task_and_forget_removes_it(database):
+def test_create_sets_up_a_queue_before_its_first_task_and_forget_removes_it(database):
     assert outboxq(database, "queue", "pause", "sms", "--create").stderr == ""
     outboxq(database, "queue", "limit", "sms", "--concurrency", "2")
     assert "sms" in outboxq(database, "queue", "list").stdout

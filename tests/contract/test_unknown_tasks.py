@@ -68,7 +68,7 @@ def delays(found):
     return [datetime.fromisoformat(one.event_data["available_at"]) - one.created_at for one in found]
 
 
-def test_each_release_in_a_row_waits_twice_as_long_whichever_worker_it_is(database, work):
+def test_each_consecutive_release_by_any_worker_doubles_the_delay(database, work):
     handle = stranger(database)
     first = work(unknown_task_delay=0.05)
     until(lambda: len(releases(database, handle)) >= 2)
@@ -80,14 +80,14 @@ def test_each_release_in_a_row_waits_twice_as_long_whichever_worker_it_is(databa
     assert database.store.get(handle.id).attempt == 1
 
 
-def test_no_release_waits_longer_than_the_worker_was_told(database, work):
+def test_no_release_waits_longer_than_the_longest_delay(database, work):
     handle = stranger(database)
     work(unknown_task_delay=0.05, unknown_task_longest_delay=0.06)
     found = until(lambda: len(found := releases(database, handle)) >= 4 and found)
     assert max(delays(found)).total_seconds() < 0.08
 
 
-def test_two_thousand_of_them_cost_less_than_five_events_a_second(database):
+def test_two_thousand_unknown_tasks_cost_less_than_five_events_a_second(database):
     """This is the rate once each release has its maximum length, projected from two tasks in eight hours."""
     unknown = unknown_tasks(database.frozen)
     handles = [stranger(database, database.frozen) for _ in range(2)]
@@ -100,7 +100,7 @@ def test_two_thousand_of_them_cost_less_than_five_events_a_second(database):
     assert len(settled) / len(handles) * 2000 / (7 * HOUR).total_seconds() < 5
 
 
-def test_a_name_is_told_of_once_however_many_tasks_bear_it(database, work, caplog):
+def test_an_unknown_name_is_logged_once_for_all_its_tasks(database, work, caplog):
     handles = [stranger(database) for _ in range(20)]
     with caplog.at_level(logging.WARNING, "outboxq.worker"):
         work(unknown_task_delay=0.05)
@@ -109,7 +109,7 @@ def test_a_name_is_told_of_once_however_many_tasks_bear_it(database, work, caplo
     assert "import its module where the worker starts" in line
 
 
-def test_anything_but_a_claim_begins_a_new_run(database):
+def test_any_other_change_restarts_the_count_of_releases(database):
     unknown = unknown_tasks(database.frozen)
     handle = stranger(database, database.frozen)
 
@@ -134,7 +134,7 @@ def test_anything_but_a_claim_begins_a_new_run(database):
     assert times()[0] == 1
 
 
-def test_a_task_that_a_live_worker_knows_is_given_back_for_the_first_delay_only(database):
+def test_a_task_that_a_live_worker_knows_is_released_for_the_first_delay_only(database):
     unknown = unknown_tasks(database.frozen)
     stranger(database, database.frozen, topic="order.paid")
     for _ in range(3):
@@ -154,7 +154,7 @@ def test_a_task_that_a_live_worker_knows_is_given_back_for_the_first_delay_only(
     assert database.clock.now - since == 4 * HOUR
 
 
-def test_what_was_looked_up_in_vain_is_given_back_for_the_first_delay(database, monkeypatch):
+def test_a_task_whose_lookup_fails_is_released_for_the_first_delay(database, monkeypatch):
     unknown = unknown_tasks(database.frozen)
     stranger(database, database.frozen)
     turned_away(database, unknown)
@@ -176,7 +176,7 @@ def explained(database, handle, reason, *words):
     return found.sentence
 
 
-def test_explain_says_that_no_live_worker_knows_it_and_when_it_is_tried_again(database):
+def test_explain_reports_that_no_live_worker_knows_the_task_and_the_next_try(database):
     handle = stranger(database, database.frozen)
     said = {"label": "host:7", "concurrency": 4}
     database.frozen.workers.register(uuid4(), task_names=["tests.work"], **said)
@@ -211,7 +211,7 @@ def status(database, *arguments):
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
-def test_status_names_what_no_live_worker_knows(database, work):
+def test_status_names_tasks_that_no_live_worker_knows(database, work):
     stranger(database, queue="mail")
     database.add(database.store, task_name="later", queue="mail", delay=HOUR)
     worker = work("tests.work", unknown_task_delay=3600)
@@ -230,7 +230,7 @@ def test_status_names_what_no_live_worker_knows(database, work):
     assert status(database)[0]["notes"] == ""
 
 
-def test_a_name_of_which_nothing_waits_any_more_is_not_told(database):
+def test_an_unknown_name_without_waiting_tasks_is_not_reported(database):
     handle = stranger(database, database.frozen)
     said = {"label": "host:1", "concurrency": 1, "task_names": [], "unknown_tasks": [("default", NAME)]}
     database.frozen.workers.register(uuid4(), **said)
@@ -239,7 +239,7 @@ def test_a_name_of_which_nothing_waits_any_more_is_not_told(database):
     assert not any(queue.unknown for queue in database.frozen.stats())
 
 
-def test_a_worker_that_starts_and_knows_them_has_them_at_once(database, work):
+def test_a_starting_worker_that_knows_the_tasks_runs_them_immediately(database, work):
     handles = [stranger(database) for _ in range(3)]
     ignorant = work(unknown_task_delay=3600)
     until(lambda: all(releases(database, handle) for handle in handles))
@@ -253,7 +253,7 @@ def test_a_worker_that_starts_and_knows_them_has_them_at_once(database, work):
         assert moved.event_data["reason"] == "a worker that knows the task has started"
 
 
-def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, monkeypatch):
+def test_only_unknown_tasks_that_the_new_worker_accepts_are_made_due(database, monkeypatch):
     monkeypatch.setattr("outboxq.store.claims.unknown_runs._PAGE", 3)
     unknown = unknown_tasks(database.frozen)
     add = database.add
@@ -297,7 +297,7 @@ def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, mon
         assert database.frozen.history(handle.id)[-1].event_type is not EventType.RESCHEDULED
 
 
-def test_an_entry_that_was_replaced_since_it_was_looked_at_is_left_alone(database):
+def test_an_outbox_entry_that_was_replaced_since_the_lookup_is_not_changed(database):
     handle = stranger(database, database.frozen)
     turned_away(database, unknown_tasks(database.frozen))
     ((entry,),) = database.rows("SELECT id FROM task_outbox")

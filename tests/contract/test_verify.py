@@ -192,7 +192,7 @@ CORRUPTIONS = [
     ("names", "state", "statements"),
     [pytest.param(*case, id=f"{number}-{case[0]}") for number, case in enumerate(CORRUPTIONS)],
 )
-def test_a_corruption_is_named_and_repaired_where_that_needs_no_guess(database, names, state, statements):
+def test_a_corruption_is_named_and_repaired_if_the_repair_is_unambiguous(database, names, state, statements):
     task_id = corrupt(database, state, statements)
     before = helpers.everything(database)
     found = database.store.verify(repair=True)
@@ -210,7 +210,7 @@ def test_a_corruption_is_named_and_repaired_where_that_needs_no_guess(database, 
 
 
 @pytest.mark.parametrize("made", ["enqueue", "retry", "schedule_retry", "recover"])
-def test_a_lost_entry_comes_back_due_when_the_last_event_says(database, made):
+def test_a_lost_entry_is_restored_with_the_due_time_of_the_last_event(database, made):
     due = database.clock.now + timedelta(hours=2, microseconds=7)
     if made == "enqueue":
         task_id = database.add(available_at=due, queue="mail", priority=5).id
@@ -255,7 +255,7 @@ def test_a_running_task_without_a_lease_is_found_by_the_next_recovery(database):
         database.frozen.complete(claim)
 
 
-def test_examples_are_a_few_and_the_count_is_all(database):
+def test_a_violation_counts_all_rows_and_lists_five_examples(database):
     handles = [database.add() for _ in range(8)]
     database.run("DELETE FROM task_outbox")
     (violation,) = database.store.verify()
@@ -265,7 +265,7 @@ def test_examples_are_a_few_and_the_count_is_all(database):
     assert repaired.repaired == 8
 
 
-def test_a_row_that_the_database_cannot_read_hides_no_other_violation(database):
+def test_an_unreadable_row_does_not_hide_other_violations(database):
     """Every check runs, even if the previous one fails."""
     change = "UPDATE execution_events SET event_data = 'gar{{bage'"
     corrupt(database, ready, [change])
@@ -283,7 +283,7 @@ def test_a_row_that_the_database_cannot_read_hides_no_other_violation(database):
     assert told == [(done, len(CHECKS)) for done in range(1, len(CHECKS) + 1)]
 
 
-def test_a_row_that_the_database_cannot_read_prevents_no_other_repair(database):
+def test_an_unreadable_row_does_not_prevent_other_repairs(database):
     """The due time of a lost entry is in an event. The transaction of the caller goes on."""
     lost = corrupt(database, ready, ["DELETE FROM task_outbox", "UPDATE execution_events SET event_data = 'gar{{bage'"])
     letter = database.add().id
@@ -299,7 +299,7 @@ def test_a_row_that_the_database_cannot_read_prevents_no_other_repair(database):
     assert {one.name for one in database.store.verify() if one.examples} == {"ready_without_entry"}
 
 
-def test_verify_writes_nothing_unless_it_is_to_repair(database):
+def test_verify_without_repair_writes_nothing(database):
     running(database)
     corrupt(database, ready, ["DELETE FROM task_outbox"])
     before = helpers.everything(database)
@@ -308,7 +308,7 @@ def test_verify_writes_nothing_unless_it_is_to_repair(database):
     assert helpers.everything(database) == before
 
 
-def test_verify_beside_writers_raises_no_false_alarm(database):
+def test_verify_during_writes_reports_no_false_alarms(database):
     over, rounds = threading.Event(), [0, 0]
 
     def write(writer):
@@ -345,7 +345,7 @@ def test_verify_beside_writers_raises_no_false_alarm(database):
     assert not any(found)
 
 
-def test_repair_beside_writers_breaks_nothing(database):
+def test_repair_during_writes_repairs_nothing(database):
     over, rounds = threading.Event(), [0, 0]
 
     def write(writer):

@@ -71,9 +71,7 @@ def test_a_signed_webhook_becomes_one_committed_task(
     assert [task.status for task in outbox.store.tasks()] == [TaskStatus.COMPLETED]
 
 
-def test_a_webhook_that_arrives_in_several_requests_at_once_becomes_one_task(
-    outbox: Outbox, erp: WebhookSource
-) -> None:
+def test_a_webhook_in_several_simultaneous_requests_becomes_one_task(outbox: Outbox, erp: WebhookSource) -> None:
     begin = threading.Barrier(6)
 
     def arrive(_: int) -> int:
@@ -85,7 +83,7 @@ def test_a_webhook_that_arrives_in_several_requests_at_once_becomes_one_task(
     assert len(outbox.store.tasks()) == 1
 
 
-def test_a_test_receives_a_webhook_in_its_harness(outbox: Outbox, database: Database, erp: WebhookSource) -> None:
+def test_a_harness_receives_webhooks(outbox: Outbox, database: Database, erp: WebhookSource) -> None:
     with (
         database.host_engine().connect() as connection,
         connection.begin() as transaction,
@@ -97,15 +95,13 @@ def test_a_test_receives_a_webhook_in_its_harness(outbox: Outbox, database: Data
     assert database.rows("SELECT 1 FROM task_executions UNION ALL SELECT 1 FROM inbox_messages") == []
 
 
-def test_a_body_that_is_no_cloudevent_is_identified_by_its_signed_id(outbox: Outbox, erp: WebhookSource) -> None:
+def test_a_body_that_is_not_a_cloudevent_is_identified_by_its_signed_id(outbox: Outbox, erp: WebhookSource) -> None:
     body = b'{"type": "billing.paid", "data": 7}'
     assert [send(outbox, body, id=one) for one in ("m1", "m2", "m1")] == [1, 1, 0]
     assert [json.loads(task.args) for task in outbox.store.tasks()] == [{"payload": json.loads(body)}] * 2
 
 
-def test_headers_that_are_not_signed_do_not_identify_a_webhook(
-    outbox: Outbox, database: Database, erp: WebhookSource
-) -> None:
+def test_unsigned_headers_do_not_identify_a_webhook(outbox: Outbox, database: Database, erp: WebhookSource) -> None:
     body = b'{"type": "billing.paid"}'
     signed = signed_headers("m1", body, NEW)
     for number in range(3):
@@ -122,7 +118,9 @@ def test_a_body_without_a_type_has_the_topic_of_the_source(outbox: Outbox) -> No
     assert [task.task_name for task in outbox.store.tasks()] == ["change"] * 3
 
 
-def test_a_webhook_that_is_not_signed_leaves_no_row(outbox: Outbox, database: Database, erp: WebhookSource) -> None:
+def test_a_webhook_without_a_valid_signature_stores_nothing(
+    outbox: Outbox, database: Database, erp: WebhookSource
+) -> None:
     other = "whsec_b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhl"
     signed = signed_headers("m1", EVENT, NEW)
     for headers, body in (
@@ -142,7 +140,7 @@ def test_a_webhook_that_is_not_signed_leaves_no_row(outbox: Outbox, database: Da
     assert send(outbox, EVENT, age=250) == 1
 
 
-def test_the_tolerance_is_that_of_the_source(outbox: Outbox) -> None:
+def test_the_source_determines_the_tolerance(outbox: Outbox) -> None:
     source = WebhookSource(name="erp", secret=NEW, tolerance=30)
     outbox.receive("*", source=source, name="book")(lambda payload: None)
     with pytest.raises(WebhookInvalid, match="too long ago"):
@@ -192,7 +190,7 @@ def test_a_redriven_webhook_is_read_again(outbox: Outbox, database: Database, er
     assert [task.status for task in later.store.tasks(task="ship")] == [TaskStatus.COMPLETED]
 
 
-def test_an_error_of_the_database_is_raised_and_the_webhook_may_arrive_again(
+def test_a_database_error_is_raised_and_the_webhook_can_be_sent_again(
     outbox: Outbox, erp: WebhookSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -206,7 +204,7 @@ def test_an_error_of_the_database_is_raised_and_the_webhook_may_arrive_again(
     assert send(outbox, EVENT) == 1
 
 
-def test_several_sources_are_told_apart(outbox: Outbox, erp: WebhookSource) -> None:
+def test_several_sources_are_distinguished(outbox: Outbox, erp: WebhookSource) -> None:
     crm = WebhookSource(name="crm", secret=OLD)
     with pytest.raises(ConfigurationError, match="no task receives the webhooks of crm"):
         send(outbox, EVENT, source=crm)
@@ -220,7 +218,7 @@ def test_several_sources_are_told_apart(outbox: Outbox, erp: WebhookSource) -> N
     assert sorted(task.task_name for task in outbox.store.tasks()) == ["book", "note"]
 
 
-def test_an_outbox_without_a_receiver_says_so() -> None:
+def test_an_outbox_without_a_receiver_refuses_webhooks() -> None:
     with pytest.raises(ConfigurationError, match="no task receives webhooks"):
         Outbox().receive_webhook({}, b"")
 
@@ -234,7 +232,9 @@ def test_a_worker_does_not_connect_to_webhooks(
     assert caplog.records == []
 
 
-def test_no_secret_is_in_a_text(outbox: Outbox, erp: WebhookSource, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_shown_logged_or_stored(
+    outbox: Outbox, erp: WebhookSource, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     texts = [repr(erp), str(erp), repr(outbox.tasks.receivers)]
     for call in (
@@ -267,6 +267,6 @@ def test_no_secret_is_in_a_text(outbox: Outbox, erp: WebhookSource, caplog: pyte
         ({"max_bytes": 0}, "max_bytes"),
     ],
 )
-def test_a_source_that_could_not_receive_is_refused(given: dict[str, Any], match: str) -> None:
+def test_a_source_with_invalid_options_is_refused(given: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidArgument, match=match):
         WebhookSource(**{"name": "erp", "secret": NEW, **given})

@@ -63,7 +63,7 @@ def test_a_task_is_run_and_its_result_kept(outbox, work):
     assert types(outbox, handle) == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
 
 
-def test_a_failing_task_is_retried_and_then_a_dead_letter_with_every_error(outbox, work):
+def test_a_failing_task_is_retried_and_becomes_a_dead_letter_with_every_error(outbox, work):
     attempts = []
 
     @outbox.task(name="fail", retry=SOON)
@@ -83,7 +83,7 @@ def test_a_failing_task_is_retried_and_then_a_dead_letter_with_every_error(outbo
     )
 
 
-def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work, monkeypatch):
+def test_snooze_uses_no_attempt_and_cancel_ends_the_task(outbox, work, monkeypatch):
     monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
     runs = []
 
@@ -99,7 +99,7 @@ def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work, monkeypatch):
     assert outbox.store.history(handle.id)[-1].event_data["reason"] == "enough"
 
 
-def test_tasks_overlap_up_to_the_concurrency_and_end_each_alone(outbox, work):
+def test_tasks_run_simultaneously_up_to_the_concurrency_and_end_separately(outbox, work):
     together = threading.Barrier(4)
 
     @outbox.task(name="meet", retry=RetryPolicy.never())
@@ -114,7 +114,7 @@ def test_tasks_overlap_up_to_the_concurrency_and_end_each_alone(outbox, work):
     assert statuses == [TaskStatus.COMPLETED, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.COMPLETED]
 
 
-def test_no_more_is_claimed_than_there_are_idle_threads(outbox, work):
+def test_no_more_tasks_are_claimed_than_there_are_idle_threads(outbox, work):
     gate = threading.Event()
 
     @outbox.task(name="wait")
@@ -129,7 +129,7 @@ def test_no_more_is_claimed_than_there_are_idle_threads(outbox, work):
     assert {ended(outbox, handle).status for handle in handles} == {TaskStatus.COMPLETED}
 
 
-def test_a_worker_of_one_queue_leaves_the_others_alone(outbox, work):
+def test_a_worker_that_serves_one_queue_does_not_claim_from_others(outbox, work):
     @outbox.task(name="a", queue="a")
     def a() -> None: ...
     @outbox.task(name="b", queue="b")
@@ -142,7 +142,7 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(outbox, work):
 
 
 @pytest.mark.in_turn
-def test_a_lease_shorter_than_its_handler_is_kept_alive(outbox, work):
+def test_a_lease_shorter_than_its_handler_is_extended(outbox, work):
     gate = threading.Event()
 
     @outbox.task(name="long", lease=2)
@@ -158,7 +158,7 @@ def test_a_lease_shorter_than_its_handler_is_kept_alive(outbox, work):
     assert types(outbox, handle) == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
 
 
-def test_who_lost_the_lease_is_told_and_its_result_discarded(outbox, work, caplog):
+def test_a_handler_that_lost_the_lease_notices_and_its_result_is_discarded(outbox, work, caplog):
     began, told = threading.Event(), threading.Event()
 
     @outbox.task(name="slow")
@@ -180,7 +180,7 @@ def test_who_lost_the_lease_is_told_and_its_result_discarded(outbox, work, caplo
     assert "is discarded" in caplog.text
 
 
-def test_a_running_task_hears_of_its_cancellation(outbox, work):
+def test_a_running_handler_is_notified_of_a_cancel_request(outbox, work):
     @outbox.task(name="polite")
     def polite(ctx: TaskContext) -> None:
         until(lambda: ctx.cancel_requested)
@@ -193,7 +193,7 @@ def test_a_running_task_hears_of_its_cancellation(outbox, work):
     assert ended(outbox, handle).status is TaskStatus.CANCELLED
 
 
-def test_the_lease_of_a_dead_worker_is_taken_back_and_its_task_run(outbox, work):
+def test_a_task_of_a_dead_worker_is_recovered_and_run(outbox, work):
     @outbox.task(name="orphan")
     def orphan() -> None: ...
 
@@ -206,7 +206,7 @@ def test_the_lease_of_a_dead_worker_is_taken_back_and_its_task_run(outbox, work)
     assert EventType.RESET in types(outbox, handle)
 
 
-def test_an_unknown_task_is_given_back_without_an_attempt_and_fails_only_after_its_limit(outbox, work):
+def test_an_unknown_task_is_released_without_using_an_attempt_and_fails_after_its_limit(outbox, work):
     other = Outbox(outbox.store.engine)
     handle = other.task(name="from.the.future")(lambda: None).using(other).enqueue()
     patient = work(unknown_task_delay=0.05, unknown_task_limit=3600)
@@ -219,7 +219,7 @@ def test_an_unknown_task_is_given_back_without_an_attempt_and_fails_only_after_i
     assert types(outbox, handle)[-1] is EventType.FAILED
 
 
-def test_a_task_long_in_retry_is_not_failed_for_being_unknown_for_a_moment(outbox, work, database):
+def test_an_old_retrying_task_does_not_fail_when_it_is_briefly_unknown(outbox, work, database):
     handle = database.add(database.store, task_name="old.hand")
     database.run("UPDATE task_executions SET first_started_at = " + _long_ago(database))
     work(unknown_task_delay=60, unknown_task_limit=3600)
@@ -250,7 +250,7 @@ def test_stop_lets_running_tasks_finish(outbox, work):
     assert outbox.store.get(later.id).status is TaskStatus.READY
 
 
-def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
+def test_a_task_that_does_not_finish_in_time_is_released_and_fenced(outbox, work):
     began, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="stubborn")
@@ -273,7 +273,7 @@ def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
     assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
-def test_a_claim_that_comes_back_after_the_stop_is_given_back(outbox, work, monkeypatch):
+def test_a_claim_whose_response_arrives_after_the_stop_is_released(outbox, work, monkeypatch):
     @outbox.task(name="late")
     def late() -> None: ...
 
@@ -295,7 +295,7 @@ def test_a_claim_that_comes_back_after_the_stop_is_given_back(outbox, work, monk
 
 
 @pytest.mark.in_turn
-def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(outbox, work, monkeypatch):
+def test_a_handler_is_notified_of_a_lease_that_ended_while_the_database_was_silent(outbox, work, monkeypatch):
     heard = threading.Event()
 
     @outbox.task(name="cut.off", lease=1.5)
@@ -311,7 +311,7 @@ def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(out
     silence.set()
 
 
-def test_a_worker_stops_whose_failure_cannot_be_logged(outbox, work, monkeypatch):
+def test_a_worker_stops_even_if_its_failure_cannot_be_logged(outbox, work, monkeypatch):
     """Logging fails, for example, after a handler has closed stderr."""
 
     def closed(*_, **__):
@@ -325,7 +325,7 @@ def test_a_worker_stops_whose_failure_cannot_be_logged(outbox, work, monkeypatch
     until(lambda: not worker._parts.claim_loop.is_alive())
 
 
-def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
+def test_a_dead_heartbeat_thread_stops_claiming(outbox, work, monkeypatch):
     def broken(*_):
         raise SystemExit(1)
 
@@ -346,7 +346,7 @@ def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
     assert outbox.store.get(after.id).status is TaskStatus.READY
 
 
-def test_the_worker_outlives_a_database_that_is_away(outbox, work, monkeypatch, caplog):
+def test_a_worker_survives_an_outage_of_the_database(outbox, work, monkeypatch, caplog):
     @outbox.task(name="survivor")
     def survivor() -> None: ...
 
@@ -377,7 +377,7 @@ def test_a_dead_thread_stops_the_worker_with_an_error(outbox, work, monkeypatch,
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_a_handler_that_wants_to_end_the_process_ends_only_its_attempt(outbox, work, error):
+def test_a_handler_that_raises_an_exit_ends_only_its_attempt(outbox, work, error):
     @outbox.task(name="quit", retry=RetryPolicy.never())
     def quitter() -> None:
         raise error
@@ -409,14 +409,14 @@ def test_no_connection_is_held_while_a_handler_runs(outbox, work):
         ended(outbox, handle)
 
 
-def test_a_worker_refuses_a_database_without_our_tables(tmp_path):
+def test_a_worker_refuses_a_database_without_the_schema(tmp_path):
     outbox = Outbox(f"sqlite:///{tmp_path / 'empty.db'}")
     with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
         outbox.worker().start()
     outbox.store.engine.dispose()
 
 
-def test_two_outboxes_in_one_process_keep_to_themselves(database, tmp_path, work, outbox):
+def test_two_outboxes_in_one_process_are_independent(database, tmp_path, work, outbox):
     other = Outbox(make_engine(f"sqlite:///{tmp_path / 'other.db'}"))
     other.upgrade()
     ran = []
@@ -458,7 +458,7 @@ def test_a_timeout_is_stored_with_the_task(outbox):
     assert [outbox.store.get(handle.id).timeout_seconds for handle in handles] == [120, None]
 
 
-def test_a_handler_is_told_that_its_time_is_over(outbox, work):
+def test_a_handler_is_notified_of_its_timeout(outbox, work):
     @outbox.task(name="looks", timeout=0.05)
     def looks(ctx: TaskContext) -> list[bool]:
         before = ctx.timed_out
@@ -471,7 +471,7 @@ def test_a_handler_is_told_that_its_time_is_over(outbox, work):
 
 
 @pytest.mark.in_turn
-def test_the_time_a_task_waits_for_its_thread_is_not_its_own(outbox, work):
+def test_the_time_that_a_task_waits_for_a_thread_does_not_count(outbox, work):
     gate = threading.Event()
 
     @outbox.task(name="first")
@@ -503,7 +503,7 @@ def test_a_checkpoint_past_the_timeout_fails_the_attempt_by_the_policy(outbox, w
     assert task.last_error == "TimeoutError: the handler ran for longer than its timeout of 0.05 s"
 
 
-def test_a_checkpoint_agrees_to_a_cancellation(outbox, work):
+def test_a_checkpoint_cancels_the_task_on_request(outbox, work):
     @outbox.task(name="loops")
     def loops(ctx: TaskContext) -> None:
         until(ctx.checkpoint)
@@ -516,7 +516,7 @@ def test_a_checkpoint_agrees_to_a_cancellation(outbox, work):
     assert outbox.store.history(handle.id)[-1].event_data["reason"] == "as asked"
 
 
-def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back(outbox, work):
+def test_a_checkpoint_in_a_stopping_worker_snoozes_the_task(outbox, work):
     @outbox.task(name="loops")
     def loops(ctx: TaskContext) -> None:
         until(ctx.checkpoint)
@@ -530,7 +530,7 @@ def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back(outbox, work):
     assert types(outbox, handle)[-1] is EventType.SNOOZED
 
 
-def test_a_checkpoint_says_that_the_lease_could_not_be_extended(outbox, work, caplog):
+def test_a_checkpoint_reports_that_the_lease_could_not_be_extended(outbox, work, caplog):
     caplog.set_level("INFO", "outboxq.worker")
     runs: list[int] = []
 
@@ -576,7 +576,7 @@ def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(
 
 
 @pytest.mark.in_turn
-def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
+def test_the_timeout_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
     """A heartbeat comes only after a third of the lease, long after the handler has ended."""
 
     @outbox.task(name="deaf", timeout=0.05, lease=60)
@@ -606,7 +606,7 @@ class Failing(Integration):
 
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("line", ["task_completed", "hook that runs after", "code that runs after", "past its timeout"])
-def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, caplog, line, transactional):
+def test_a_log_handler_that_raises_does_not_lose_the_outcome_or_lease(database, caplog, line, transactional):
     class Broken(logging.Filter):
         def filter(self, record):
             if line in record.getMessage():
@@ -636,7 +636,7 @@ def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, cap
     assert (task.status, task.lease_token) == (TaskStatus.COMPLETED, 1)
 
 
-def test_a_claim_whose_lease_was_lost_before_it_began_is_not_begun(outbox, work, caplog):
+def test_a_task_whose_lease_was_lost_before_its_start_is_not_run(outbox, work, caplog):
     gate, begun = threading.Event(), []
 
     @outbox.task(name="first")
@@ -658,7 +658,7 @@ def test_a_claim_whose_lease_was_lost_before_it_began_is_not_begun(outbox, work,
     assert begun == []
 
 
-def test_claims_are_in_hand_before_anything_else_is_said_of_them(outbox, work, monkeypatch):
+def test_claims_are_kept_even_if_a_write_after_the_claim_fails(outbox, work, monkeypatch):
     """Removing the worker from the sleeping workers is a write, which may fail or wait."""
     handle = outbox.task(name="kept")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(recover_every=60)
@@ -674,9 +674,7 @@ def test_claims_are_in_hand_before_anything_else_is_said_of_them(outbox, work, m
         worker.stop()
 
 
-def test_a_recovered_task_is_run_although_an_unknown_one_beside_it_cannot_be_looked_up(
-    outbox, work, database, monkeypatch
-):
+def test_a_recovered_task_is_run_even_if_the_lookup_of_an_unknown_task_fails(outbox, work, database, monkeypatch):
     known = outbox.task(name="known")(lambda: None).using(outbox).enqueue()
     stranger = database.add(database.store, task_name="stranger")
     database.run("UPDATE task_executions SET recovery_attempts = 1, lease_token = 1")
@@ -694,7 +692,7 @@ def test_a_recovered_task_is_run_although_an_unknown_one_beside_it_cannot_be_loo
     assert failures == [[stranger.id]]
 
 
-def test_what_could_not_begin_its_transaction_has_used_no_attempt(outbox, work, monkeypatch):
+def test_a_task_whose_transaction_could_not_begin_uses_no_attempt(outbox, work, monkeypatch):
     refusals = []
     real = Store.unit
 

@@ -54,7 +54,7 @@ USUAL = {
 }
 
 
-def test_a_worker_says_where_it_works_on_what_and_how_it_hears_of_it(database, caplog):
+def test_the_first_line_names_database_queues_notification_and_tasks(database, caplog):
     record, said = introduced(database, caplog, tasks=["shop.charge", "shop.bill"])
     usual = USUAL[database.name]
     assert said == f"on {called(database.url)}: all queues, 8 at once; {usual}; knows 2 tasks shop.bill, shop.charge"
@@ -95,7 +95,7 @@ def test_a_worker_warns_of_a_queue_that_nothing_uses(database, caplog, queue, wa
     outbox.store.bound_engine.dispose()
 
 
-def test_a_worker_says_what_it_is_limited_to(database, caplog):
+def test_the_first_line_names_the_limits_of_the_worker(database, caplog):
     options = {"queues": ["mail"], "topics": ["order.*", "user.new"], "concurrency": 1, "poll": 2.5}
     _, said = introduced(database, caplog, tasks=["shop.charge"], notifications=False, **options)
     assert said.partition(": ")[2] == (
@@ -104,7 +104,7 @@ def test_a_worker_says_what_it_is_limited_to(database, caplog):
     )
 
 
-def test_of_many_names_the_first_are_said(sqlite, caplog):
+def test_only_the_first_of_many_names_are_listed(sqlite, caplog):
     names = [f"shop.task{number:02}" for number in range(12)]
     record, said = introduced(sqlite, caplog, tasks=names, queues=[f"q{number}" for number in range(3)])
     assert ": the 3 queues q0, q1, q2, " in said
@@ -112,18 +112,18 @@ def test_of_many_names_the_first_are_said(sqlite, caplog):
     assert (record.tasks, record.task_names) == (12, names[:10])
 
 
-def test_a_worker_that_knows_no_task_says_so(sqlite, caplog):
+def test_the_first_line_reports_that_no_task_is_known(sqlite, caplog):
     assert introduced(sqlite, caplog)[1].endswith("; knows no tasks")
 
 
-def test_a_worker_says_that_nothing_deletes_old_tasks(sqlite, caplog):
+def test_the_first_line_reports_that_nothing_deletes_old_tasks(sqlite, caplog):
     record, said = introduced(sqlite, caplog, retention=None)
     assert said.endswith("; nothing deletes old tasks (outboxq schedule add-retention 90d)")
     assert not record.deletes_old_tasks
     assert introduced(sqlite, caplog)[0].deletes_old_tasks
 
 
-def test_a_worker_says_that_no_worker_serves_the_queue_of_the_retention_task(database, caplog):
+def test_the_first_line_reports_that_no_worker_serves_the_retention_task(database, caplog):
     outbox = Outbox(database.url, retention=timedelta(days=90))
     outbox.worker().run(burst=True)  # stores the schedule, whose task is in the queue default
     assert introduced(database, caplog, queues=["mail"])[1].endswith(UNSERVED)
@@ -135,7 +135,7 @@ def test_a_worker_says_that_no_worker_serves_the_queue_of_the_retention_task(dat
     outbox.store.bound_engine.dispose()
 
 
-def test_no_password_is_said(postgresql, caplog, monkeypatch):
+def test_no_password_is_logged(postgresql, caplog, monkeypatch):
     from sqlalchemy.engine import make_url
 
     url = make_url(postgresql.url).set(password="s3cr3t-canary")  # the server does not require it
@@ -145,7 +145,7 @@ def test_no_password_is_said(postgresql, caplog, monkeypatch):
     assert ":***@" in said
 
 
-def test_several_processes_say_it_once(sqlite, tmp_path):
+def test_several_processes_log_the_first_line_once(sqlite, tmp_path):
     (tmp_path / "app.py").write_text(APPLICATION)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     done = forked.run(
@@ -166,7 +166,7 @@ def test_several_processes_say_it_once(sqlite, tmp_path):
 
 
 @pytest.mark.parametrize(("reloads", "again"), [(False, False), (True, True)])
-def test_one_process_of_each_database_says_it_and_its_successor_only_after_a_reload(reloads, again):
+def test_one_process_per_database_logs_the_first_line_and_again_only_after_a_reload(reloads, again):
     each = [Environment(name="one"), Environment(name="two")]
     supervisor = Supervisor(lambda _: [], processes=2, environments=each, reloads=reloads)
     speaking = []

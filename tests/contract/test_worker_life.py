@@ -112,7 +112,7 @@ def threads():
 # Start and stop
 
 
-def test_a_worker_that_never_started_stops_at_once(outbox):
+def test_a_worker_that_never_started_stops_immediately(outbox):
     worker = outbox.worker()
     assert worker.stop() is True
     assert worker.stop() is True
@@ -137,21 +137,21 @@ def test_run_after_stop_returns(outbox, exits):
     assert worker.run() == 0
 
 
-def test_a_worker_that_stops_is_taken_out_of_the_list_at_once(outbox, work):
+def test_a_worker_that_stops_is_no_longer_listed(outbox, work):
     worker = work(label="host:7")
     assert [one.label for one in outbox.store.workers.list()] == ["host:7"]
     assert worker.stop() is True
     assert outbox.store.workers.list() == []
 
 
-def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exits, monkeypatch):
+def test_a_worker_after_stop_at_once_is_no_longer_listed(outbox, work, exits, monkeypatch):
     monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # the machine may be slow
     work().stop_at_once()
     assert exits == [1]
     assert outbox.store.workers.list() == []
 
 
-def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox, exits):
+def test_stop_at_once_before_the_start_ends_the_worker_without_a_claim(outbox, exits):
     handle = outbox.task(name="t")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(notifications=False)
     worker.stop_at_once()
@@ -161,7 +161,7 @@ def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox
     assert outbox.store.get(handle.id).lease_token == 0
 
 
-def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox, exits, monkeypatch):
+def test_a_worker_after_stop_at_once_during_its_start_is_no_longer_listed(outbox, exits, monkeypatch):
     listed, going_on = threading.Event(), threading.Event()
     run_early = ServiceThread.run_early
 
@@ -189,7 +189,7 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
 
 
 @pytest.mark.parametrize("part", ["distributor", "pool", "completer", "registration", "claim_loop"])
-def test_a_worker_of_which_a_part_cannot_start_can_be_stopped(outbox, monkeypatch, part):
+def test_a_worker_can_be_stopped_if_one_of_its_parts_cannot_start(outbox, monkeypatch, part):
     def fails() -> None:
         raise OSError("no threads")
 
@@ -220,7 +220,7 @@ def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
     assert threads() <= earlier
 
 
-def test_a_worker_whose_start_failed_keeps_its_connections_when_it_is_started_again(outbox, monkeypatch):
+def test_a_worker_whose_start_failed_keeps_its_connections_for_the_next_start(outbox, monkeypatch):
     def fails(service: ServiceThread) -> None:
         raise OSError("no room")
 
@@ -241,7 +241,7 @@ def test_a_worker_whose_start_failed_keeps_its_connections_when_it_is_started_ag
     assert worker.stop() is True
 
 
-def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
+def test_stop_may_be_called_repeatedly_and_from_several_threads(outbox, work):
     gate = threading.Event()
 
     @outbox.task(name="slow")
@@ -264,7 +264,7 @@ def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
 
 
 @pytest.mark.in_turn
-def test_stop_right_after_start_ends_it_however_soon(outbox):
+def test_stop_immediately_after_start_ends_the_worker(outbox):
     outbox.task(name="t")(lambda: None).using(outbox).enqueue_many([()] * 40)
     took = []
     for turn in range(30):
@@ -279,7 +279,7 @@ def test_stop_right_after_start_ends_it_however_soon(outbox):
     assert outbox.store.verify() == []
 
 
-def test_stop_while_another_thread_starts_it_ends_it(outbox, monkeypatch):
+def test_stop_while_another_thread_starts_the_worker_ends_it(outbox, monkeypatch):
     worker = outbox.worker(notifications=False)
     starting, go, errors = threading.Event(), threading.Event(), []
 
@@ -316,7 +316,7 @@ _SLOW_RELEASE = """
 
 
 @on_postgresql
-def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(outbox, work, database, monkeypatch):
+def test_a_repeated_stop_at_once_ends_the_process_only_after_the_release(outbox, work, database, monkeypatch):
     """Repeated signals must not end the process between the first release and its COMMIT."""
     gate, found = threading.Event(), []
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
@@ -332,9 +332,7 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
 
 
 @on_postgresql
-def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_locked(
-    outbox, work, database, exits, monkeypatch
-):
+def test_stop_at_once_retries_the_release_while_a_heartbeat_locks_the_task(outbox, work, database, exits, monkeypatch):
     monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # the machine may be slow
     gate = threading.Event()
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
@@ -353,7 +351,7 @@ def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_lock
     assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
-def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first(outbox, exits):
+def test_run_does_not_return_0_after_stop_at_once_even_if_handlers_end_first(outbox, exits):
     """The process still runs for a moment after its tasks are released, and a handler may return in that time."""
     workers = []
 
@@ -371,7 +369,7 @@ def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_firs
     assert worker.run() == 1
 
 
-def test_a_handler_may_stop_its_own_worker(outbox, work):
+def test_a_handler_may_stop_its_worker(outbox, work):
     """`stop` does not wait for the handler that calls it."""
     answers = []
 
@@ -388,7 +386,7 @@ def test_a_handler_may_stop_its_own_worker(outbox, work):
     assert outbox.store.get(handle.id).status in {TaskStatus.READY, TaskStatus.COMPLETED}
 
 
-def test_a_worker_starts_once(outbox, work):
+def test_a_worker_can_start_only_once(outbox, work):
     worker = work()
     with pytest.raises(ConfigurationError, match="started only once"):
         worker.start()
@@ -397,7 +395,7 @@ def test_a_worker_starts_once(outbox, work):
         worker.start()
 
 
-def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
+def test_a_worker_leaves_no_threads_in_its_host_process(outbox):
     hosts_own = threading.Event()
     host = threading.Thread(target=hosts_own.wait, args=[60], name="host", daemon=True)
     host.start()
@@ -417,7 +415,7 @@ def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
     until(lambda: set(threading.enumerate()) <= before)
 
 
-def test_handled_running_and_health_say_what_it_does(outbox, work, database):
+def test_handled_running_and_health_describe_the_worker(outbox, work, database):
     gate = threading.Event()
 
     @outbox.task(name="wait")
@@ -442,7 +440,7 @@ def test_handled_running_and_health_say_what_it_does(outbox, work, database):
 # Bursts and limits
 
 
-def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
+def test_a_burst_runs_all_due_tasks_and_returns_0(outbox, run):
     gone = []
 
     @outbox.task(name="spawn")
@@ -457,7 +455,7 @@ def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
     assert sum(row.due + row.running for row in outbox.store.stats()) == 0
 
 
-def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(outbox, run, monkeypatch):
+def test_a_burst_waits_for_immediate_retries_but_not_for_later_tasks(outbox, run, monkeypatch):
     monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
 
     @outbox.task(name="third.time", retry=RetryPolicy(max_attempts=3, wait=0))
@@ -488,7 +486,7 @@ def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(out
     assert outbox.store.get(hour.id).attempt == 2
 
 
-def test_a_burst_of_nothing_returns(run):
+def test_a_burst_without_tasks_returns(run):
     code, worker = run()
     assert (code, worker.handled) == (0, 0)
 
@@ -514,7 +512,7 @@ def test_a_burst_does_not_end_while_a_handler_may_still_enqueue(outbox, run):
     assert (code, worker.handled, children) == (0, 3, [1])
 
 
-def test_after_run_nothing_ends_the_process_any_more(run, exits):
+def test_run_stops_the_timer_that_would_end_the_process(run, exits):
     """The timer that ends a process with hanging threads is stopped."""
     before = set(threading.enumerate())
     assert run(drain_timeout=0)[0] == 0
@@ -527,7 +525,7 @@ def test_after_run_nothing_ends_the_process_any_more(run, exits):
     [{"concurrency": 1}, {"concurrency": 8}, {"concurrency": 8, "prefetch": 12}, {"concurrency": 1, "prefetch": 20}],
     ids=str,
 )
-def test_max_tasks_are_handled_and_no_more(outbox, run, options):
+def test_no_more_than_max_tasks_are_handled(outbox, run, options):
     ran, gate = [], threading.Event()
 
     @outbox.task(name="t")
@@ -544,7 +542,7 @@ def test_max_tasks_are_handled_and_no_more(outbox, run, options):
     assert EventType.RELEASED not in {kind for handle in handles for kind in types(outbox, handle)}
 
 
-def test_the_last_of_max_tasks_do_not_wait_for_a_slow_handler(outbox, work):
+def test_the_last_of_max_tasks_are_released_behind_a_slow_handler(outbox, work):
     """As at any other time, another worker may run the tasks that wait behind it. This one claims others later."""
     gate = threading.Event()
 
@@ -571,7 +569,7 @@ def test_the_last_of_max_tasks_do_not_wait_for_a_slow_handler(outbox, work):
     assert statuses(outbox, [*before, *behind]) == [TaskStatus.COMPLETED] * 65
 
 
-def test_max_tasks_end_a_burst_too_and_slow_handlers_finish(outbox, run):
+def test_max_tasks_also_ends_a_burst_after_slow_handlers_finish(outbox, run):
     gate = threading.Event()
 
     @outbox.task(name="slow")
@@ -599,7 +597,7 @@ def small(database):
 
 
 @pytest.mark.in_turn
-def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
+def test_handlers_that_take_all_connections_do_not_stop_heartbeats(small, work, database):
     """The handlers run for longer than the lease, but no lease is lost and no task is recovered."""
     outbox, taken, gate = Outbox(small), [], threading.Event()
 
@@ -630,7 +628,7 @@ def leases(store, handles):
 
 
 @on_postgresql
-def test_transactional_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
+def test_transactional_handlers_that_take_all_connections_do_not_stop_heartbeats(small, work, database):
     outbox, begun, gate = Outbox(small), [], threading.Event()
 
     @outbox.task(name="hog", lease=2, transactional=True)
@@ -684,7 +682,7 @@ def backends(database):
 
 
 @on_postgresql
-def test_all_of_its_own_connections_are_closed_when_it_has_stopped(database, outbox):
+def test_all_connections_of_a_worker_are_closed_when_it_has_stopped(database, outbox):
     task = outbox.task(name="t")(lambda: None)
     handle = task.using(outbox).enqueue()
     host = database.host_engine()
@@ -704,7 +702,7 @@ def test_all_of_its_own_connections_are_closed_when_it_has_stopped(database, out
 
 
 @on_sqlite
-def test_an_sqlite_worker_leaves_no_connection_open_either(database):
+def test_a_worker_on_sqlite_leaves_no_connection_open(database):
     """All connections that it opened are closed when it has stopped."""
     made = []
 
@@ -731,7 +729,7 @@ def test_an_sqlite_worker_leaves_no_connection_open_either(database):
     assert [connection for connection in made if is_open(connection)] == []
 
 
-def test_a_hosts_engine_is_usable_while_the_worker_runs_and_afterwards(database):
+def test_the_engine_of_the_host_is_usable_during_and_after_the_worker(database):
     host = database.host_engine()
     outbox = Outbox(host)
     task = outbox.task(name="t")(lambda: None)
@@ -750,7 +748,7 @@ def test_a_hosts_engine_is_usable_while_the_worker_runs_and_afterwards(database)
     assert outbox.store.get(after.id).status is TaskStatus.READY
 
 
-def test_workers_of_two_outboxes_in_one_database_run_each_their_own(database, work, outbox):
+def test_workers_of_two_outboxes_in_one_database_run_their_respective_tasks(database, work, outbox):
     host = database.host_engine()
     other, ran = Outbox(host), []
     ours = outbox.task(name="ours", queue="ours")(lambda: ran.append("ours"))
@@ -762,7 +760,7 @@ def test_workers_of_two_outboxes_in_one_database_run_each_their_own(database, wo
     assert sorted(ran) == ["ours"] * 5 + ["theirs"] * 5
 
 
-def test_one_connection_of_the_applications_is_enough_for_eight_threads(database):
+def test_one_connection_of_the_application_is_enough_for_eight_threads(database):
     engine = database.own(create_engine(database.url, pool_size=1, max_overflow=0, pool_timeout=60))
     if database.name == "sqlite":
         configure_sqlite(engine)
@@ -892,7 +890,7 @@ def in_a_process(script, database):
 
 
 @pytest.mark.in_turn
-def test_in_a_forked_child_the_worker_is_the_parents(database):
+def test_a_forked_child_cannot_use_the_worker_of_its_parent(database):
     refusal, stopped, seconds, took, ran_in_parent, same_connection, listening, clean = in_a_process(REFUSES, database)
     assert "created before the process forked" in refusal
     assert stopped is True
@@ -905,7 +903,7 @@ def test_in_a_forked_child_the_worker_is_the_parents(database):
 
 
 @pytest.mark.in_turn
-def test_a_forked_child_enqueues_on_connections_of_its_own(database):
+def test_a_forked_child_enqueues_on_new_connections(database):
     mine, mine_after, children, due, in_order = in_a_process(PIDS, database)
     assert mine_after == mine
     assert [written for _, written in children] == [5, 5, 5]
@@ -916,14 +914,14 @@ def test_a_forked_child_enqueues_on_connections_of_its_own(database):
 
 
 @pytest.mark.in_turn
-def test_a_forked_child_may_have_a_worker_of_its_own(database):
+def test_a_forked_child_may_create_a_worker(database):
     assert in_a_process(NEW, database) == [True, True]
 
 
 # Errors that a worker survives
 
 
-def test_a_worker_whose_role_loses_a_right_says_so_until_it_has_it_again(outbox, work, monkeypatch):
+def test_a_worker_is_unhealthy_while_its_role_lacks_a_privilege(outbox, work, monkeypatch):
     real, allowed = Store.claim_ready_task, threading.Event()
 
     def claim(*args, **kwargs):
@@ -940,7 +938,7 @@ def test_a_worker_whose_role_loses_a_right_says_so_until_it_has_it_again(outbox,
     assert worker.health.error is None or "lacks" not in worker.health.error
 
 
-def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypatch, caplog):
+def test_a_claim_that_fails_is_logged_and_starts_no_task(outbox, work, monkeypatch, caplog):
     """This is true for all errors. The next tests cover errors after which a claim is retried."""
     real, failures, ran = Store.claim_ready_task, [], []
 
@@ -973,9 +971,7 @@ def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypat
         ('{"n": 1, "more": 2}', 2),
     ],
 )
-def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(
-    outbox, run, database, garbage, attempts
-):
+def test_arguments_that_cannot_be_decoded_fail_the_task_but_not_the_worker(outbox, run, database, garbage, attempts):
     @outbox.task(name="counts", retry=RetryPolicy(max_attempts=2, wait=0))
     def counts(n: int, on: date | None = None) -> int:
         return n
@@ -993,7 +989,7 @@ def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(
 
 
 @on_sqlite
-def test_text_that_is_no_json_at_all_fails_the_task_too(database, exits):
+def test_arguments_that_are_not_json_fail_the_task_too(database, exits):
     """PostgreSQL would refuse to store it."""
     outbox = Outbox(database.engine)
 
@@ -1011,7 +1007,7 @@ def test_text_that_is_no_json_at_all_fails_the_task_too(database, exits):
     assert outbox.store.get(handle.id).status is TaskStatus.FAILED
 
 
-def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
+def test_unknown_tasks_do_not_block_known_ones(outbox, work):
     stranger = Outbox(outbox.store.engine).task(name="stranger")(lambda: None)
     stranger_handles = [stranger.using(stranger.outbox).enqueue() for _ in range(5)]
     known = outbox.task(name="known")(lambda: None)
@@ -1024,7 +1020,7 @@ def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
 
 
 @pytest.mark.in_turn
-def test_a_suspect_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
+def test_a_suspect_is_run_even_if_the_release_of_another_fails(outbox, work, monkeypatch):
     """Two tasks were recovered twice. The first runs, and the release of the second fails, but both complete."""
     task = outbox.task(name="orphan", lease=1)(lambda: None)
     handles = task.using(outbox).enqueue_many([()] * 2)
@@ -1046,7 +1042,7 @@ def test_a_suspect_is_run_even_if_giving_back_another_failed(outbox, work, monke
 
 
 @pytest.mark.parametrize("thread", ["claim_ready_task", "expired_leases"])
-def test_a_dead_thread_ends_run_with_1(outbox, exits, monkeypatch, thread):
+def test_run_returns_1_if_a_thread_dies(outbox, exits, monkeypatch, thread):
     def broken(*_args, **_kwargs):
         raise SystemExit(1)
 
@@ -1057,7 +1053,7 @@ def test_a_dead_thread_ends_run_with_1(outbox, exits, monkeypatch, thread):
     assert not worker.is_healthy
 
 
-def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monkeypatch, caplog):
+def test_an_error_in_recovery_is_logged_and_recovery_continues(outbox, work, monkeypatch, caplog):
     real, failures = Store.expired_leases, []
 
     def look(*args, **kwargs):
@@ -1075,7 +1071,7 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
     assert "outboxq-recovery works again after 2 failures" in caplog.text
 
 
-def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database, monkeypatch):
+def test_expired_leases_are_recovered_in_batches_with_claims_in_between(outbox, work, database, monkeypatch):
     monkeypatch.setattr("outboxq.worker.upkeep.recovery.RECOVERY_BATCH", 100)
     ran, chunks = [], []
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
@@ -1104,13 +1100,13 @@ def now(database):
 
 
 @pytest.mark.parametrize(("lease", "heartbeat"), [(20, 10), (19.9, 10), (1, 5)])
-def test_a_lease_not_longer_than_two_heartbeats_is_refused(outbox, lease, heartbeat):
+def test_a_lease_that_is_not_longer_than_two_heartbeats_is_refused(outbox, lease, heartbeat):
     outbox.task(name="short", lease=lease)(lambda: None)
     with pytest.raises(ConfigurationError, match="task short .* must be longer than two heartbeats"):
         outbox.worker(heartbeat=heartbeat)
 
 
-def test_heartbeats_come_as_often_as_asked(outbox, work):
+def test_heartbeats_have_the_configured_interval(outbox, work):
     gate, beats = threading.Event(), []
 
     @outbox.task(name="long", lease=60)
@@ -1126,7 +1122,7 @@ def test_heartbeats_come_as_often_as_asked(outbox, work):
 
 
 @pytest.mark.in_turn
-def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(database, tmp_path):
+def test_a_child_forked_by_a_handler_dies_of_a_signal_and_releases_no_task(database, tmp_path):
     """The child does not inherit the worker's signal handlers, and must not release its copy of the worker's claims."""
     script = """
         import itertools, os, signal, sys

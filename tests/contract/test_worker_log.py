@@ -38,7 +38,7 @@ def declining(outbox, **options):
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_retry_says_when_and_the_last_failure_carries_its_exception(outbox, caplog, transactional):
+def test_a_retry_is_logged_with_its_delay_and_the_last_failure_with_its_exception(outbox, caplog, transactional):
     task_id = declining(outbox, transactional=transactional)
     outbox.integration.front_end = FrontEnd(app="shop:outbox")
     retry, last = run(outbox, caplog)
@@ -50,7 +50,7 @@ def test_a_retry_says_when_and_the_last_failure_carries_its_exception(outbox, ca
     assert last.exc_info[2].tb_next is not None, "the traceback includes the handler's frame"
 
 
-def test_a_failure_that_is_not_retried_says_that_no_attempt_follows(outbox, caplog):
+def test_a_failure_without_a_retry_is_logged_as_the_last_attempt(outbox, caplog):
     @outbox.task(name="charge", retry=RetryPolicy(max_attempts=10, retry=OSError))
     def charge() -> None:
         raise Declined("order 7")
@@ -60,12 +60,12 @@ def test_a_failure_that_is_not_retried_says_that_no_attempt_follows(outbox, capl
     assert "attempt 1 of 10, which was the last one: Declined: order 7; see: " in failed.getMessage()
 
 
-def test_who_wants_no_tracebacks_gets_none(outbox, caplog):
+def test_tracebacks_can_be_switched_off(outbox, caplog):
     declining(outbox)
     assert [record.exc_info for record in run(outbox, caplog, log_tracebacks=False)] == [None, None]
 
 
-def test_a_program_that_fails_around_a_handler_is_logged_with_its_exception(outbox, caplog, monkeypatch):
+def test_code_that_fails_around_a_handler_is_logged_with_its_exception(outbox, caplog, monkeypatch):
     declining(outbox)
     monkeypatch.setattr(outbox.integration, "around_handler", lambda _context: 1 / 0)
     retry, last = run(outbox, caplog)
@@ -73,7 +73,7 @@ def test_a_program_that_fails_around_a_handler_is_logged_with_its_exception(outb
     assert last.exc_info[0] is ZeroDivisionError
 
 
-def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
+def test_local_variables_of_a_failed_handler_are_freed(outbox, monkeypatch):
     class Big:
         pass
 
@@ -93,7 +93,7 @@ def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
 
 
 @pytest.mark.parametrize("introduces_itself", [False, True])
-def test_the_records_of_start_and_stop_name_the_worker_by_id_and_label(outbox, caplog, introduces_itself):
+def test_start_and_stop_are_logged_with_the_id_and_label_of_the_worker(outbox, caplog, introduces_itself):
     caplog.set_level(logging.INFO, "outboxq.worker")
     worker = outbox.worker(poll=0.05, label="mail-7")
     worker.introduces_itself = introduces_itself
@@ -104,7 +104,7 @@ def test_the_records_of_start_and_stop_name_the_worker_by_id_and_label(outbox, c
     assert [(one.worker, one.label) for one in (first, last)] == [(str(worker.id), "mail-7")] * 2
 
 
-def test_the_first_line_says_that_nothing_deletes_old_tasks(outbox, database, caplog):
+def test_the_first_line_reports_that_nothing_deletes_old_tasks(outbox, database, caplog):
     caplog.set_level(logging.INFO, "outboxq.worker")
 
     def first() -> logging.LogRecord:
@@ -119,7 +119,7 @@ def test_the_first_line_says_that_nothing_deletes_old_tasks(outbox, database, ca
     assert first().deletes_old_tasks is True
 
 
-def test_a_retention_in_the_code_counts_from_the_first_start_on(database, caplog):
+def test_a_retention_in_the_code_counts_from_the_first_start(database, caplog):
     caplog.set_level(logging.INFO, "outboxq.worker")
     Outbox(database.engine, retention=timedelta(days=90)).worker(poll=0.05).run(burst=True)
     assert "deletes old tasks" not in caplog.records[0].getMessage()

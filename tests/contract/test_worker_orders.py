@@ -80,7 +80,7 @@ def test_a_worker_that_has_ended_takes_no_orders(database):
         database.frozen.worker_orders.give(uuid4(), WorkerOrder.STOP)
 
 
-def test_the_orders_of_a_killed_worker_go_with_its_row(database):
+def test_orders_of_a_killed_worker_are_deleted_with_its_row(database):
     killed = register(database)
     database.frozen.worker_orders.give(killed, WorkerOrder.STOP)
     database.clock.advance(timedelta(days=7, seconds=1))
@@ -90,7 +90,7 @@ def test_the_orders_of_a_killed_worker_go_with_its_row(database):
     assert database.frozen.workers.seen(successor) == Orders()
 
 
-def test_a_worker_is_found_by_its_label_too(database):
+def test_a_worker_is_found_by_its_label(database):
     me, other = register(database, label="web-1:7"), register(database, label="web-2:7")
     ended = register(database, label="web-1:7")
     database.frozen.workers.unregister(ended)
@@ -103,7 +103,7 @@ def test_a_worker_is_found_by_its_label_too(database):
         find("web-3")
 
 
-def test_a_worker_is_found_by_its_process_and_the_beginning_of_its_id(database):
+def test_a_worker_is_found_by_its_process_and_by_a_prefix_of_its_id(database):
     me, twin, ended = (register(database, label=label) for label in ("mail", "crm", "old"))
     workers, find = database.frozen.workers, database.frozen.worker_orders.find
     for one, host, pid in ((me, "web-1.example.org", 4711), (twin, "web-2", 4711), (ended, "web-1", 12)):
@@ -121,7 +121,7 @@ def test_a_worker_is_found_by_its_process_and_the_beginning_of_its_id(database):
             find(unknown)
 
 
-def test_stacks_are_asked_for_answered_once_and_bounded(database):
+def test_requested_stacks_are_answered_once_and_bounded(database):
     me, orders = register(database), database.frozen.worker_orders
     assert orders.stacks(me) is None
     orders.ask_for_stacks(me)
@@ -165,7 +165,7 @@ def only_worker(database):
 
 
 @pytest.mark.slow
-def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, running):
+def test_a_quiet_worker_finishes_its_task_and_claims_no_other(database, running):
     task = database.add(database.store, task_name="tests.wait").id
     until(Path("begun").exists)
     me = only_worker(database)
@@ -241,7 +241,7 @@ def test_the_stacks_of_child_processes_are_part_of_the_answer(database):
 
 
 @pytest.mark.slow
-def test_a_child_process_whose_c_code_keeps_python_to_itself_does_not_hold_up_the_answer(database):
+def test_a_child_process_blocked_in_c_code_does_not_delay_the_answer(database):
     os.mkfifo("pipe")
     pipe = os.open("pipe", os.O_RDWR)
     task_id = database.add(database.store, task_name="tests.read").id
@@ -256,7 +256,7 @@ def test_a_child_process_whose_c_code_keeps_python_to_itself_does_not_hold_up_th
 
 
 @pytest.mark.slow
-def test_each_of_several_processes_answers_for_itself(database):
+def test_each_of_several_processes_answers_separately(database):
     database.add(database.store, task_name="tests.wait")
     with worker(database, "--processes", "2", "-c", "1", application=APPLICATION):
         until(Path("begun").exists)
@@ -271,7 +271,7 @@ def stacks_of(database, one):
     return json.loads(outboxq(database, "workers", "stacks", str(one.id), "--wait", "60s", "--json").stdout)["stacks"]
 
 
-def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
+def test_the_command_reports_a_worker_that_does_not_answer(database):
     me = uuid4()
     database.store.workers.register(me, label="frozen:1", concurrency=1, task_names=[])
     told = outboxq(database, "workers", "stacks", "frozen:1", "--wait", "0s", exit_code=1).stderr
@@ -279,7 +279,7 @@ def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
 
 
 @pytest.mark.parametrize("verb", [QUIET_WORKER, STOP_WORKER, STACKS], ids=lambda one: one.name)
-def test_an_order_to_a_worker_that_is_not_seen_says_that_it_may_be_dead(database, verb):
+def test_an_order_to_a_silent_worker_warns_that_it_may_have_no_effect(database, verb):
     worker_id = uuid4()
     database.frozen.workers.register(worker_id, label="host:7", concurrency=1, task_names=[])
     database.clock.advance(13 * 60)

@@ -138,7 +138,7 @@ def test_the_stacks_of_all_threads_and_the_running_tasks_are_printed(database):
     assert (task.attempt, task.result) == (1, '"undisturbed"')
 
 
-def test_the_stacks_of_child_processes_follow_each_below_its_task(database):
+def test_the_stacks_of_child_processes_are_printed_below_their_tasks(database):
     ids = [database.add(database.store, task_name=f"tests.wait_{one}").id for one in ("one", "two")]
     with worker(database, "--isolation", "process", application=APPLICATION + TWO) as running:
         until(lambda: Path("begun one").exists() and Path("begun two").exists())
@@ -154,7 +154,7 @@ def test_the_stacks_of_child_processes_follow_each_below_its_task(database):
         assert int(re.search(head, printed())[1]) not in {running.pid, server}
 
 
-def test_a_child_process_prints_its_stacks_while_c_code_keeps_python_to_itself(database):
+def test_a_child_process_blocked_in_c_code_prints_its_stacks(database):
     """Its system call is not interrupted."""
     os.mkfifo("pipe")
     pipe = os.open("pipe", os.O_RDWR)
@@ -171,7 +171,7 @@ def test_a_child_process_prints_its_stacks_while_c_code_keeps_python_to_itself(d
     assert database.store.get(task_id).result == "1"
 
 
-def test_a_child_process_that_would_die_of_the_signal_gets_none(database):
+def test_a_child_process_that_would_die_of_the_signal_is_not_signalled(database):
     task_id = database.add(database.store, task_name="tests.reset").id
     with worker(database, "--isolation", "process", application=APPLICATION + RESET) as running:
         until(Path("begun").exists)
@@ -192,7 +192,7 @@ def test_the_supervisor_passes_the_signal_on_to_each_process(database):
         assert running.wait(60) == 0
 
 
-def test_a_process_that_starts_is_not_killed_by_the_signal(database):
+def test_a_starting_process_is_not_killed_by_the_signal(database):
     with worker(database, "--processes", "2") as running:
         until(lambda: printed().count("started") >= 2)  # both processes, which are still importing
         running.send_signal(signal.SIGUSR1)
@@ -202,7 +202,7 @@ def test_a_process_that_starts_is_not_killed_by_the_signal(database):
         assert running.wait(60) == 0
 
 
-def test_a_handler_of_the_application_stays(database):
+def test_a_signal_handler_of_the_application_is_kept(database):
     with worker(database, application=OWN_HANDLER + APPLICATION) as running:
         until(lambda: "outboxq.worker worker" in printed())
         ask(running, lambda: "mine" in printed())

@@ -99,7 +99,7 @@ def counted(outbox):
 # Outcomes that are written together
 
 
-def test_500_tasks_take_far_fewer_than_500_statements(outbox, work, finished):
+def test_500_tasks_take_far_fewer_than_500_transactions(outbox, work, finished):
     statements = []
 
     def see(_connection, _cursor, statement, *_):
@@ -118,7 +118,7 @@ def test_500_tasks_take_far_fewer_than_500_statements(outbox, work, finished):
     assert begun < 250  # transactions, including those of claims and checks
 
 
-def test_what_ends_while_one_batch_is_written_is_the_next_batch(outbox, work, finished):
+def test_ends_during_the_write_of_a_batch_form_the_next_batch(outbox, work, finished):
     task = outbox.task(name="nothing")(lambda: None)
     task.using(outbox).enqueue_many([()] * 300)
     all_of(300, finished, work(concurrency=4, on_failpoint=finished.hold_the_first_until(300)))
@@ -126,7 +126,7 @@ def test_what_ends_while_one_batch_is_written_is_the_next_batch(outbox, work, fi
     assert [sum(others)] == [300 - first] == others
 
 
-def test_a_batch_is_bounded(outbox, work, finished):
+def test_a_batch_of_outcomes_is_bounded(outbox, work, finished):
     task = outbox.task(name="nothing")(lambda: None)
     task.using(outbox).enqueue_many([()] * 1200)
     all_of(1200, finished, work(on_failpoint=finished.hold_the_first_until(1200)))
@@ -147,7 +147,7 @@ def test_all_kinds_of_ends_share_a_batch(outbox, work, finished):
     assert outbox.store.stats()[0].delayed == 10
 
 
-def test_one_outcome_that_cannot_be_written_does_not_keep_the_others(outbox, work, finished, database, caplog):
+def test_an_outcome_that_cannot_be_written_does_not_block_the_others(outbox, work, finished, database, caplog):
     helpers.refuse_event(database, "task_snoozed")
     task = outbox.task(name="nothing")(lambda: None)
     bad = outbox.task(name="rests")(lambda: Snooze(3600))
@@ -167,7 +167,7 @@ def test_one_outcome_that_cannot_be_written_does_not_keep_the_others(outbox, wor
     )
 
 
-def test_outcomes_of_two_claims_of_one_task_are_both_answered(
+def test_outcomes_of_two_claims_of_one_task_are_written_separately(
     outbox, work, finished, database, caplog, monkeypatch, gate
 ):
     """Its first handler is still running when the same worker claims the recovered task again."""
@@ -230,7 +230,7 @@ def away(database, methods, monkeypatch):
     return back
 
 
-def test_an_outcome_is_written_once_the_database_is_back(outbox, work, database, monkeypatch, caplog):
+def test_an_outcome_is_written_once_the_database_is_available_again(outbox, work, database, monkeypatch, caplog):
     runs = []
     handle = outbox.task(name="patient")(lambda: runs.append(1)).using(outbox).enqueue()
     back = away(database, ["finish"], monkeypatch)
@@ -243,7 +243,7 @@ def test_an_outcome_is_written_once_the_database_is_back(outbox, work, database,
     assert runs == [1]
 
 
-def test_an_outcome_outlives_its_lease_while_the_database_is_away(outbox, work, database, monkeypatch):
+def test_an_outcome_is_written_even_if_its_lease_expired_during_an_outage(outbox, work, database, monkeypatch):
     runs = []
     handle = outbox.task(name="late", lease=0.5)(lambda: runs.append(1)).using(outbox).enqueue()
     back = away(database, ["finish", "finish_unlocked", "heartbeat"], monkeypatch)
@@ -260,7 +260,7 @@ def test_an_outcome_outlives_its_lease_while_the_database_is_away(outbox, work, 
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 1000}], ids=str)
-def test_large_arguments_wait_in_the_database(outbox, work, options):
+def test_tasks_with_large_arguments_are_not_all_prefetched(outbox, work, options):
     in_flight, named = [], threading.Event()
 
     @outbox.task(name="large")
@@ -276,7 +276,7 @@ def test_large_arguments_wait_in_the_database(outbox, work, options):
 
 
 @pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 0), (3, 0), (1, 5), (3, 4)])
-def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurrency, prefetch, gate):
+def test_a_worker_claims_exactly_its_concurrency_plus_its_prefetch(outbox, work, concurrency, prefetch, gate):
     most = []
 
     @outbox.task(name="wait")
@@ -297,7 +297,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
     assert max(most) <= concurrency + prefetch
 
 
-def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
+def test_nothing_is_prefetched_for_slow_handlers(outbox, work):
     pause, seen = threading.Event(), []
 
     @outbox.task(name="slow")
@@ -314,7 +314,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
     assert set(seen) == {1}
 
 
-def test_much_lies_ahead_of_fast_handlers(outbox, work):
+def test_many_tasks_are_prefetched_for_fast_handlers(outbox, work):
     limits = []
     outbox.task(name="fast")(lambda: limits.append(worker._parts.pool.prefetch_limit)).using(outbox).enqueue_many(
         [()] * 1000
@@ -327,7 +327,7 @@ def test_much_lies_ahead_of_fast_handlers(outbox, work):
 
 
 @pytest.mark.in_turn
-def test_what_lies_ahead_is_given_back_when_the_worker_stops(outbox, work, gate):
+def test_prefetched_tasks_are_released_when_the_worker_stops(outbox, work, gate):
     """The worker releases prefetched tasks immediately, without waiting for running handlers."""
 
     @outbox.task(name="wait")
@@ -351,9 +351,7 @@ def releases(database):
     return database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_released'")[0][0]
 
 
-def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
-    outbox, work, database, monkeypatch, gate
-):
+def test_prefetched_tasks_are_released_when_handlers_become_slow(outbox, work, database, monkeypatch, gate):
     monkeypatch.setattr("outboxq.worker.claim_loop._STUCK_AFTER", 0.1)
     ran, slow_began = [], threading.Event()
 
@@ -379,7 +377,7 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("options", [{"concurrency": 1, "prefetch": 5}, {"concurrency": 40}], ids=str)
-def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, monkeypatch, options, gate):
+def test_released_tasks_are_not_prefetched_again_immediately(outbox, work, database, monkeypatch, options, gate):
     """Otherwise, each round would write two events per task until the slow handlers end."""
     monkeypatch.setattr("outboxq.worker.claim_loop._STUCK_AFTER", 0.05)
     turns = []
@@ -436,7 +434,7 @@ class Quiet:
 
 
 @pytest.mark.in_turn
-def test_it_claims_first_and_waits_only_after_less_than_it_asked_for(outbox, monkeypatch):
+def test_a_worker_waits_only_after_a_claim_returned_fewer_tasks_than_its_limit(outbox, monkeypatch):
     happened, real, ran = [], Store.claim_ready_task, []
 
     def claim(store, limit, **options):
@@ -458,7 +456,7 @@ def test_it_claims_first_and_waits_only_after_less_than_it_asked_for(outbox, mon
     assert all(after == "wait" for (now, after) in steps if now != "wait" and now[1] < now[0])
 
 
-def test_it_asks_for_no_more_than_there_are_idle_threads(outbox, monkeypatch, gate):
+def test_the_limit_of_a_claim_is_the_number_of_idle_threads(outbox, monkeypatch, gate):
     asked, real = [], Store.claim_ready_task
 
     def claim(store, limit, **options):
@@ -482,7 +480,7 @@ def test_it_asks_for_no_more_than_there_are_idle_threads(outbox, monkeypatch, ga
     worker.stop()
 
 
-def test_a_lone_outcome_is_written_at_once(outbox, work):
+def test_a_single_outcome_is_written_immediately(outbox, work):
     """Each task is enqueued only after the previous one has ended, so no outcome has to wait for others."""
     moments, ended_at = [], threading.Event()
 

@@ -76,11 +76,11 @@ def count_by_worker(database, began: int, ago: str, queue: str = "default") -> N
     )
 
 
-def test_a_queue_without_tasks_has_numbers_too(postgresql):
+def test_a_queue_without_tasks_has_counts_of_zero(postgresql):
     assert backlog(postgresql, "nobody's") == (0, 0.0, 0, 0)
 
 
-def test_no_queue_is_refused_with_a_sentence(postgresql):
+def test_null_as_a_queue_is_refused_with_a_message(postgresql):
     with pytest.raises(Exception, match="asked about one queue, and NULL is none; name it"):
         backlog(postgresql, None)
 
@@ -99,7 +99,7 @@ def test_due_tasks_of_every_priority_and_key_are_counted(postgresql):
 
 
 @pytest.mark.parametrize("which", [{"priority": -100}, {"priority": 100}, {"partition_key": "a"}])
-def test_the_age_is_of_the_task_that_has_been_due_for_longest(postgresql, which):
+def test_the_age_is_that_of_the_task_that_has_been_due_the_longest(postgresql, which):
     add(postgresql)
     add(postgresql, partition_key="b")
     add(postgresql, available_at=postgresql.store.now() - HOUR, **which)
@@ -107,7 +107,7 @@ def test_the_age_is_of_the_task_that_has_been_due_for_longest(postgresql, which)
 
 
 @pytest.mark.parametrize("key", ["NULL", "'k' || mod(number, 50)"])
-def test_it_counts_to_ten_thousand_and_no_further(postgresql, key):
+def test_at_most_ten_thousand_due_tasks_are_counted(postgresql, key):
     fill(postgresql, 6_000, priority=1, partition_key=key)
     fill(postgresql, 6_000, priority=0, partition_key=key)
     fill(postgresql, 1, priority=-1, available_at="clock_timestamp() - interval '2 hours'")
@@ -116,7 +116,7 @@ def test_it_counts_to_ten_thousand_and_no_further(postgresql, key):
     assert found.oldest_seconds >= 7200, "the oldest task counts even if it comes after the first 10,000"
 
 
-def test_claims_of_the_last_minute_are_starts(postgresql):
+def test_claims_of_the_last_minute_count_as_starts(postgresql):
     for _ in range(3):
         add(postgresql)
     add(postgresql, queue="mail")
@@ -126,7 +126,7 @@ def test_claims_of_the_last_minute_are_starts(postgresql):
     assert backlog(postgresql, "mail")[2:] == (0, 0)
 
 
-def test_an_earlier_claim_is_no_start_of_this_minute(postgresql):
+def test_an_earlier_claim_does_not_count_as_a_start(postgresql):
     handle = add(postgresql)
     fill_events(postgresql, 5, handle.id, "task_claimed", "61 seconds")
     assert backlog(postgresql).started_last_minute == 0
@@ -134,7 +134,7 @@ def test_an_earlier_claim_is_no_start_of_this_minute(postgresql):
     assert backlog(postgresql).started_last_minute == 0
 
 
-def test_older_events_end_the_look_and_newer_ones_up_to_ten_thousand(postgresql):
+def test_at_most_ten_thousand_recent_events_are_read_to_count_starts(postgresql):
     handle = add(postgresql)
     fill_events(postgresql, 1, handle.id, "task_claimed", "1 seconds")
     fill_events(postgresql, 9_998, handle.id, "task_created", "0 seconds")
@@ -145,7 +145,7 @@ def test_older_events_end_the_look_and_newer_ones_up_to_ten_thousand(postgresql)
     assert backlog(postgresql).started_last_minute == 500, "but it reads the workers' own counts"
 
 
-def test_the_greater_count_holds(postgresql):
+def test_the_greater_of_two_counts_is_returned(postgresql):
     add(postgresql)
     postgresql.claim(1, postgresql.store)
     for ago in range(15, 75, 10):
@@ -155,7 +155,7 @@ def test_the_greater_count_holds(postgresql):
     assert backlog(postgresql).started_last_minute == 600
 
 
-def test_each_bucket_of_the_waits_counts(postgresql):
+def test_each_bucket_of_waits_counts_as_starts(postgresql):
     buckets = [one.name for one in task_metrics.c if re.fullmatch(r"wait_\d+", one.name)]
     count_by_worker(postgresql, 0, "20 seconds")
     postgresql.run("UPDATE task_metrics SET " + ", ".join(f"{name} = 1" for name in buckets))
@@ -191,7 +191,7 @@ def rows_read(database) -> tuple[dict[str, int], dict[str, int]]:
     return {name: one for name, (one, _) in read.items() if one}, {name: one for name, (_, one) in read.items() if one}
 
 
-def test_it_reads_by_indexes_what_it_counts_and_no_more(fresh):
+def test_the_function_reads_only_the_rows_it_counts_using_indexes(fresh):
     handle = add(fresh)
     for key in ("NULL", "'k' || mod(number, 500)"):
         fill(fresh, 8_000, priority="mod(number, 4)", partition_key=key)
@@ -229,7 +229,7 @@ def test_the_search_path_of_the_caller_does_not_matter(postgresql):
     assert due == 1
 
 
-def test_it_counts_in_its_own_schema_and_goes_with_its_revision(cluster):
+def test_the_function_counts_in_its_schema_and_is_dropped_by_a_downgrade(cluster):
     url = cluster.create_database()
     for schema in (None, "jobs"):
         migrations.upgrade(url, schema=schema)
@@ -248,7 +248,7 @@ def test_it_counts_in_its_own_schema_and_goes_with_its_revision(cluster):
         cluster.drop_database(url)
 
 
-def test_a_viewer_may_call_it_also_one_granted_before_the_tables_of_statistics(postgresql):
+def test_a_viewer_may_call_the_function_even_without_a_grant_on_task_metrics(postgresql):
     add(postgresql)
     postgresql.claim(1, postgresql.store)
     count_by_worker(postgresql, 100, "20 seconds")
@@ -272,7 +272,7 @@ def test_a_viewer_may_call_it_also_one_granted_before_the_tables_of_statistics(p
             connection.execute(f"DROP ROLE {role}")
 
 
-def test_a_divided_history_is_read_from_its_end_too(fresh):
+def test_a_partitioned_history_is_also_read_from_its_end(fresh):
     handle = add(fresh)
     fill_events(fresh, 5_000, handle.id, "task_created", "1 hour")
     migrations.partition(fresh.url)

@@ -126,7 +126,7 @@ def test_one_task_calls_one_sleeper_and_names_a_deputy(postgresql, lie_down, pay
     assert workers.issuperset(sessions)
 
 
-def test_fewer_sleepers_are_all_named(postgresql, lie_down, payloads):
+def test_a_few_sleepers_are_all_named(postgresql, lie_down, payloads):
     workers = lie_down(2)
     postgresql.store.enqueue_many([new() for _ in range(5)])
     [payload] = payloads()
@@ -134,7 +134,7 @@ def test_fewer_sleepers_are_all_named(postgresql, lie_down, payloads):
 
 
 @pytest.mark.parametrize(("tasks", "called"), [(5, 5), (100, 16)])
-def test_a_statement_calls_as_many_as_it_has_tasks(postgresql, lie_down, payloads, tasks, called):
+def test_a_statement_calls_one_worker_for_each_task_up_to_16(postgresql, lie_down, payloads, tasks, called):
     lie_down(20)
     postgresql.store.enqueue_many([new() for _ in range(tasks)])
     [payload] = payloads()
@@ -156,7 +156,7 @@ def test_a_worker_whose_session_has_ended_is_not_called(postgresql, lie_down, pa
     assert [sessions_of(payload) for payload in payloads()] == [(1, list(alive))] * 2
 
 
-def test_many_ended_sessions_do_not_fill_the_table_of_locks(postgresql, lie_down, payloads):
+def test_many_ended_sessions_do_not_cause_many_advisory_locks(postgresql, lie_down, payloads):
     lie_down(100, killed=True)
     with helpers.transaction(postgresql) as connection:
         postgresql.store.enqueue(new(), using=connection)
@@ -183,7 +183,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("payload", STRANGE)
-def test_a_strange_notification_wakes_the_worker_and_ends_no_listener(postgresql, start, payload):
+def test_a_malformed_notification_wakes_the_worker_and_stops_no_listener(postgresql, start, payload):
     """Any role may send a notification."""
     distributor = start()
     distributor.wait_for_work(timeout=0)  # starts to listen
@@ -193,7 +193,7 @@ def test_a_strange_notification_wakes_the_worker_and_ends_no_listener(postgresql
     assert distributor.health.connections == connections
 
 
-def test_the_statements_of_a_transaction_say_the_same_and_other_transactions_call_others(
+def test_statements_of_a_transaction_call_the_same_worker_and_other_transactions_call_others(
     postgresql, lie_down, payloads
 ):
     lie_down(10)
@@ -207,7 +207,7 @@ def test_the_statements_of_a_transaction_say_the_same_and_other_transactions_cal
     assert len(Counter(sessions_of(payload)[1][0] for payload in payloads())) > 3
 
 
-def test_a_transaction_that_is_rolled_back_calls_nobody_and_changes_no_row(postgresql, lie_down, payloads):
+def test_a_rolled_back_transaction_calls_no_worker_and_changes_no_row(postgresql, lie_down, payloads):
     workers = lie_down(2)
     before = postgresql.rows("SELECT * FROM sleeping_workers ORDER BY worker_id")
     with helpers.transaction(postgresql) as connection:
@@ -219,7 +219,7 @@ def test_a_transaction_that_is_rolled_back_calls_nobody_and_changes_no_row(postg
     assert set(sessions_of(payloads()[0])[1]) == workers
 
 
-def test_a_delayed_task_says_when_it_is_due(postgresql, lie_down, payloads):
+def test_a_delayed_task_is_announced_with_its_due_time(postgresql, lie_down, payloads):
     lie_down(3)
     postgresql.store.enqueue_many([new(delay=timedelta(seconds=20)), new(delay=timedelta(seconds=30)), new()])
     at, called = sorted(payloads(), key=lambda payload: not payload.startswith("@"))
@@ -230,7 +230,7 @@ def test_a_delayed_task_says_when_it_is_due(postgresql, lie_down, payloads):
     assert sessions_of(called)[0] == 1
 
 
-def test_a_worker_of_some_topics_is_called_by_each_task_and_never_by_name(postgresql, lie_down, payloads, start):
+def test_a_worker_with_a_topic_filter_is_woken_by_each_task_but_never_named(postgresql, lie_down, payloads, start):
     """The worker may refuse the task. A worker that would take it must not wait for that."""
     choosy = start(topics=["order.*"])
     sleeper = Sleeper(choosy)
@@ -324,9 +324,7 @@ def quiet(sleepers):
 
 
 @pytest.mark.parametrize(("frozen", "patched"), [(1, "_EVERYBODY_AFTER"), (12, "_DEPUTY_AFTER")])
-def test_frozen_workers_delay_a_task_for_two_seconds_however_many_they_are(
-    postgresql, lie_down, start, monkeypatch, frozen, patched
-):
+def test_frozen_workers_delay_a_task_by_at_most_two_seconds(postgresql, lie_down, start, monkeypatch, frozen, patched):
     """The delay is 0.1 s if the deputy is alive, and 1 to 2 s otherwise. The poll would come after an hour."""
     monkeypatch.setattr(f"{MODULE}.{patched}", 3600.0)
     with Claimer(postgresql.store, start(), tells=False) as alive:
@@ -337,7 +335,7 @@ def test_frozen_workers_delay_a_task_for_two_seconds_however_many_they_are(
             assert alive.lag(task, committed) < 2 + PROMPTLY
 
 
-def test_a_worker_that_finds_nothing_due_answers_for_the_others(postgresql, sleepers, monkeypatch):
+def test_a_worker_that_finds_no_due_task_answers_for_the_others(postgresql, sleepers, monkeypatch):
     """Without the answer, they would check after an hour."""
     monkeypatch.setattr(f"{MODULE}._EVERYBODY_AFTER", 3600.0)
     monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
@@ -384,7 +382,7 @@ def interleavings():
                 )
 
 
-def test_no_interleaving_of_an_answer_leaves_a_task_that_nobody_looks_for(
+def test_no_interleaving_of_an_answer_leaves_a_task_without_a_check(
     postgresql, sleeping, lie_down, connect, monkeypatch
 ):
     """Either the worker that checks sees B and claims it, or the worker that receives its answer still checks for B."""
@@ -430,7 +428,7 @@ def test_no_interleaving_of_an_answer_leaves_a_task_that_nobody_looks_for(
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_a_look_that_began_at_the_floors_answers_for_nobody_else(
+def test_a_check_that_began_at_the_floors_does_not_answer_for_others(
     postgresql, sleeping, lie_down, connect, payloads, monkeypatch, complete
 ):
     monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
@@ -453,7 +451,9 @@ def test_a_look_that_began_at_the_floors_answers_for_nobody_else(
     assert len(payloads()) == complete
 
 
-def test_an_answer_says_when_a_rate_limit_lets_the_next_task_start(postgresql, lie_down, connect, monkeypatch):
+def test_an_answer_contains_the_time_when_a_rate_limit_allows_the_next_start(
+    postgresql, lie_down, connect, monkeypatch
+):
     """A worker whose calls are answered does not check on its own, so it would find the task only at its next poll."""
     monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
     postgresql.store.queues.limit("default", rate=(2, HOUR))
@@ -469,7 +469,7 @@ def test_an_answer_says_when_a_rate_limit_lets_the_next_task_start(postgresql, l
     assert 1700 < other.distributor._next_look() - time.monotonic() < 1900  # one start per half hour
 
 
-def test_a_worker_answers_only_what_has_waited(postgresql, sleeping, lie_down, connect, payloads):
+def test_a_worker_does_not_answer_recent_calls(postgresql, sleeping, lie_down, connect, payloads):
     """While tasks arrive, the called workers check all the time, and must not answer each call."""
     lie_down(2)
     one = Observer(postgresql, connect())
@@ -483,7 +483,7 @@ def test_a_worker_answers_only_what_has_waited(postgresql, sleeping, lie_down, c
     assert payloads() == []
 
 
-def test_a_burst_of_tasks_reaches_every_sleeper_by_the_calls_of_those_that_are_full(postgresql, start, monkeypatch):
+def test_saturated_workers_pass_a_burst_of_tasks_on_to_all_sleepers(postgresql, start, monkeypatch):
     monkeypatch.setattr(f"{MODULE}._DEPUTY_AFTER", 3600.0)
     monkeypatch.setattr(f"{MODULE}._EVERYBODY_AFTER", 3600.0)
     with ExitStack() as stack:
@@ -508,9 +508,7 @@ class Busy(Claimer):
             time.sleep(0.01)
 
 
-def test_a_called_worker_that_is_saturated_calls_others_only_for_tasks_that_are_due(
-    postgresql, lie_down, payloads, start
-):
+def test_a_called_worker_that_is_saturated_calls_others_only_if_tasks_are_due(postgresql, lie_down, payloads, start):
     distributor = start()
     sleeper = Sleeper(distributor)
     with sleeper.asleep() as woken:

@@ -216,7 +216,7 @@ def add(store):
 
 
 @pytest.mark.parametrize("found", PLACES)
-def test_a_task_is_picked_up_at_once_wherever_the_tables_lie(place, found):
+def test_a_task_is_claimed_promptly_whatever_schema_the_tables_are_in(place, found):
     producer, worker = found(place)
     with listening(worker) as distributor, Claimer(worker, distributor, tells=False) as claimer:
         assert distributor.health.listening, distributor.health.error
@@ -231,7 +231,7 @@ FEW_OR_ALL = [one if one in FEW else pytest.param(one, marks=pytest.mark.full) f
 
 
 @pytest.mark.parametrize("found", FEW)
-def test_what_becomes_claimable_without_an_insert_wakes_too_wherever_the_tables_lie(place, found):
+def test_resuming_a_queue_wakes_its_workers_whatever_schema_the_tables_are_in(place, found):
     producer, worker = found(place)
     producer.queues.pause("default", create=True)
     add(producer)
@@ -251,7 +251,7 @@ def heard_before(word, ear):
 
 
 @pytest.mark.parametrize("found", FEW_OR_ALL)
-def test_nobody_is_notified_while_nobody_sleeps_wherever_the_tables_lie(place, found):
+def test_notifications_require_a_sleeping_worker_whatever_schema_the_tables_are_in(place, found):
     producer, worker = found(place)
     find = worker.dialect.compiled[channel_statements.find]
     with worker.bound_engine.connect() as connection, psycopg.connect(plain(place.url), autocommit=True) as ear:
@@ -266,7 +266,7 @@ def test_nobody_is_notified_while_nobody_sleeps_wherever_the_tables_lie(place, f
             Store(worker.bound_engine, schema=worker.schema).sleeping_workers.announce(uuid4(), None, MINUTE)
 
 
-def test_tables_that_move_while_a_worker_listens_are_found_again(place):
+def test_a_listening_worker_finds_tables_that_move_to_another_schema(place):
     place.upgrade()
     place.run("CREATE SCHEMA elsewhere")
     place.search("elsewhere, public")
@@ -295,7 +295,7 @@ def test_tables_that_move_while_a_worker_listens_are_found_again(place):
         ),
     ],
 )
-def test_who_would_hear_nothing_does_not_say_that_it_listens(place, silenced, said):
+def test_a_worker_without_notifications_does_not_report_that_it_listens(place, silenced, said):
     place.upgrade()
     place.run(silenced)
     with listening(place.store()) as distributor:
@@ -303,7 +303,7 @@ def test_who_would_hear_nothing_does_not_say_that_it_listens(place, silenced, sa
         assert said in distributor.health.error
 
 
-def test_who_could_hear_nothing_listens_as_soon_as_the_trigger_is_back(place):
+def test_a_worker_listens_again_once_the_trigger_is_enabled_again(place):
     place.upgrade()
     place.run("ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify")
     with listening(place.store()) as distributor:
@@ -315,14 +315,14 @@ def test_who_could_hear_nothing_listens_as_soon_as_the_trigger_is_back(place):
 @pytest.mark.parametrize(
     "setting", ["default_transaction_read_only = on", "default_transaction_isolation = serializable"]
 )
-def test_the_proof_passes_whatever_is_the_default_of_the_role(place, setting):
+def test_the_delivery_check_passes_whatever_the_transaction_defaults(place, setting):
     place.upgrade()
     place.run(f"ALTER DATABASE {place.name} SET {setting}")
     with listening(place.store()) as distributor:
         assert distributor.health.listening, distributor.health.error
 
 
-def test_the_proof_of_another_wakes_nobody(place):
+def test_the_delivery_check_of_another_wakes_no_worker(place):
     place.upgrade()
     store = place.store()
     with listening(store) as distributor, (sleeper := Sleeper(distributor)).asleep() as woken:

@@ -103,7 +103,7 @@ def repeated(
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-def test_postgresql_reads_a_log_in_a_loop_by_the_keys_of_its_tasks_only(postgresql_log, planner):
+def test_postgresql_reads_a_log_in_a_loop_only_by_the_keys_of_its_tasks(postgresql_log, planner):
     for name in STATEMENTS:
         with case(name):
             for sql, [[[answer]]] in explained(
@@ -115,7 +115,7 @@ def test_postgresql_reads_a_log_in_a_loop_by_the_keys_of_its_tasks_only(postgres
                     assert KEYS.search(condition), f"{node['Node Type']} {node.get('Index Name')} {condition}\n{sql}"
 
 
-def test_sqlite_scans_no_log_in_a_loop(sqlite_log):
+def test_sqlite_does_not_scan_a_log_in_a_loop(sqlite_log):
     for name in STATEMENTS:
         with case(name):
             for sql, plan in explained(sqlite_log, name, "EXPLAIN QUERY PLAN"):
@@ -136,5 +136,5 @@ def test_sqlite_scans_no_log_in_a_loop(sqlite_log):
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
-def test_the_filled_database_has_no_fault(request, kind):
+def test_verify_finds_no_problem_in_filled_databases(request, kind):
     assert request.getfixturevalue(f"{kind}_log").store.verify() == []

@@ -38,7 +38,7 @@ def impatient(postgresql):
 
 
 @pytest.mark.parametrize("queues", QUEUES)
-def test_a_second_claimer_does_not_wait_and_gets_other_rows(postgresql, impatient, queues):
+def test_a_second_claimer_does_not_wait_and_claims_other_rows(postgresql, impatient, queues):
     handles = [postgresql.add() for _ in range(6)]
     with helpers.transaction(postgresql) as first:
         assert ids(postgresql.claim(3, queues=queues, using=first)) == ids(handles[:3])
@@ -50,7 +50,7 @@ def test_a_second_claimer_does_not_wait_and_gets_other_rows(postgresql, impatien
 
 
 @pytest.mark.parametrize("queues", QUEUES)
-def test_what_a_rolled_back_claim_held_can_be_claimed_again(postgresql, queues):
+def test_a_task_of_a_rolled_back_claim_can_be_claimed_again(postgresql, queues):
     handle = postgresql.add()
     with helpers.transaction(postgresql) as first:
         assert ids(postgresql.claim(3, queues=queues, using=first)) == [handle.id]
@@ -60,7 +60,7 @@ def test_what_a_rolled_back_claim_held_can_be_claimed_again(postgresql, queues):
 
 
 @pytest.mark.parametrize("queues", QUEUES)
-def test_a_batch_is_full_although_another_claim_holds_all_of_the_best_pair(postgresql, impatient, queues):
+def test_a_claim_is_full_although_another_holds_all_tasks_of_the_best_priority(postgresql, impatient, queues):
     best = [postgresql.add(priority=9) for _ in range(3)]
     rest = [postgresql.add(priority=-9) for _ in range(4)]
     with helpers.transaction(postgresql) as first:
@@ -69,7 +69,7 @@ def test_a_batch_is_full_although_another_claim_holds_all_of_the_best_pair(postg
 
 
 @pytest.mark.parametrize("queues", QUEUES)
-def test_a_batch_is_full_although_another_claim_holds_some_of_the_best_pair(postgresql, impatient, queues):
+def test_a_claim_is_full_although_another_holds_some_tasks_of_the_best_priority(postgresql, impatient, queues):
     best = [postgresql.add(priority=9) for _ in range(4)]
     rest = [postgresql.add(priority=-9) for _ in range(4)]
     with helpers.transaction(postgresql) as first:
@@ -77,7 +77,7 @@ def test_a_batch_is_full_although_another_claim_holds_some_of_the_best_pair(post
         assert ids(postgresql.claim(4, queues=queues, using=impatient)) == ids(best[2:] + rest[:2])
 
 
-def test_a_batch_is_full_although_another_claim_holds_all_of_one_queue(postgresql, impatient):
+def test_a_claim_is_full_although_another_claim_holds_all_tasks_of_one_queue(postgresql, impatient):
     for _ in range(5):
         postgresql.add(queue="default")
     rest = [postgresql.add(queue="other") for _ in range(5)]
@@ -87,7 +87,7 @@ def test_a_batch_is_full_although_another_claim_holds_all_of_one_queue(postgresq
 
 
 @pytest.mark.parametrize("queues", QUEUES)
-def test_a_claim_locks_no_more_than_it_takes(postgresql, impatient, queues):
+def test_a_claim_locks_only_the_tasks_it_claims(postgresql, impatient, queues):
     handles = [postgresql.add(priority=number % 2) for number in range(20)]
     with helpers.transaction(postgresql) as first:
         taken = ids(postgresql.claim(4, queues=queues, using=first))
@@ -137,7 +137,7 @@ def test_the_limit_holds_under_every_plan(postgresql, plan, analyzed):
 
 
 @pytest.mark.parametrize("begin", [begin for begin in Begin if begin not in {Begin.HANDLER, Begin.INSERT}])
-def test_no_statement_of_ours_is_compiled(postgresql, begin):
+def test_jit_is_off_in_all_outboxq_transactions(postgresql, begin):
     """A plan that cannot avoid a disabled sequential scan has a cost of 1e10. JIT then takes 600 ms for a statement that takes 1 ms."""
     with postgresql.store.transaction(begin) as target:
         assert target.execute("SHOW jit", {}) == [("off",)]
@@ -173,7 +173,7 @@ def buffers_of_a_claim(database):
     return claims, hit
 
 
-def test_a_claim_begins_behind_dead_rows_that_cannot_be_cleaned_up(crowded):
+def test_a_claim_skips_dead_rows_that_cannot_be_vacuumed(crowded):
     handles = [crowded.add() for _ in range(3)]
     found = [buffers_of_a_claim(crowded) for _ in handles]
     assert [ids(claims) for claims, _ in found] == [[handle.id] for handle in handles]
@@ -181,7 +181,7 @@ def test_a_claim_begins_behind_dead_rows_that_cannot_be_cleaned_up(crowded):
     assert max(blocks for _, blocks in others) < first - 80, found
 
 
-def test_a_claim_of_nothing_is_given_no_transaction_id(postgresql):
+def test_a_claim_that_finds_no_task_gets_no_transaction_id(postgresql):
     postgresql.add(delay=timedelta(hours=1))
     with helpers.transaction(postgresql) as connection:
         for queues in QUEUES:
@@ -193,7 +193,7 @@ def test_a_claim_of_nothing_is_given_no_transaction_id(postgresql):
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_an_application_clock_that_is_wrong_changes_nothing(postgresql, monkeypatch, hours):
+def test_a_wrong_clock_of_the_application_has_no_effect(postgresql, monkeypatch, hours):
     class Anything(type):
         def __instancecheck__(cls, instance):
             return isinstance(instance, datetime)
@@ -220,7 +220,7 @@ def test_an_application_clock_that_is_wrong_changes_nothing(postgresql, monkeypa
     assert store.get(late.id).status == "Ready"
 
 
-def test_a_claim_in_a_long_transaction_is_not_born_expired(postgresql):
+def test_a_claim_in_a_long_transaction_uses_the_time_of_its_statement(postgresql):
     """A claim uses the time of its statement, not of its transaction."""
     with helpers.transaction(postgresql) as connection:
         began = connection.exec_driver_sql("SELECT now()").scalar()
@@ -231,7 +231,7 @@ def test_a_claim_in_a_long_transaction_is_not_born_expired(postgresql):
         connection.commit()
 
 
-def test_recoverers_pass_over_each_other(postgresql, impatient):
+def test_simultaneous_recoveries_take_different_tasks(postgresql, impatient):
     for _ in range(6):
         postgresql.add()
     postgresql.claim(6)
@@ -244,7 +244,7 @@ def test_recoverers_pass_over_each_other(postgresql, impatient):
     assert (len(one), len(two), len({*one, *two})) == (3, 3, 6)
 
 
-def test_a_recoverer_passes_over_a_lease_whose_end_is_open(postgresql, impatient):
+def test_a_recovery_skips_a_task_whose_end_is_not_committed(postgresql, impatient):
     claim, other = helpers.claimed(postgresql), helpers.claimed(postgresql)
     postgresql.clock.advance(61)
     with helpers.transaction(postgresql) as first:
@@ -254,7 +254,7 @@ def test_a_recoverer_passes_over_a_lease_whose_end_is_open(postgresql, impatient
         first.commit()
 
 
-def test_a_batch_of_ends_locks_its_leases_in_the_order_of_their_ids(postgresql, impatient):
+def test_a_batch_of_ends_locks_its_leases_in_the_order_of_task_ids(postgresql, impatient):
     """The order ensures that no two batches wait for each other. The test observes it while the batch waits for a lease in the middle."""
     for _ in range(20):
         postgresql.add()
@@ -287,7 +287,7 @@ def test_an_end_that_waited_for_a_heartbeat_finds_the_lease_still_held(postgresq
             assert end.result(20) == frozenset()
 
 
-def test_batches_in_opposite_order_do_not_deadlock(postgresql):
+def test_ends_and_heartbeats_in_opposite_order_do_not_deadlock(postgresql):
     retries, results = [], []
     postgresql.frozen.on_retry = lambda: retries.append(None)  # a transaction that meets a deadlock is run again
     for _ in range(5):
@@ -308,7 +308,7 @@ def test_batches_in_opposite_order_do_not_deadlock(postgresql):
 # --- SQLite
 
 
-def test_four_threads_and_four_hundred_rows_meet_no_locked_database(sqlite, caplog):
+def test_four_threads_never_find_the_database_locked(sqlite, caplog):
     """No transaction is even retried: the writers wait for the lock when their transactions begin."""
     caplog.set_level(logging.INFO, logger="outboxq.store")
     tasks = [NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(400)]
@@ -332,7 +332,7 @@ def test_four_threads_and_four_hundred_rows_meet_no_locked_database(sqlite, capl
 @pytest.mark.parametrize(
     "operation", ["enqueue", "claim", "finish", "heartbeat", "recover", "cancel", "retry", "prune"]
 )
-def test_the_writers_lock_is_taken_where_the_transaction_begins(sqlite, operation):
+def test_the_write_lock_is_acquired_at_the_start_of_the_transaction(sqlite, operation):
     """A deferred transaction that begins with a read fails immediately if another transaction has written since, whatever the timeout."""
     claim, waiting = helpers.claimed(sqlite), sqlite.add()
     sqlite.clock.advance(61)
@@ -362,7 +362,7 @@ def test_the_writers_lock_is_taken_where_the_transaction_begins(sqlite, operatio
     assert refused == ["BEGIN IMMEDIATE"] * (6 if operation == "prune" else 1)
 
 
-def test_an_idle_worker_asks_for_no_lock(sqlite):
+def test_an_idle_worker_requests_no_lock(sqlite):
     sqlite.add(delay=timedelta(hours=1))
     helpers.claimed(sqlite)
     rival = sqlite3.connect(sqlite.engine.url.database, isolation_level=None)
@@ -375,7 +375,7 @@ def test_an_idle_worker_asks_for_no_lock(sqlite):
     rival.close()
 
 
-def test_a_claim_waits_for_a_writer_and_is_not_run_again(sqlite, caplog):
+def test_a_claim_waits_for_a_writer_without_being_retried(sqlite, caplog):
     caplog.set_level(logging.INFO, logger="outboxq.store")
     handle = sqlite.add()
     rival = sqlite3.connect(sqlite.engine.url.database, isolation_level=None)
@@ -387,7 +387,7 @@ def test_a_claim_waits_for_a_writer_and_is_not_run_again(sqlite, caplog):
     assert caplog.messages == []
 
 
-def test_a_store_of_a_host_engine_begins_immediately_too(sqlite):
+def test_a_store_with_a_host_engine_also_uses_begin_immediate(sqlite):
     """The host's engine begins transactions in its own way."""
     engine, seen = sqlite.host_engine(), []
     event.listen(engine, "before_cursor_execute", lambda c, k, statement, *_: seen.append(statement))

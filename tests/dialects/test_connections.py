@@ -61,7 +61,7 @@ def outbox(postgresql) -> Iterator[Outbox]:
     outbox.store.bound_engine.dispose()
 
 
-def test_relays_keep_one_that_listens_one_more_and_one_for_each_shard(outbox, most):
+def test_relays_use_one_listening_connection_one_other_and_one_for_each_shard(outbox, most):
     broker = Cloneable()
     outbox.relay("order.*", to=broker, name="orders", shards=4)
     outbox.sync_subscriptions()
@@ -81,7 +81,7 @@ def test_relays_keep_one_that_listens_one_more_and_one_for_each_shard(outbox, mo
     assert 2 <= number <= 4 + 2
 
 
-def test_a_dashboard_keeps_one_for_each_page_that_it_answers(outbox, most):
+def test_a_dashboard_uses_one_connection_for_each_simultaneous_request(outbox, most):
     site, threads = application(outbox), 4
     outbox.store.bound_engine.dispose()
 

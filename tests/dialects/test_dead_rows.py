@@ -50,12 +50,12 @@ def rules(database, limits=None):
 # Sessions with snapshots
 
 
-def test_nobody_holds_a_snapshot(postgresql):
+def test_without_snapshots_no_problem_is_found(postgresql):
     assert postgresql.store.system().snapshots == []
     assert rules(postgresql, AT_ONCE) == []
 
 
-def test_a_session_with_an_old_snapshot_is_named_with_what_ends_it(postgresql, other):
+def test_a_session_with_an_old_snapshot_is_reported_with_its_cures(postgresql, other):
     other.execution_options(isolation_level="REPEATABLE READ")
     pid = other.execute(text("SELECT pg_backend_pid() + 0 * length('of a customer')")).scalar_one()
     (snapshot,) = postgresql.store.system().snapshots
@@ -82,7 +82,7 @@ def is_open(connection):
         return False
 
 
-def test_the_session_that_a_problem_names_is_ended_and_the_action_is_recorded(postgresql, other):
+def test_ending_the_session_named_in_a_problem_is_recorded_as_an_action(postgresql, other):
     other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
     (session,) = [word for one in problem(postgresql).cures for word in one.command if "@" in word]
     outcome = END_SESSION.do(postgresql.store, session, operator=OPERATOR, reason="it hangs")
@@ -94,7 +94,7 @@ def test_the_session_that_a_problem_names_is_ended_and_the_action_is_recorded(po
         postgresql.store.end_session(session)
 
 
-def test_a_process_number_that_was_used_again_is_not_hit(postgresql, other):
+def test_a_session_that_only_shares_the_process_id_is_not_ended(postgresql, other):
     other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
     (snapshot,) = postgresql.store.system().snapshots
     earlier = replace(snapshot, began_at=snapshot.began_at - timedelta(microseconds=1))
@@ -107,7 +107,7 @@ def test_a_process_number_that_was_used_again_is_not_hit(postgresql, other):
     assert postgresql.store.actions.list() == []
 
 
-def test_a_role_that_may_not_end_the_session_learns_which_right_it_lacks(postgresql, other):
+def test_the_error_for_a_role_that_may_not_end_the_session_names_the_privilege(postgresql, other):
     other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
     (snapshot,) = postgresql.store.system().snapshots
     with postgresql.host.connect() as connection:
@@ -118,12 +118,12 @@ def test_a_role_that_may_not_end_the_session_learns_which_right_it_lacks(postgre
 
 
 @pytest.mark.parametrize("text", ["4711", "4711@", "x@2026-11-23T02:30:00Z", "4711@2026-11-23T02:30:00", "@"])
-def test_a_session_needs_its_process_and_its_start(postgresql, text):
+def test_a_session_without_a_process_or_start_is_refused(postgresql, text):
     with pytest.raises(InvalidArgument, match="is not a session: give the process ID and start time"):
         postgresql.store.end_session(text)
 
 
-def test_a_transaction_that_has_written_holds_rows_without_a_snapshot(postgresql, other):
+def test_a_transaction_that_has_written_is_reported_without_a_snapshot(postgresql, other):
     """Under READ COMMITTED, a transaction has a snapshot only while a statement runs, but VACUUM also waits for its transaction id."""
     other.exec_driver_sql("CREATE TEMP TABLE written (number int)")
     (snapshot,) = postgresql.store.system().snapshots
@@ -133,7 +133,7 @@ def test_a_transaction_that_has_written_holds_rows_without_a_snapshot(postgresql
     assert postgresql.store.system().snapshots == []
 
 
-def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql):
+def test_a_prepared_transaction_is_reported_with_its_cure(postgresql):
     with postgresql.host.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE prepared_by_test (number int)")
         connection.exec_driver_sql("PREPARE TRANSACTION 'it''s left'")
@@ -147,7 +147,7 @@ def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql):
     assert rules(postgresql, AT_ONCE) == []
 
 
-def test_the_statement_that_lists_holders_runs_for_a_role_that_may_see_nothing(postgresql, other):
+def test_listing_snapshots_works_for_a_role_without_privileges_to_see_sessions(postgresql, other):
     other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
     with postgresql.host.connect() as connection:
         assert [one.name for one in dead_rows.held_snapshots_in(target_of(connection))] == ["nightly-report"]
@@ -167,7 +167,7 @@ def snapshot(kind, **fields):
         (SnapshotKind.STANDBY, ("a query on the standby 'standby-1'", "hot_standby_feedback = off")),
     ],
 )
-def test_a_slot_and_a_standby_are_old_by_their_number_of_transactions(postgresql, monkeypatch, kind, words):
+def test_snapshots_of_slots_and_standbys_are_old_after_a_million_transactions(postgresql, monkeypatch, kind, words):
     several = [snapshot(kind, transactions=1_000_000)]
     monkeypatch.setattr(dead_rows, "held_snapshots_in", lambda _: several)
     assert rules(postgresql) == []
@@ -216,7 +216,7 @@ def test_dead_rows_of_a_table_that_is_not_vacuumed_are_a_problem(untouched):
 
 
 @pytest.mark.parametrize("vacuumed", ["never", "long ago", "lately"])
-def test_autovacuum_is_behind_if_the_last_one_was_long_ago(postgresql, monkeypatch, vacuumed):
+def test_autovacuum_is_behind_if_the_last_vacuum_was_long_ago(postgresql, monkeypatch, vacuumed):
     now = postgresql.store.now()
     times = {"never": None, "long ago": now - timedelta(hours=2), "lately": now - timedelta(minutes=9)}
     full = dead_rows.HotTable(
@@ -234,7 +234,7 @@ def test_autovacuum_is_behind_if_the_last_one_was_long_ago(postgresql, monkeypat
 # SQLite's log
 
 
-def test_a_reader_that_keeps_the_log_is_named_by_its_process(sqlite, monkeypatch, tmp_path):
+def test_a_reader_that_keeps_the_sqlite_log_from_shrinking_is_a_problem(sqlite, monkeypatch, tmp_path):
     path = str(sqlite.engine.url.database)
     size = log.stat().st_size if (log := Path(f"{path}-wal")).exists() else 0
     monkeypatch.setattr(health, "_LOG_LIMIT", size + 100_000)
@@ -251,7 +251,7 @@ def test_a_reader_that_keeps_the_log_is_named_by_its_process(sqlite, monkeypatch
     reader.close()
 
 
-def test_the_readers_of_the_log_are_those_that_linux_lists(sqlite, monkeypatch):
+def test_the_readers_of_the_sqlite_log_are_found_in_the_list_of_locks(sqlite, monkeypatch):
     path = str(sqlite.engine.url.database)
     sqlite.add()
     index = Path(f"{path}-shm").stat()
@@ -274,7 +274,7 @@ def test_the_readers_of_the_log_are_those_that_linux_lists(sqlite, monkeypatch):
     assert sqlite.store.dialect.log_of(sqlite.engine.url).readers == ()
 
 
-def test_the_processes_that_read_are_part_of_the_sentence(sqlite, monkeypatch):
+def test_the_problem_names_the_processes_that_read_the_log(sqlite, monkeypatch):
     log = Log(size=health._LOG_LIMIT + 1, readers=(17, 4242))
     monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: log))
     (found,) = sqlite.store.health()
@@ -283,7 +283,7 @@ def test_the_processes_that_read_are_part_of_the_sentence(sqlite, monkeypatch):
     assert rules(sqlite) == []
 
 
-def test_a_file_without_a_log_has_none(sqlite):
+def test_a_sqlite_file_without_a_log_returns_none(sqlite):
     Path(f"{sqlite.engine.url.database}-wal").unlink(missing_ok=True)
     assert sqlite.store.dialect.log_of(sqlite.engine.url) is None
     sqlite.corrupted = True

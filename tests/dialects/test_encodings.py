@@ -53,7 +53,7 @@ def elsewhere(cluster: postgres.Cluster, encoding: str) -> Iterator[str]:
     ],
     ids=["upgrade", "status", "verify"],
 )
-def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
+def test_every_command_reports_the_encoding_and_ends(elsewhere, encoding, command, code):
     done = CliRunner().invoke(main, command, env={"OUTBOXQ_DATABASE_URL": elsewhere})
     assert done.exit_code == code, done.stderr
     assert_sentences(done.stderr, encoding)
@@ -61,7 +61,7 @@ def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
-def test_workers_end_with_sentences(elsewhere, encoding, processes):
+def test_workers_report_the_encoding_in_sentences(elsewhere, encoding, processes):
     command = [*forked.PYTHON, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}
     done = forked.run(command, starts_others=processes > 1, env=environment, capture_output=True, text=True)
@@ -78,7 +78,7 @@ def assert_sentences(said, encoding):
     assert "Traceback" not in said
 
 
-def test_the_first_enqueue_on_an_engine_of_our_own_is_refused(elsewhere, encoding):
+def test_the_first_call_on_an_engine_made_by_outboxq_is_refused(elsewhere, encoding):
     outbox = Outbox(elsewhere)
     with pytest.raises(UnsupportedDatabase, match=encoding):
         outbox.store.enqueue(new())
@@ -89,7 +89,7 @@ def test_the_first_enqueue_on_an_engine_of_our_own_is_refused(elsewhere, encodin
     outbox.store.bound_engine.dispose()
 
 
-def test_a_caller_is_refused_before_anything_is_asked(elsewhere, encoding):
+def test_a_connection_of_a_caller_is_refused_before_any_statement(elsewhere, encoding):
     with psycopg.connect(plain(elsewhere)) as caller:
         with pytest.raises(UnsupportedDatabase, match=encoding):
             Store(None).enqueue(new(), using=caller)
@@ -97,7 +97,7 @@ def test_a_caller_is_refused_before_anything_is_asked(elsewhere, encoding):
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
-def test_the_engine_of_a_host_is_refused_too(elsewhere, encoding):
+def test_an_engine_of_an_application_is_also_refused(elsewhere, encoding):
     engine = create_engine(elsewhere)
     with pytest.raises(UnsupportedDatabase, match=encoding):
         Store(engine).enqueue(new())
@@ -110,7 +110,7 @@ def test_the_engine_of_a_host_is_refused_too(elsewhere, encoding):
     engine.dispose()
 
 
-def test_a_caller_without_an_encoding_is_refused(postgresql):
+def test_a_connection_with_client_encoding_sql_ascii_is_refused(postgresql):
     """Otherwise, the driver would return text as bytes."""
     with psycopg.connect(plain(postgresql.url), client_encoding="SQL_ASCII") as caller:
         with pytest.raises(InvalidTarget, match="client_encoding=utf8"):
@@ -119,7 +119,7 @@ def test_a_caller_without_an_encoding_is_refused(postgresql):
 
 
 @pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
-def test_what_a_caller_cannot_say_is_refused_and_its_transaction_goes_on(postgresql, kind):
+def test_unencodable_arguments_are_refused_and_the_transaction_stays_usable(postgresql, kind):
     engine = postgresql.own(create_engine(postgresql.url, connect_args={"client_encoding": "latin1"}))
     caller = (
         engine.begin() if kind == "sqlalchemy" else psycopg.connect(plain(postgresql.url), client_encoding="latin1")
@@ -132,7 +132,7 @@ def test_what_a_caller_cannot_say_is_refused_and_its_transaction_goes_on(postgre
 
 
 @pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
-def test_a_caller_whose_times_nobody_can_read_is_told_so(postgresql, kind):
+def test_a_connection_whose_datestyle_is_not_iso_is_refused(postgresql, kind):
     handle = postgresql.add()
     german = {"options": "-c datestyle=German"}
     engine = postgresql.own(create_engine(postgresql.url, connect_args=german))
@@ -142,7 +142,7 @@ def test_a_caller_whose_times_nobody_can_read_is_told_so(postgresql, kind):
 
 
 @pytest.mark.parametrize("kind", ["sqlalchemy", "sqlalchemy heard", "psycopg"])
-def test_a_prepared_statement_that_is_gone_names_the_setting(postgresql, kind):
+def test_the_error_for_a_lost_prepared_statement_names_the_setting(postgresql, kind):
     """This happens behind a pooler, which assigns another server session to each transaction."""
     engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": 0}))
     if kind == "psycopg":
@@ -166,7 +166,7 @@ def test_a_prepared_statement_that_is_gone_names_the_setting(postgresql, kind):
     assert "PgBouncer" in said
 
 
-def test_a_failure_in_place_of_an_outcome_is_short_and_ascii(postgresql):
+def test_the_error_of_an_outcome_that_cannot_be_stored_is_short_and_ascii(postgresql):
     claim = claimed(postgresql)
     refused = ValueError(ELEPHANT * 5000)
     told = unwritable(Outcome(claim=claim, event_type=EventType.COMPLETED), refused)

@@ -25,7 +25,7 @@ def switching() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("grammar_class", [PostgresGrammar, SqliteGrammar])
-def test_threads_that_build_first_share_one_relation_of_topics(grammar_class):
+def test_threads_that_compile_statements_first_share_one_topics_relation(grammar_class):
     for _ in range(ROUNDS):
         grammar, barrier = grammar_class(None), threading.Barrier(THREADS)
 

@@ -143,7 +143,7 @@ def test_a_late_task_is_claimed_within_the_bound_while_claims_are_full(crowded, 
     assert worker.finds(task, watch)
 
 
-def test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task(crowded, watch):
+def test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_tasks(crowded, watch):
     """This happens in a worker with so many tasks that it polls and never checks."""
     worker = Worker(crowded).with_floor()
     task, began = late(crowded), watch.now
@@ -156,7 +156,7 @@ def test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task(c
         watch.now += TICK
 
 
-def test_a_clock_that_is_set_back_delays_tasks_by_the_bound(crowded, watch):
+def test_a_clock_that_is_set_back_delays_tasks_at_most_by_the_bound(crowded, watch):
     step = timedelta(0)
     store = Store(crowded.engine, clock=lambda: datetime.now(UTC) + step)
     worker = Worker(crowded, store=store).with_floor()
@@ -170,14 +170,14 @@ def test_a_clock_that_is_set_back_delays_tasks_by_the_bound(crowded, watch):
 
 
 @pytest.mark.parametrize("priority", [100, 1, -1, -100])
-def test_a_task_of_another_priority_is_found_at_once(crowded, priority):
+def test_a_task_with_another_priority_is_claimed_immediately(crowded, priority):
     worker = Worker(crowded).with_floor()
     worker.with_floor(priority=50).with_floor(priority=-50)
     task = crowded.add(crowded.store, priority=priority)
     assert worker.claim() == [task.id]
 
 
-def test_a_higher_priority_comes_first(crowded):
+def test_a_higher_priority_is_claimed_first(crowded):
     worker = Worker(crowded).with_floor()
     crowded.add(crowded.store)
     task = crowded.add(crowded.store, priority=7)
@@ -185,7 +185,7 @@ def test_a_higher_priority_comes_first(crowded):
 
 
 @pytest.mark.parametrize("is_limited", [False, True], ids=["plain", "limited"])
-def test_a_claim_that_takes_expired_tasks_leaves_no_task_behind_its_floor(crowded, watch, is_limited):
+def test_a_claim_that_cancels_expired_tasks_leaves_no_task_behind_its_floor(crowded, watch, is_limited):
     if is_limited:
         crowded.store.queues.limit("default", concurrency=100, create=True)
     late(crowded, 6, expires_at=crowded.store.now() - timedelta(seconds=1))
@@ -196,14 +196,14 @@ def test_a_claim_that_takes_expired_tasks_leaves_no_task_behind_its_floor(crowde
 
 
 @pytest.mark.parametrize("queue", ["a", "defaulu", "é", "zz"])
-def test_a_task_of_another_queue_is_found_at_once(crowded, queue):
+def test_a_task_of_another_queue_is_claimed_immediately(crowded, queue):
     worker = Worker(crowded).with_floor().with_floor(queue="mail")
     task = crowded.add(crowded.store, queue=queue)
     assert worker.claim() == [task.id]
     assert set(worker.cursor.floors._since) == {("default", 0), ("mail", 0), (queue, 0)}
 
 
-def test_a_queue_that_was_paused_is_claimed_within_the_bound(crowded, watch):
+def test_a_task_of_a_resumed_queue_is_claimed_within_the_bound(crowded, watch):
     worker = Worker(crowded).with_floor()
     crowded.store.queues.pause("default")
     task = late(crowded, 0)
@@ -212,7 +212,7 @@ def test_a_queue_that_was_paused_is_claimed_within_the_bound(crowded, watch):
     assert worker.finds(task, watch)
 
 
-def test_a_claim_that_was_rolled_back_is_claimed_again_within_the_bound(crowded, watch):
+def test_a_task_of_a_rolled_back_claim_is_claimed_again_within_the_bound(crowded, watch):
     worker = Worker(crowded).with_floor()
     with helpers.transaction(crowded) as connection:
         task = late(crowded, 0)
@@ -245,7 +245,7 @@ def test_a_late_task_of_a_limited_queue_is_claimed_within_the_bound_while_claims
     assert worker.finds(task, watch)
 
 
-def test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor(limited, watch):
+def test_a_floor_does_not_skip_tasks_that_wait_for_a_slot(limited, watch):
     """Claims from other queues take all tasks that are due there, and none from the limited queue."""
     limited.store.queues.limit("default", concurrency=2)
     tasks = [late(limited, seconds) for seconds in (5, 4, 3)]
@@ -258,7 +258,7 @@ def test_tasks_that_wait_for_a_slot_are_not_passed_by_a_floor(limited, watch):
     assert worker.claim() == [tasks[2].id]
 
 
-def test_a_queue_that_gets_a_limit_is_read_from_the_front(crowded, watch):
+def test_a_queue_with_a_new_limit_is_read_from_the_front(crowded, watch):
     worker = Worker(crowded).with_floor()
     crowded.store.queues.limit("default", concurrency=2, create=True)
     tasks = [late(crowded, seconds) for seconds in (5, 4, 3)]
@@ -280,7 +280,7 @@ def test_a_queue_whose_limit_is_removed_keeps_its_floor(limited, watch):
     assert worker.claim(1) == [tasks[1].id]
 
 
-def test_a_look_from_the_front_sends_the_next_claim_of_a_limited_queue_there(limited, watch):
+def test_the_claim_after_a_check_from_the_front_reads_a_limited_queue_from_the_front(limited, watch):
     worker = Worker(limited).with_floor()
     sleeping, floors = limited.store.sleeping_workers, worker.cursor.floors
     assert not sleeping.look(sleeping.horizon(), None, None, floors).due
@@ -293,7 +293,7 @@ def test_a_look_from_the_front_sends_the_next_claim_of_a_limited_queue_there(lim
     assert worker.claim() == [task.id]
 
 
-def test_the_floors_of_few_limited_queues_are_kept():
+def test_only_a_bounded_number_of_limited_queues_has_floors():
     floors = Floors()
     for number in range(module._MOST + 10):
         floors.claimed([row(f"{number}", NOW)], f"{number}", at_front=True, is_full=True, seconds=0)
@@ -301,7 +301,7 @@ def test_the_floors_of_few_limited_queues_are_kept():
     assert {queue for queue, _ in floors._since} == set(floors._limited)
 
 
-def test_a_claim_of_other_queues_ignores_the_floors_of_these(crowded):
+def test_a_claim_ignores_the_floors_of_queues_it_does_not_read(crowded):
     worker = Worker(crowded).with_floor().with_floor(queue="mail")
     task = crowded.add(crowded.store, queue="mail")
     worker.options["queues"] = ["mail"]
@@ -329,7 +329,7 @@ def test_a_claim_without_a_cursor_moves_no_floor_of_other_queues_or_topics(crowd
     assert claim(5, "mail") == [waiting.id]
 
 
-def test_a_harness_that_has_drained_one_queue_moves_no_floor_of_another(crowded):
+def test_a_test_harness_that_drained_one_queue_moves_no_floor_of_another(crowded):
     first = late(crowded, 60, queue="mail")
     claimer = Claims(store=crowded.store, clock=Clock())
     found = claimer.claim(["mail"])
@@ -339,7 +339,7 @@ def test_a_harness_that_has_drained_one_queue_moves_no_floor_of_another(crowded)
     assert [one and one.id for one in (found, *drained, last)] == [first.id, other.id, None, waiting.id]
 
 
-def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowded, watch):
+def test_a_check_that_began_at_the_floors_is_valid_no_longer_than_the_bound(crowded, watch):
     worker = Worker(crowded).with_floor()
     sleeping, floors = crowded.store.sleeping_workers, worker.cursor.floors
     assert not sleeping.look(sleeping.horizon(), None, None, floors).due
@@ -354,7 +354,7 @@ def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowd
     assert worker.claim() == [task.id], "the next claim finds a task that a check from the front has found"
 
 
-def test_a_worker_that_has_taken_no_task_reads_dead_entries_once(postgresql_url):
+def test_a_worker_that_has_claimed_no_task_reads_dead_entries_only_once(postgresql_url):
     claimer = scale.Claimer(url=postgresql_url)
     sleeping, floors = claimer.store.sleeping_workers, Floors([("default", 0)])
     with closing(claimer), claimer.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
@@ -369,7 +369,7 @@ def test_a_worker_that_has_taken_no_task_reads_dead_entries_once(postgresql_url)
     assert counts["look"][0] < counts["front"][0] / 2, counts
 
 
-def test_a_look_passes_no_task_that_waits_for_a_slot(limited):
+def test_a_check_skips_no_task_that_waits_for_a_slot(limited):
     limited.store.queues.limit("default", concurrency=1)
     other, task = late(limited, 6), late(limited)
     assert Worker(limited).claim() == [other.id]
@@ -382,7 +382,7 @@ def test_a_look_passes_no_task_that_waits_for_a_slot(limited):
     assert worker.claim() == [task.id]
 
 
-def test_a_late_task_is_found_within_the_bound_although_the_worker_has_taken_no_task(crowded, watch):
+def test_a_late_task_is_claimed_within_the_bound_by_a_worker_that_has_claimed_nothing(crowded, watch):
     worker = Worker(crowded)
     worker.cursor = ClaimCursor([("default", 0)])
     sleeping = crowded.store.sleeping_workers
@@ -393,7 +393,7 @@ def test_a_late_task_is_found_within_the_bound_although_the_worker_has_taken_no_
     assert worker.finds(task, watch)
 
 
-def test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_taken_no_task(crowded, watch):
+def test_a_task_committed_soon_is_claimed_immediately_by_a_worker_that_has_claimed_nothing(crowded, watch):
     worker = Worker(crowded)
     worker.cursor = ClaimCursor([("default", 0)])
     sleeping = crowded.store.sleeping_workers
@@ -406,7 +406,7 @@ def test_a_task_that_is_committed_soon_is_found_at_once_although_the_worker_has_
     assert worker.claim() == [task.id]
 
 
-def test_a_look_from_the_front_proves_that_nothing_is_due(crowded):
+def test_a_check_from_the_front_proves_that_no_task_is_due(crowded):
     worker = Worker(crowded).with_floor()
     sleeping = crowded.store.sleeping_workers
     look = sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors)
@@ -470,7 +470,7 @@ def row(queue: str, due: datetime, *, crowded: bool = True) -> dict[str, Any]:
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_floor_is_never_younger_than_usual_transactions_are_long():
+def test_a_floor_is_at_least_as_old_as_usual_transactions():
     floors = Floors()
     floors.claimed([row("a", NOW - timedelta(hours=1)), row("b", NOW)], at_front=True, is_full=True, seconds=0)
     assert floors._since["a", 0] == NOW - timedelta(hours=1)
@@ -478,7 +478,7 @@ def test_a_floor_is_never_younger_than_usual_transactions_are_long():
 
 
 @pytest.mark.parametrize("hours", [1, -1], ids=["up", "down if the clock was set back"])
-def test_a_look_from_the_front_that_finds_nothing_moves_the_floors(hours):
+def test_a_check_from_the_front_that_finds_no_task_moves_the_floors(hours):
     floors, later = Floors(), NOW + timedelta(hours=hours)
     floors.claimed([row("a", NOW - timedelta(hours=2))], at_front=True, is_full=True, seconds=0)
     before = dict(floors._since)
@@ -489,7 +489,7 @@ def test_a_look_from_the_front_that_finds_nothing_moves_the_floors(hours):
     assert floors._since == {("a", 0): later - timedelta(seconds=1)}
 
 
-def test_the_floors_used_last_are_kept():
+def test_the_most_recently_used_floors_are_kept():
     floors = Floors()
     for number in range(module._MOST + 10):
         floors.claimed([row(f"{number % 70}", NOW)], at_front=False, is_full=True, seconds=0)

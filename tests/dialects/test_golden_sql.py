@@ -73,7 +73,7 @@ def write(database):
 
 
 @pytest.mark.parametrize("database", DATABASES)
-def test_the_sql_is_the_one_that_was_reviewed(database):
+def test_the_sql_is_the_reviewed_sql(database):
     if WRITE:
         write(database)
     files = {file.stem: file.read_text() for file in (GOLDEN / database).glob("*.sql")}
@@ -97,7 +97,7 @@ def batched(database):
     return [(name, compiled(database)[name]) for name in names if name in of_database(database)]
 
 
-def test_for_a_batch_of_one_only_the_batch_is_said_otherwise():
+def test_sql_for_a_batch_of_one_differs_only_in_the_batch():
     """So one golden file covers both texts."""
     assert batched("postgresql")
     for name, plan in batched("postgresql"):
@@ -108,7 +108,7 @@ def test_for_a_batch_of_one_only_the_batch_is_said_otherwise():
         assert "unnest(" not in one, name
 
 
-def test_on_sqlite_a_single_row_is_a_few_parameters():
+def test_on_sqlite_a_single_row_is_sent_as_separate_parameters():
     assert batched("sqlite")
     for name, plan in batched("sqlite"):
         batch, one = plan.sql, plan.sql_of_one
@@ -118,7 +118,7 @@ def test_on_sqlite_a_single_row_is_a_few_parameters():
 
 
 @pytest.mark.parametrize(("builder", "columns"), [(enqueue.insert_tasks, NEW_TASK), (idempotency.insert_keyed, KEYED)])
-def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(builder, columns):
+def test_values_common_to_a_batch_are_sent_once_and_no_other_text_differs(builder, columns):
     plan = dialect_for("postgresql").compiled[builder]
     differing = set(columns) - CONSTANT_COLUMNS
 
@@ -141,7 +141,7 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
         (ends.end, END, END_CONSTANTS),
     ],
 )
-def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(builder, columns, alike):
+def test_on_sqlite_values_common_to_a_batch_are_separate_parameters(builder, columns, alike):
     plan = dialect_for("sqlite").compiled[builder]
     whole, little = plan.sql, plan.sql_of_constants
     assert "json_each(:given)" in little
@@ -154,7 +154,7 @@ def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(builder, col
     ]
 
 
-def test_of_alike_tasks_only_the_ids_and_arguments_are_sent_for_each():
+def test_only_the_ids_and_arguments_of_similar_tasks_are_sent_for_each():
     plan, new = dialect_for("postgresql").compiled[enqueue.insert_tasks], NewTask(id=uuid7(), task_name="t", args="{}")
     for family, several in ((None, 3), (uuid7(), 2)):
         sql = plan.sql_for(alike_rows([replace(new, id=uuid7(), pipeline_execution_id=family) for _ in range(2)]))
@@ -162,7 +162,7 @@ def test_of_alike_tasks_only_the_ids_and_arguments_are_sent_for_each():
         assert without_given(sql)[1] == without_given(plan.sql)[1]
 
 
-def test_ends_that_are_alike_are_sent_once():
+def test_values_common_to_all_ends_are_sent_once():
     plan = dialect_for("postgresql").compiled[ends.end]
 
     def row(number: int, **values: object) -> tuple[object, ...]:
@@ -174,7 +174,7 @@ def test_ends_that_are_alike_are_sent_once():
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_batch_is_spared_the_steps_that_it_has_no_row_for(size):
+def test_a_batch_omits_the_statements_that_would_affect_no_row(size):
     plan = dialect_for("postgresql").compiled[ends.end]
 
     def row(status: str, key: str | None = None) -> tuple[object, ...]:
@@ -208,7 +208,7 @@ def without_given(sql: str) -> tuple[str, str]:
     return sql[begin:end], sql[: sql.index("given AS")] + sql[end:]
 
 
-def test_each_database_has_its_own_claim():
+def test_each_database_has_a_separate_claim_statement():
     """PostgreSQL's claim has row locks. SQLite has none, because there is only one writer at a time, and has neither ctid nor LATERAL."""
     for builder in (claim_sql.from_one, claim_sql.from_given, claim_sql.from_all):
         postgresql, sqlite = (dialect_for(database).compiled[builder].sql for database in ("postgresql", "sqlite"))
@@ -219,7 +219,7 @@ def test_each_database_has_its_own_claim():
         assert ":limit" in sqlite
 
 
-def test_a_schema_is_put_before_every_table_and_before_nothing_else():
+def test_a_schema_is_added_to_every_table():
     compiled = dialect_for("postgresql", schema="tasks").compiled
     tables = "task_executions|task_outbox|task_leases|execution_events|idempotency_keys"
     without = re.compile(rf"(FROM|JOIN|INTO|UPDATE) ({tables}) |__\[SCHEMA")

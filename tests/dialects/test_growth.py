@@ -41,7 +41,7 @@ def test_the_smallest_size_is_measured_in_seconds(tmp_path, capsys, monkeypatch)
         assert ET.parse(chart).getroot().tag.endswith("svg")
 
 
-def test_a_run_that_was_kept_is_told_again(tmp_path, capsys, monkeypatch):
+def test_a_saved_run_is_printed_again(tmp_path, capsys, monkeypatch):
     kept = tmp_path / "run.json"
     results({10_000: 1972.0, 100_000: 2000.0}).write(kept)
     monkeypatch.setattr("sys.argv", f"growth --read {kept}".split())
@@ -51,13 +51,13 @@ def test_a_run_that_was_kept_is_told_again(tmp_path, capsys, monkeypatch):
     assert line.split() == ["claim", "100", "1,972", "2,000", "1.01x"]
 
 
-def test_sizes_are_powers_of_ten_up_to_the_one_asked_for():
+def test_sizes_are_powers_of_ten_up_to_the_given_one():
     assert growth.sizes(1_000) == [1_000]
     assert growth.sizes(1_000_000) == [10_000, 100_000, 1_000_000]
     assert growth.sizes(25_000) == [10_000, 25_000]
 
 
-def test_a_size_that_there_is_no_time_for_is_said_and_not_begun(monkeypatch, tmp_path):
+def test_sizes_without_enough_time_are_reported_and_not_begun(monkeypatch, tmp_path):
     took = iter([10.0, 20.0])
     run = growth.Growth(
         results=Results(), cluster=None, folder=tmp_path, rows=10_000_000, until=100.0, only=["waiting"]

@@ -52,7 +52,7 @@ def fill(database, each: int = 2, queues=QUEUES) -> list[Any]:
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
 @pytest.mark.parametrize("queues", [None, QUEUES], ids=["all", "given"])
-def test_all_tasks_are_claimed_about_in_the_order_of_their_due_times(postgresql, limit, queues):
+def test_all_tasks_are_claimed_roughly_in_the_order_of_their_due_times(postgresql, limit, queues):
     tasks = fill(postgresql, 3)
     worker, found = Worker(postgresql, queues=queues), []
     while claimed := worker.claim(limit):
@@ -64,7 +64,7 @@ def test_all_tasks_are_claimed_about_in_the_order_of_their_due_times(postgresql,
 
 
 @pytest.mark.parametrize("limit", [1, 10, 100])
-def test_no_task_comes_before_one_of_a_higher_priority(postgresql, limit):
+def test_no_task_is_claimed_before_one_with_a_higher_priority(postgresql, limit):
     began = postgresql.store.now() - timedelta(hours=1)
     urgent = [new(queue, began + timedelta(minutes=1), priority=9) for queue in QUEUES]
     others = [new(queue, began, priority=0) for queue in QUEUES for _ in range(5)]
@@ -77,7 +77,7 @@ def test_no_task_comes_before_one_of_a_higher_priority(postgresql, limit):
     assert len(found) == len(others) + len(urgent)
 
 
-def test_a_claim_with_a_task_does_not_go_on_through_expired_ones(postgresql, monkeypatch):
+def test_a_claim_that_has_a_task_stops_at_expired_tasks(postgresql, monkeypatch):
     began = postgresql.store.now() - timedelta(hours=1)
     expired = [
         new(queue, began + timedelta(milliseconds=place), expires_at=began + timedelta(minutes=1))
@@ -92,7 +92,7 @@ def test_a_claim_with_a_task_does_not_go_on_through_expired_ones(postgresql, mon
     assert len(taken) == 1
 
 
-def test_tasks_beyond_the_heads_that_are_kept_are_claimed(postgresql, monkeypatch):
+def test_tasks_beyond_the_kept_heads_are_claimed(postgresql, monkeypatch):
     monkeypatch.setattr(heads, "MOST", 10)
     monkeypatch.setattr(claim, "MOST", 10)
     tasks = fill(postgresql, 1)
@@ -160,7 +160,7 @@ def test_a_claim_that_fails_after_its_first_statement_keeps_no_task(postgresql, 
     assert len(worker.claim(1000)) == len(tasks) - 2
 
 
-def test_queues_and_topics_have_heads_of_their_own(postgresql):
+def test_each_choice_of_queues_or_topics_has_separate_heads(postgresql):
     fill(postgresql, 3)
     worker = Worker(postgresql)
     worker.claim(), worker.claim()
@@ -175,7 +175,7 @@ def test_queues_and_topics_have_heads_of_their_own(postgresql):
             transaction.rollback()
 
 
-def test_a_paused_or_limited_queue_is_left_out(postgresql, watch):
+def test_a_paused_queue_is_left_out_until_it_is_resumed(postgresql, watch):
     fill(postgresql, 2)
     worker = Worker(postgresql)
     worker.claim(), worker.claim()
@@ -210,7 +210,7 @@ def test_a_late_task_behind_a_floor_is_claimed_within_the_bound(postgresql, old_
     assert worker.finds(task, watch)
 
 
-def test_a_claim_from_a_few_queues_leaves_the_other_floors(postgresql, old_snapshot, watch):
+def test_a_claim_from_a_few_queues_keeps_the_floors_of_others(postgresql, old_snapshot, watch):
     fill(postgresql, 20)
     worker = Worker(postgresql)
     other = postgresql.add(
@@ -224,7 +224,7 @@ def test_a_claim_from_a_few_queues_leaves_the_other_floors(postgresql, old_snaps
     assert worker.cursor.floors._since[pair] == before
 
 
-def test_tasks_without_a_key_wait_briefly_for_those_of_many_limited_queues(postgresql, monkeypatch):
+def test_tasks_of_unlimited_queues_wait_only_briefly_for_many_limited_queues(postgresql, monkeypatch):
     """After a claim finds none, tasks of limited queues come last for a multiple of the time that the claim took."""
     watch = Watch()
     watch.step = TICK

@@ -67,7 +67,7 @@ class HotPath:
 def _nothing(number: int) -> None: ...
 
 
-def test_a_task_takes_no_more_calls_than_it_did(database: Database):
+def test_a_task_needs_no_more_function_calls_than_recorded(database: Database):
     path = HotPath(database)
     path.turn(lambda _, work: work())  # compiles and looks up everything that is cached
     found: dict[str, float] = {}
@@ -125,7 +125,7 @@ class Reference:
         self._connection.close()
 
 
-def test_a_task_takes_no_more_cpu_than_it_did(postgresql: Database):
+def test_a_task_needs_no_more_cpu_time_than_recorded(postgresql: Database):
     path = HotPath(postgresql)
     reference = Reference(postgresql.engine.url.set(drivername="postgresql").render_as_string(hide_password=False))
     best: dict[str, float] = {}

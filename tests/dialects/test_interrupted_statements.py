@@ -10,7 +10,7 @@ from tests.waiting import until
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_statement_of_the_handler_may_be_interrupted(postgresql, isolation):
+def test_a_timeout_during_a_statement_rolls_back_and_retries(postgresql, isolation):
     """A child process raises the exception immediately. A thread raises it when the driver has its answer, because the driver waits in C."""
     outbox = Outbox(postgresql.engine)
     postgresql.run("CREATE TABLE ledger (number INTEGER)")

@@ -86,7 +86,7 @@ def drained(postgresql):
 
 
 @pytest.mark.parametrize("committed_first", ["producer", "claimer"])
-def test_a_late_commit_never_runs_beside_the_task_that_overtook_it(postgresql, committed_first):
+def test_a_task_that_commits_late_never_runs_beside_the_task_that_overtook_it(postgresql, committed_first):
     """A session that sees the early task cannot get its key, and the session that has the key does not see that task. A claim in a single
     statement would run both.
     """
@@ -103,7 +103,7 @@ def test_a_late_commit_never_runs_beside_the_task_that_overtook_it(postgresql, c
     assert taken(postgresql) == [early]
 
 
-def test_a_late_commit_goes_first_if_the_claim_that_overtook_it_is_rolled_back(postgresql):
+def test_a_task_that_commits_late_runs_first_if_the_overtaking_claim_is_rolled_back(postgresql):
     with helpers.transaction(postgresql) as producer, helpers.transaction(postgresql) as claimer:
         early, late = put_open(postgresql, producer), put(postgresql)
         assert ids(postgresql.claim(10, using=claimer)) == [late]
@@ -113,7 +113,7 @@ def test_a_late_commit_goes_first_if_the_claim_that_overtook_it_is_rolled_back(p
     assert drained(postgresql) == [early, late]
 
 
-def test_a_task_that_is_rolled_back_holds_nobody_up(postgresql):
+def test_a_rolled_back_task_does_not_block_its_key(postgresql):
     with helpers.transaction(postgresql) as producer:
         put_open(postgresql, producer)
         late = [put(postgresql), put(postgresql)]
@@ -197,7 +197,7 @@ def late_to_lock(postgresql):
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_a_head_is_read_after_its_key_is_won_and_not_when_the_claim_began(postgresql, late_to_lock, fate, expected):
+def test_a_head_is_read_after_its_key_is_won_and_not_when_the_claim_begins(postgresql, late_to_lock, fate, expected):
     """Between these times, another session's task is committed and claimed, and may end in any way. So the claim's first snapshot is
     outdated.
     """
@@ -238,7 +238,7 @@ def between(postgresql, impatient):
     return claim
 
 
-def test_a_task_committed_after_its_key_was_won_still_goes_first(postgresql, between):
+def test_a_task_committed_after_its_key_was_won_still_runs_first(postgresql, between):
     with helpers.transaction(postgresql) as producer:
         early, late = put_open(postgresql, producer), put(postgresql)
         assert between(lambda: producer.commit() or True) == [early]
@@ -248,13 +248,13 @@ def test_a_task_committed_after_its_key_was_won_still_goes_first(postgresql, bet
     assert drained(postgresql) == [late]
 
 
-def test_a_head_cancelled_after_its_key_was_won_is_not_started_and_the_next_is(postgresql, between):
+def test_a_head_cancelled_after_its_key_was_won_is_replaced_by_the_next_task(postgresql, between):
     first, second = put(postgresql), put(postgresql)
     assert between(lambda: postgresql.frozen.cancel(first)) == [second]
     assert holders(postgresql) == {"k": second}
 
 
-def test_a_key_whose_last_task_went_after_it_was_won_is_given_back(postgresql, between):
+def test_a_key_is_freed_if_its_last_task_is_cancelled_after_it_was_won(postgresql, between):
     first = put(postgresql)
     assert between(lambda: postgresql.frozen.cancel(first)) == []
     assert holders(postgresql) == {}
@@ -263,7 +263,7 @@ def test_a_key_whose_last_task_went_after_it_was_won_is_given_back(postgresql, b
 # No session waits
 
 
-def test_a_claimer_that_is_open_keeps_no_other_waiting(postgresql, impatient):
+def test_an_uncommitted_claim_does_not_block_other_claims(postgresql, impatient):
     for key in "abcd":
         put(postgresql, key), put(postgresql, key)
     with helpers.transaction(postgresql) as first:
@@ -276,7 +276,7 @@ def test_a_claimer_that_is_open_keeps_no_other_waiting(postgresql, impatient):
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])
-def test_a_small_claim_is_full_although_another_has_the_first_keys(postgresql, impatient, limit):
+def test_a_small_claim_is_full_although_another_claim_holds_the_first_keys(postgresql, impatient, limit):
     """The claim also locks no more keys than it wins."""
     for key in "abcdef":
         put(postgresql, key)
@@ -298,7 +298,7 @@ HANDS = {
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 @pytest.mark.parametrize("hand", HANDS)
-def test_a_head_that_somebody_is_moving_is_passed_over_with_its_key(postgresql, hand, ends):
+def test_a_head_changed_by_an_open_transaction_is_skipped_with_its_key(postgresql, hand, ends):
     """The task behind the head must not be claimed, because the other session may roll back."""
     head, second = put(postgresql), put(postgresql)
     other = put(postgresql, "other")
@@ -313,7 +313,7 @@ def test_a_head_that_somebody_is_moving_is_passed_over_with_its_key(postgresql, 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 @pytest.mark.parametrize("how", [completed, retried, failed, cancelled, recovered])
-def test_an_end_that_is_open_keeps_its_key_until_it_is_committed(postgresql, monkeypatch, how, ends):
+def test_an_uncommitted_end_keeps_its_key_until_the_commit(postgresql, monkeypatch, how, ends):
     put(postgresql)
     second, other = put(postgresql), put(postgresql, "other")
     claims = {claim.partition_key: claim for claim in postgresql.claim(10)}
@@ -409,7 +409,7 @@ FREES = {
 
 
 @pytest.mark.parametrize("how", FREES)
-def test_a_freed_key_notifies_who_sleeps_and_nobody_else(postgresql, sleeping, heard, how):
+def test_a_freed_key_notifies_only_sleeping_workers_of_its_queue(postgresql, sleeping, heard, how):
     FREES[how](postgresql, "a")()
     assert heard() == []
     while claims := postgresql.claim(10, store=postgresql.store):
@@ -424,7 +424,7 @@ def test_a_freed_key_notifies_who_sleeps_and_nobody_else(postgresql, sleeping, h
     assert len(postgresql.claim(10, store=postgresql.store)) == 1
 
 
-def test_the_end_of_a_task_that_nobody_waits_for_notifies_nobody(postgresql, sleeping, heard):
+def test_an_end_notifies_no_worker_if_no_task_waits_for_it(postgresql, sleeping, heard):
     claim = started(postgresql)
     sleeping.announce(uuid4(), None, MINUTE)
     finish(postgresql, claim, EventType.COMPLETED)
@@ -471,7 +471,7 @@ def lifted(postgresql):
 
 
 @pytest.mark.parametrize("how", [slot_freed, slot_recovered, slot_cancelled, resumed, raised, lifted])
-def test_room_in_a_queue_notifies_who_sleeps(postgresql, sleeping, heard, how):
+def test_room_in_a_queue_notifies_sleeping_workers(postgresql, sleeping, heard, how):
     act = how(postgresql)
     assert postgresql.claim(10, store=postgresql.store) == []
     sleeping.announce(uuid4(), ["default"], MINUTE)
@@ -480,7 +480,7 @@ def test_room_in_a_queue_notifies_who_sleeps(postgresql, sleeping, heard, how):
     assert len(postgresql.claim(10, store=postgresql.store)) == 1
 
 
-def test_room_in_a_queue_notifies_nobody_who_is_awake(postgresql, heard):
+def test_room_in_a_queue_does_not_notify_workers_that_are_awake(postgresql, heard):
     for how in (resumed, slot_freed):
         how(postgresql)()
         for claim in postgresql.claim(10, store=postgresql.store):
@@ -504,9 +504,7 @@ def test_a_sleeping_worker_wakes_when_a_key_is_freed(postgresql):
 # The database defines the order of names
 
 
-def test_the_cursor_of_a_queue_that_was_not_served_stays_however_the_database_orders_names(
-    cluster, migrated_postgresql
-):
+def test_queues_are_served_in_turn_however_the_database_orders_names(cluster, migrated_postgresql):
     """Python sorts B before a, but this database sorts a before B. A server that was built without ICU has only Python's order."""
     url = cluster.create_database(template=migrated_postgresql)
     database = Database("postgresql", url)

@@ -282,7 +282,7 @@ def check(name: str, found: Explained) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_postgresql_reads_what_it_was_asked_for(keyed_postgresql, name):
+def test_postgresql_reads_a_bounded_number_of_rows_and_pages(keyed_postgresql, name):
     pages = 0
     for sql, values in keyed_postgresql.captured(CALLS[name]):
         found = explain(keyed_postgresql, Begin.WRITE, sql, values, ANALYZE)
@@ -293,7 +293,7 @@ def test_postgresql_reads_what_it_was_asked_for(keyed_postgresql, name):
 
 @pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
-def test_a_generic_plan_of_postgresql_reads_no_more(keyed_postgresql, session, name):
+def test_a_generic_plan_of_postgresql_reads_no_more_rows(keyed_postgresql, session, name):
     for number, (sql, values) in enumerate(keyed_postgresql.captured(CALLS[name])):
         session.execute(dialect_for("postgresql").begin[Begin.WRITE])
         found = generic(session, f"statement_{number}", sql, values)(ANALYZE)
@@ -303,7 +303,7 @@ def test_a_generic_plan_of_postgresql_reads_no_more(keyed_postgresql, session, n
 
 @pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
-def test_a_plan_made_while_the_tables_were_empty_reads_no_more(grown, name):
+def test_a_plan_made_while_the_tables_were_empty_reads_no_more_rows(grown, name):
     explained, pages = 0, 0
     for sql, values in grown.big.captured(CALLS[name]):
         if sql in grown.order:
@@ -402,14 +402,14 @@ SMALL = {"SCAN lease", "SCAN task_leases", "SCAN queue_settings", "SCAN mine", "
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_sqlite_looks_up_by_index(keyed_sqlite, name):
+def test_sqlite_scans_no_large_table(keyed_sqlite, name):
     for sql, values in keyed_sqlite.captured(CALLS[name]):
         with keyed_sqlite.begun(None) as connection:
             assert set(scans(connection, sql, values)) <= SMALL, sql
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_sqlite_does_what_it_was_asked_for(keyed_sqlite, name):
+def test_sqlite_runs_a_bounded_number_of_steps(keyed_sqlite, name):
     assert 0 < steps(keyed_sqlite, CALLS[name]) < MOST_STEPS.get(name, 5_000)
 
 
@@ -439,7 +439,7 @@ def keyed(request: pytest.FixtureRequest) -> Big:
 
 
 @pytest.mark.parametrize("limit", [10, 100])
-def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_each_it_wins(keyed, limit):
+def test_a_fair_claim_from_200_keys_of_1000_tasks_reads_two_keys_for_each_key_it_wins(keyed, limit):
     """The claim uses the index, whatever comes after the heads."""
 
     def claim(_: object, big: Big, using: Connection) -> None:
@@ -462,7 +462,7 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
     assert entries <= max(2 * limit, BUDGET) + 3 * limit + 10
 
 
-def test_the_first_event_of_a_time_is_found_by_halving(keyed):
+def test_the_first_event_after_a_time_is_found_by_binary_search(keyed):
     """Statistics do not read the log."""
     seen = keyed.captured(lambda store, _, using: store.stats(by="task", using=using))
     assert [sql for sql, _ in seen if "execution_events" in sql] == []

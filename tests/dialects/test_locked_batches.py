@@ -98,7 +98,7 @@ class Running:
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_locked_batch_stops_no_outcome_of_others(
+def test_a_locked_batch_does_not_block_other_outcomes(
     postgresql: Database, outbox: Outbox, work: Callable[..., Any], holder: str
 ) -> None:
     running = Running(outbox, work)
@@ -120,7 +120,7 @@ def test_a_locked_batch_stops_no_outcome_of_others(
     assert kinds == {EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED}
 
 
-def test_a_stopping_worker_gives_back_the_tasks_of_a_locked_batch(
+def test_a_stopping_worker_releases_the_tasks_of_a_locked_batch(
     postgresql: Database, outbox: Outbox, work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One task is the exception: its cancel request would end it."""
@@ -139,7 +139,7 @@ def test_a_stopping_worker_gives_back_the_tasks_of_a_locked_batch(
     running.go.set()
 
 
-def test_an_end_waits_a_moment_at_most_for_the_row_of_its_batch(postgresql: Database) -> None:
+def test_an_end_waits_only_briefly_for_the_row_of_its_batch(postgresql: Database) -> None:
     batch = made(postgresql)
     (claim,) = postgresql.claim()
     outcome = Outcome(claim=claim, event_type=EventType.COMPLETED)
@@ -157,7 +157,7 @@ def test_an_end_waits_a_moment_at_most_for_the_row_of_its_batch(postgresql: Data
     assert state(postgresql, batch) == (1, 1, 0, 0, True)
 
 
-def test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch(postgresql: Database) -> None:
+def test_a_recovery_skips_tasks_that_would_end_in_a_locked_batch(postgresql: Database) -> None:
     """One task was to be cancelled, and one lost its worker too often. Tasks that return to the outbox do not need the batch's row."""
     batch = made(postgresql, 3)
     other = made(postgresql, 1)
@@ -179,7 +179,7 @@ def test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch(postg
     assert state(postgresql, batch) == (3, 0, 1, 1, False)
 
 
-def test_a_locked_batch_is_cancelled_later_and_the_others_at_once(postgresql: Database) -> None:
+def test_a_locked_batch_is_cancelled_later_and_the_others_immediately(postgresql: Database) -> None:
     batches = [made(postgresql, 2, on_failed=OnFailed.CANCEL) for _ in range(3)]
     for claim in postgresql.claim(6)[::2]:
         postgresql.frozen.fail(claim, "it broke")
@@ -201,7 +201,7 @@ KINDS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_expired_task_of_a_locked_batch_stops_no_claim(postgresql: Database, kind: str) -> None:
+def test_an_expired_task_of_a_locked_batch_does_not_block_claims(postgresql: Database, kind: str) -> None:
     """A claim that finds the task would need the batch's row to cancel it."""
     limits, key = KINDS[kind]
     names = itertools.count()
@@ -232,7 +232,7 @@ def test_an_expired_task_of_a_locked_batch_stops_no_claim(postgresql: Database, 
     assert state(postgresql, batch) == (1, 0, 0, 1, True)
 
 
-def test_a_prune_passes_over_a_locked_batch(postgresql: Database) -> None:
+def test_a_prune_skips_a_locked_batch(postgresql: Database) -> None:
     """A prune counts the dead letters that it deletes as discarded, so that their batches do not wait forever."""
     batches = [made(postgresql, then=(), on_failed=OnFailed.WAIT) for _ in range(2)]
     for claim in postgresql.claim(2):

@@ -18,7 +18,7 @@ KILL = (
 
 @pytest.mark.parametrize("options", [{}, {"pool_pre_ping": True}], ids=["plain", "tested"])
 @pytest.mark.parametrize("name", ["outcomes", "urgent", "claims"])
-def test_the_next_transaction_after_a_loss_has_it_noted(postgresql, name, options):
+def test_the_next_transaction_after_a_lost_connection_notes_the_loss(postgresql, name, options):
     """A pool that tests its connections replaces the broken one, so no transaction fails."""
     engine = create_engine(postgresql.engine.url, connect_args={"application_name": "lost"}, **options)
     own, notes = Connections(Store(engine), stopping=threading.Event(), stopped=threading.Event()), []

@@ -65,13 +65,13 @@ def own_store(database: Database, engine: Engine | None = None) -> Store:
     return store
 
 
-def test_an_engine_of_our_own_knows_our_settings_and_the_hosts_knows_none(postgresql, defaults):
+def test_only_an_engine_made_by_outboxq_has_the_settings_of_outboxq(postgresql, defaults):
     store = own_store(postgresql)
     assert shown(store.bound_engine) == OURS
     assert shown(create_engine_of(postgresql, postgresql.url)) == defaults != OURS
 
 
-def test_whatever_the_role_has_the_settings_are_ours(postgresql):
+def test_the_settings_of_outboxq_override_those_of_the_database(postgresql):
     role = "ALTER DATABASE {} SET {}"
     name = postgresql.engine.url.database
     for setting in (
@@ -91,7 +91,7 @@ def test_whatever_the_role_has_the_settings_are_ours(postgresql):
     assert store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)]) == frozenset()
 
 
-def test_a_claim_is_not_waited_for_and_an_end_is(postgresql):
+def test_a_claim_commits_asynchronously_and_an_end_does_not(postgresql):
     store = own_store(postgresql)
     store.enqueue(new())
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
@@ -102,7 +102,7 @@ def test_a_claim_is_not_waited_for_and_an_end_is(postgresql):
     assert commits(store.bound_engine) == "on"
 
 
-def test_a_transaction_of_several_statements_waits_or_not_as_it_should(postgresql):
+def test_claims_of_keyed_tasks_commit_asynchronously_but_ends_and_recoveries_do_not(postgresql):
     store = own_store(postgresql)
     store.enqueue(new(partition_key="k"))
     seen = []
@@ -160,7 +160,7 @@ def test_a_read_sets_only_what_differs_from_its_connection(postgresql, begun):
     assert shown(store.bound_engine) == OURS, "the settings end with the transaction"
 
 
-def test_a_look_before_sleeping_begins_no_transaction(postgresql, begun):
+def test_a_check_before_sleeping_begins_no_transaction(postgresql, begun):
     sleeping = own_store(postgresql).sleeping_workers
     horizon = sleeping.horizon()
     begun.clear()
@@ -168,7 +168,7 @@ def test_a_look_before_sleeping_begins_no_transaction(postgresql, begun):
     assert begun == []
 
 
-def test_a_server_that_never_waits_for_its_commits_does_not_wait_for_ends(postgresql):
+def test_on_a_server_with_asynchronous_commits_ends_are_also_asynchronous(postgresql):
     store = own_store(postgresql, postgresql.engine)  # like the server of the tests
     store.enqueue(new())
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
@@ -176,7 +176,7 @@ def test_a_server_that_never_waits_for_its_commits_does_not_wait_for_ends(postgr
     assert commits(store.bound_engine) == "off"
 
 
-def test_a_second_part_that_fails_does_not_cost_the_first(postgresql, caplog):
+def test_a_failure_in_the_second_part_of_a_claim_keeps_the_first_part(postgresql, caplog):
     """The parts are two transactions. The tasks that the first part has claimed must be run."""
     store = own_store(postgresql)
     plain, keyed = store.enqueue(new()), store.enqueue(new(partition_key="k"))
@@ -194,7 +194,7 @@ def test_a_second_part_that_fails_does_not_cost_the_first(postgresql, caplog):
     assert [claim.id for claim in store.claim_ready_task(5, worker_id=postgresql.worker)] == [keyed.id]
 
 
-def test_an_end_tells_who_waits_where_limits_were_set_after_the_claim(postgresql):
+def test_an_end_wakes_workers_of_a_queue_that_was_limited_after_the_claim(postgresql):
     store = own_store(postgresql)
     store.enqueue(new(queue="slow"))
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
@@ -211,7 +211,7 @@ def test_an_end_tells_who_waits_where_limits_were_set_after_the_claim(postgresql
     assert woken == ["slow"]
 
 
-def test_a_host_that_cleans_its_connections_is_not_relied_on(postgresql, defaults):
+def test_an_engine_that_resets_its_connections_keeps_its_defaults_and_works(postgresql, defaults):
     engine = create_engine_of(postgresql, postgresql.url)
 
     @event.listens_for(engine, "reset")
@@ -227,7 +227,7 @@ def test_a_host_that_cleans_its_connections_is_not_relied_on(postgresql, default
     store.complete(claim)
 
 
-def test_a_host_that_has_nothing_prepared_has_nothing_prepared_here(postgresql):
+def test_no_statement_is_prepared_if_the_application_disabled_it(postgresql):
     engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": None}))
     store = own_store(postgresql, engine)
     for _ in range(3):
@@ -242,7 +242,7 @@ def pooler(request: pytest.FixtureRequest, postgresql: Database) -> Iterator[Any
         yield pooler
 
 
-def test_behind_a_pooler_nothing_is_left_in_a_session_that_others_use_too(postgresql, pooler):
+def test_behind_a_pooler_no_setting_is_left_in_a_shared_session(postgresql, pooler):
     defaults = shown(postgresql.own(create_engine(pooler.url)))
     store = own_store(postgresql, postgresql.own(create_engine(pooler.url)))
     store.enqueue(new())
@@ -253,7 +253,7 @@ def test_behind_a_pooler_nothing_is_left_in_a_session_that_others_use_too(postgr
 
 
 @pytest.mark.parametrize("reserved", [False, True], ids=["application", "worker"])
-def test_behind_a_pooler_an_engine_of_our_own_prepares_nothing(postgresql, pooler, reserved):
+def test_behind_a_pooler_an_engine_made_by_outboxq_prepares_no_statement(postgresql, pooler, reserved):
     engine = postgresql.own(make_engine(pooler.url))
     store = own_store(postgresql, engine) if reserved else Store(engine)
     for _ in range(8):
@@ -263,7 +263,7 @@ def test_behind_a_pooler_an_engine_of_our_own_prepares_nothing(postgresql, poole
     assert postgresql.rows("SELECT count(*) FROM task_executions") == [(8,)]
 
 
-def test_without_a_pooler_an_engine_of_our_own_prepares_what_it_repeats(postgresql):
+def test_without_a_pooler_an_engine_made_by_outboxq_prepares_repeated_statements(postgresql):
     engine = postgresql.own(make_engine(postgresql.url))  # with no statements prepared by earlier tests
     store = Store(engine)
     for _ in range(8):
@@ -273,7 +273,7 @@ def test_without_a_pooler_an_engine_of_our_own_prepares_what_it_repeats(postgres
 
 
 @pytest.mark.parametrize("reserved", [False, True], ids=["application", "worker"])
-def test_a_new_connection_is_asked_once_whether_a_pooler_stands_between(postgresql, reserved):
+def test_a_new_connection_checks_only_once_whether_it_uses_a_pooler(postgresql, reserved):
     asked = []
     with pytest.MonkeyPatch.context() as patch:
         real = postgresql_session._asked

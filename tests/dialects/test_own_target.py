@@ -36,14 +36,14 @@ def created(monkeypatch) -> list[Connection]:
     return found
 
 
-def test_an_enqueue_of_ours_creates_no_connection_of_sqlalchemys(database: Database, created):
+def test_an_enqueue_in_a_separate_transaction_creates_no_sqlalchemy_connection(database: Database, created):
     database.add(database.store)
     created.clear()
     database.add(database.store)
     assert created == []
 
 
-def test_the_pool_is_told_of_each_transaction(database: Database):
+def test_pool_listeners_receive_events_of_each_transaction(database: Database):
     database.add(database.store)
     told: Counter[str] = Counter()
     for name in POOL:
@@ -53,7 +53,7 @@ def test_the_pool_is_told_of_each_transaction(database: Database):
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["first", "after a transaction"])
-def test_an_engines_listeners_are_told_of_everything(database: Database, late):
+def test_engine_listeners_receive_events_of_each_kind(database: Database, late):
     if late:
         database.add(database.store)
     told: Counter[str] = Counter()
@@ -63,7 +63,7 @@ def test_an_engines_listeners_are_told_of_everything(database: Database, late):
     assert set(told) == set(ENGINE)
 
 
-def test_a_connection_that_is_asked_for_ends_the_transaction(database: Database):
+def test_a_sqlalchemy_connection_requested_in_a_transaction_commits_it(database: Database):
     ended: list[str] = []
     with database.store.transaction(Begin.HANDLER) as target:
         assert isinstance(target, OwnTarget)
@@ -111,14 +111,14 @@ def lost_before_commit(store: Store) -> None:
 
 
 @pytest.mark.parametrize("fail", [refused, refused_at_commit, lost, lost_before_commit])
-def test_an_error_is_the_one_that_sqlalchemy_raises(postgresql, fail):
+def test_an_error_is_the_same_as_the_one_that_sqlalchemy_raises(postgresql, fail):
     plain, observed = (
         failed(postgresql.own(make_engine(postgresql.url)), observed=observed, fail=fail) for observed in (False, True)
     )
     assert plain == observed
 
 
-def test_a_loss_at_the_commit_drops_every_connection_of_the_pool(postgresql):
+def test_a_connection_lost_at_the_commit_invalidates_the_whole_pool(postgresql):
     engine = postgresql.own(make_engine(postgresql.url))
     both = [engine.raw_connection(), engine.raw_connection()]
     [before, _] = drivers = [one.driver_connection for one in both]
@@ -153,7 +153,7 @@ def test_an_error_on_a_lost_connection_is_raised_and_the_loss_is_not_logged(post
         assert connection.connection.driver_connection is not before, "the whole pool has been discarded"
 
 
-def test_a_connection_that_cannot_be_made_is_the_error_that_sqlalchemy_raises(tmp_path):
+def test_a_failure_to_connect_raises_the_same_error_as_sqlalchemy(tmp_path):
     def fail(store: Store) -> None:
         with store.transaction(Begin.READ):
             raise AssertionError
@@ -165,7 +165,7 @@ def test_a_connection_that_cannot_be_made_is_the_error_that_sqlalchemy_raises(tm
     assert plain == observed
 
 
-def test_a_connection_whose_commit_ctrl_c_interrupted_is_not_used_again(database: Database, monkeypatch):
+def test_a_connection_whose_commit_was_interrupted_by_ctrl_c_is_not_used_again(database: Database, monkeypatch):
     store = database.own_store()
     database.add(store)
     dropped: list[object] = []

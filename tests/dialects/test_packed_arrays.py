@@ -26,13 +26,13 @@ ARRAYS: list[tuple[str, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values"), ARRAYS)
-def test_an_array_comes_back_as_it_was(postgresql, kind, values):
+def test_an_array_is_returned_unchanged(postgresql, kind, values):
     with postgresql.engine.connect() as connection:
         found = connection.exec_driver_sql(f"SELECT unnest(CAST(%(values)s AS {kind}[]))", {"values": _packed(values)})
         assert [value for (value,) in found] == values
 
 
 @pytest.mark.parametrize("values", [["a\0b"], ["a\0b", "c"], ["\0", "\0"]])
-def test_nul_is_refused_and_does_not_end_an_element(postgresql, values):
+def test_a_nul_character_in_an_element_is_refused(postgresql, values):
     with postgresql.engine.connect() as connection, pytest.raises(DataError, match="NUL"):
         connection.exec_driver_sql("SELECT unnest(CAST(%(values)s AS text[]))", {"values": _packed(values)})

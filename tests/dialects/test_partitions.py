@@ -127,7 +127,7 @@ def test_periods_follow_each_other_without_a_gap(every, now, expected):
 # --- the layout
 
 
-def test_partitioning_twice_is_partitioning_once(partitioned):
+def test_partitioning_a_second_time_changes_nothing(partitioned):
     before = tables(partitioned)
     assert migrations.partition(partitioned.url) == []
     assert migrations.partition(partitioned.engine, dry_run=True, ahead=6) == []
@@ -137,27 +137,27 @@ def test_partitioning_twice_is_partitioning_once(partitioned):
         migrations.partition(partitioned.url, every="week")
 
 
-def test_sqlite_says_that_it_has_none(sqlite):
+def test_partitioning_is_refused_on_sqlite(sqlite):
     with pytest.raises(UnsupportedDatabase, match="row by row"):
         migrations.partition(sqlite.url)
     assert sqlite.store.time_partitions.make() == 0
 
 
 @pytest.mark.parametrize("options", [{"every": "year"}, {"ahead": 0}, {"ahead": True}])
-def test_senseless_layouts_are_refused(postgresql, options):
+def test_invalid_layouts_are_refused(postgresql, options):
     with pytest.raises(InvalidArgument):
         migrations.partition(postgresql.url, **options)
     assert TimePartitions(postgresql.store).layout() is None
 
 
-def test_without_tables_there_is_nothing_to_partition(cluster):
+def test_partitioning_without_tables_is_refused(cluster):
     url = cluster.create_database()
     with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
         migrations.partition(url)
     cluster.drop_database(url)
 
 
-def test_a_layout_that_is_rolled_back_leaves_the_tables_as_they_were(postgresql):
+def test_a_rolled_back_partitioning_leaves_the_tables_unchanged(postgresql):
     before = tables(postgresql)
     with postgresql.host_engine().connect() as connection:
         connection.begin()
@@ -170,7 +170,7 @@ def test_a_layout_that_is_rolled_back_leaves_the_tables_as_they_were(postgresql)
     assert tables(postgresql) == before
 
 
-def test_what_was_there_stays_and_the_numbers_go_on(postgresql):
+def test_existing_rows_stay_and_the_sequence_continues(postgresql):
     """All rows stay in place except those that belong elsewhere: ids from a clock that is ahead, and events without a task."""
     store = postgresql.store
     (now,) = periods(Every.MONTH, store.now(), 0)
@@ -198,7 +198,7 @@ def test_what_was_there_stays_and_the_numbers_go_on(postgresql):
     assert migrations.current(postgresql.url) == REVISION
 
 
-def test_each_index_is_the_same_on_every_partition_and_none_was_built_twice(partitioned):
+def test_every_partition_has_the_same_indexes_without_duplicates(partitioned):
     """The old table's indexes are reused, because they are equal to the parent's."""
     shapes: dict[str, set[frozenset[str]]] = {}
     for table, definition in partitioned.rows(
@@ -215,7 +215,7 @@ def test_each_index_is_the_same_on_every_partition_and_none_was_built_twice(part
 
 
 @pytest.mark.current  # older releases confuse a domain with its base type
-def test_alembic_sees_no_difference_and_a_host_no_table_of_ours(partitioned):
+def test_alembic_sees_no_difference_and_not_ours_excludes_partitions(partitioned):
     with partitioned.engine.connect() as connection:
         options = {"include_name": migrations.ours, "version_table": migrations.VERSION_TABLE, "compare_type": True}
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
@@ -235,7 +235,7 @@ def test_a_partitioned_database_can_be_downgraded(partitioned):
     migrations.upgrade(partitioned.url)
 
 
-def test_a_schema_of_its_own_and_roles_with_few_rights(cluster):
+def test_only_the_owner_creates_partitions_in_a_separate_schema(cluster):
     """A role that may enqueue can still do so, and only the owner creates partitions."""
     url, role = cluster.create_database(), f"outboxq_test_{uuid4().hex[:8]}"
     migrations.upgrade(url, schema="tasks")
@@ -270,7 +270,7 @@ def test_a_schema_of_its_own_and_roles_with_few_rights(cluster):
 # --- life on it
 
 
-def test_a_tasks_whole_life(partitioned):
+def test_tasks_in_all_partitions_complete(partitioned):
     clock, store = partitioned.clock, partitioned.frozen
     ids = [partitioned.add(id=made_in(one), partition_key="k").id for one in layout(partitioned)[:3]]
     skewed = partitioned.add(id=made_at(clock.now + 9000 * DAY)).id
@@ -307,7 +307,7 @@ def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
     assert [claim.id for claim in partitioned.claim()] == [batch.then[0].id]
 
 
-def test_a_trigger_of_the_application_is_carried_over(postgresql):
+def test_a_trigger_of_the_application_is_recreated(postgresql):
     postgresql.run("CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
     postgresql.run(
         "CREATE TRIGGER seen AFTER UPDATE ON task_executions FOR EACH ROW WHEN (NEW.task_name LIKE 'shop.%%') "
@@ -349,7 +349,7 @@ def test_a_trigger_that_was_disabled_stays_disabled(postgresql):
     ],
 )
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_what_would_stay_with_the_oldest_partition_is_in_the_way(postgresql, tie, told, dry_run):
+def test_objects_that_would_stay_with_the_oldest_partition_prevent_partitioning(postgresql, tie, told, dry_run):
     """A view would never show another task, and a policy would no longer apply."""
     before = tables(postgresql)
     with postgresql.engine.connect() as connection:
@@ -361,7 +361,7 @@ def test_what_would_stay_with_the_oldest_partition_is_in_the_way(postgresql, tie
     assert tables(postgresql) == before
 
 
-def test_an_id_and_the_claims_and_ends_of_a_token_are_unique_still(partitioned):
+def test_ids_and_the_claims_and_ends_of_a_lease_token_remain_unique(partitioned):
     task_id = completed(partitioned, id=made_in(layout(partitioned)[2]))
     with pytest.raises(IntegrityError, match="task_executions"):
         partitioned.add(id=task_id)
@@ -399,7 +399,7 @@ def touched(plan: str) -> set[str]:
     return set(re.findall(r"(?:on|using) (?:task_executions|execution_events)_(first|default|p\d{8}) ", plan + " "))
 
 
-def test_a_look_at_one_task_touches_one_partition(partitioned):
+def test_reading_one_task_reads_only_one_partition(partitioned):
     one = layout(partitioned)[2]
     task_id = completed(partitioned, id=made_in(one))
     for look in (partitioned.frozen.get, partitioned.frozen.history):
@@ -410,7 +410,7 @@ def test_a_look_at_one_task_touches_one_partition(partitioned):
         assert "Seq Scan" not in plan
 
 
-def test_a_batch_reads_no_partition_but_by_its_index(partitioned):
+def test_a_claim_and_an_end_read_partitions_only_by_index(partitioned):
     """Partition pruning does not work with an array of ids that the statement finds itself. So each partition's index is read."""
     partitioned.add(id=made_in(layout(partitioned)[2]))
     with explained(partitioned) as plans:
@@ -426,7 +426,7 @@ def test_a_batch_reads_no_partition_but_by_its_index(partitioned):
 # --- pruning
 
 
-def test_a_drop_takes_the_tasks_with_their_events_and_nothing_else(partitioned):
+def test_a_drop_deletes_only_the_tasks_of_the_partition_and_their_events(partitioned):
     old, young = layout(partitioned)[1:3]
     for _ in range(3):
         completed(partitioned, "old", id=made_in(old), idempotency_key=str(uuid4()))
@@ -499,7 +499,7 @@ def gone(database: Database, ids: dict[str, UUID]) -> set[str]:
         ({TaskStatus.FAILED}, {"failed", "held"}, False),
     ],
 )
-def test_what_is_to_be_kept_is_carried_over_with_its_history(partitioned, full, statuses, expected, whole):
+def test_tasks_to_be_kept_are_moved_with_their_history(partitioned, full, statuses, expected, whole):
     one = layout(partitioned)[1]
     before = {name: partitioned.frozen.history(task_id) for name, task_id in full.items()}
     raw = {row[0]: row for row in partitioned.rows("SELECT * FROM execution_events")}
@@ -520,7 +520,7 @@ def test_what_is_to_be_kept_is_carried_over_with_its_history(partitioned, full, 
     assert partitioned.store.verify() == []
 
 
-def test_a_drop_of_a_dead_letter_that_holds_its_key_wakes_for_the_next_task(partitioned, monkeypatch):
+def test_a_drop_of_a_dead_letter_that_holds_its_key_wakes_workers_for_the_next_task(partitioned, monkeypatch):
     old, young = layout(partitioned)[1:3]
     partitioned.clock.now = old.end - timedelta(days=3)
     keyed = {"queue": "mail", "partition_key": "a"}
@@ -534,7 +534,7 @@ def test_a_drop_of_a_dead_letter_that_holds_its_key_wakes_for_the_next_task(part
     assert [claim.id for claim in partitioned.claim()] == [following.id]
 
 
-def test_what_was_carried_over_lives_on(partitioned, full):
+def test_moved_tasks_can_still_run_and_be_pruned(partitioned, full):
     partitioned.frozen.prune(DAY)
     (claim,) = partitioned.claim(10)
     assert claim.id == full["ready"]
@@ -550,7 +550,7 @@ def test_what_was_carried_over_lives_on(partitioned, full):
     assert gone(partitioned, full) == full.keys() - {"held", "delayed", "member"}
 
 
-def test_rows_wait_for_their_partition_where_that_is_wanted(partitioned):
+def test_with_whole_partitions_rows_wait_for_their_partition(partitioned):
     old, young = layout(partitioned)[1:3]
     partitioned.clock.now = old.end - timedelta(days=3)
     ids = {"old": completed(partitioned, id=made_in(old)), "first": completed(partitioned)}
@@ -569,7 +569,7 @@ def test_rows_wait_for_their_partition_where_that_is_wanted(partitioned):
         assert gone(partitioned, ids) == expected
 
 
-def test_too_much_to_carry_is_pruned_row_by_row(partitioned, full, monkeypatch):
+def test_too_many_rows_to_move_are_pruned_row_by_row(partitioned, full, monkeypatch):
     monkeypatch.setattr("outboxq.store.retention.MOVED_AT_MOST", 3)
     one = layout(partitioned)[1]
     assert partitioned.frozen.prune(DAY, whole_partitions=True, dry_run=True) == 2
@@ -578,7 +578,7 @@ def test_too_much_to_carry_is_pruned_row_by_row(partitioned, full, monkeypatch):
     assert gone(partitioned, full) == {"completed", "cancelled"}
 
 
-def test_a_callers_transaction_prunes_rows_and_drops_nothing(partitioned, full):
+def test_a_prune_in_a_transaction_of_the_caller_drops_no_partition(partitioned, full):
     before = tables(partitioned)
     with partitioned.host_engine().connect() as connection, connection.begin():
         assert partitioned.frozen.prune(DAY, using=connection) == 2
@@ -586,7 +586,7 @@ def test_a_callers_transaction_prunes_rows_and_drops_nothing(partitioned, full):
     assert gone(partitioned, full) == {"completed", "cancelled"}
 
 
-def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
+def test_an_interrupted_drop_changes_nothing(partitioned, full, monkeypatch):
     before, names = helpers.everything(partitioned), tables(partitioned)
 
     def die(*_: object) -> None:
@@ -604,7 +604,7 @@ def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
     assert full.keys() >= gone(partitioned, full) == {"completed", "cancelled"}
 
 
-def test_a_drop_whose_answer_is_lost_is_counted_once(partitioned, full, monkeypatch):
+def test_a_drop_whose_commit_response_was_lost_is_counted_once(partitioned, full, monkeypatch):
     store = helpers.lossy(partitioned, monkeypatch)
     monkeypatch.setattr(TimePartitions, "_free_keys", lambda *_: None)
     monkeypatch.setattr("outboxq.store.retention._PAUSE", tenacity.wait_none())
@@ -612,13 +612,13 @@ def test_a_drop_whose_answer_is_lost_is_counted_once(partitioned, full, monkeypa
     assert gone(partitioned, full) == {"completed", "cancelled"}
 
 
-def test_two_prunes_at_once_drop_once(partitioned, full):
+def test_two_simultaneous_prunes_drop_once(partitioned, full):
     found = helpers.at_once(*[lambda: partitioned.frozen.prune(DAY)] * 2)
     assert sorted(found, key=repr) == [0, 2]
     assert gone(partitioned, full) == {"completed", "cancelled"}
 
 
-def test_an_open_transaction_delays_a_drop_and_the_wish_to_drop_delays_nobody(partitioned, full):
+def test_a_drop_waits_for_an_open_transaction_without_blocking_others(partitioned, full):
     with helpers.transaction(partitioned) as connection:
         partitioned.frozen.enqueue(NewTask(id=uuid7(), task_name="a", args="{}"), using=connection)
         with helpers.stuck(partitioned, lambda: partitioned.frozen.prune(DAY)) as pruning:
@@ -664,7 +664,7 @@ def busy(database: Database, threads: int = 3) -> Iterator[list[UUID]]:
     assert len(set(done)) == len(done)
 
 
-def test_a_partition_is_dropped_under_work(partitioned, full):
+def test_a_partition_can_be_dropped_while_tasks_run(partitioned, full):
     with busy(partitioned) as done:
         assert partitioned.frozen.prune(DAY, statuses=[TaskStatus.FAILED]) == 2
         assert partitioned.frozen.time_partitions.make(8) > 0
@@ -673,7 +673,7 @@ def test_a_partition_is_dropped_under_work(partitioned, full):
     assert full["ready"] in done
 
 
-def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(partitioned, full, monkeypatch):
+def test_a_task_that_is_enqueued_and_ends_between_the_check_and_the_drop_is_kept(partitioned, full, monkeypatch):
     """The task's id is older than the task, because its producer's clock is wrong."""
     store, lived = partitioned.frozen, []
     look = TimePartitions._look
@@ -691,14 +691,14 @@ def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(part
     assert [store.get(task_id).status for task_id in lived] == [TaskStatus.COMPLETED] * len(lived)
 
 
-def test_the_tables_are_partitioned_under_work(postgresql):
+def test_the_tables_can_be_partitioned_while_tasks_run(postgresql):
     with busy(postgresql) as done:
         assert len(migrations.partition(postgresql.url)) == 10
     kept = {row[0] for row in postgresql.rows("SELECT id FROM task_executions WHERE status = 'Completed'")}
     assert set(done) <= kept
 
 
-def test_partitions_that_had_run_out_are_made_up_for_under_work(partitioned):
+def test_missing_partitions_can_be_created_while_tasks_run(partitioned):
     """Tasks in the default partition are moved to their own partitions. Events without a task stay."""
     partitioned.run(
         "DO $$ DECLARE name text; BEGIN FOR name IN SELECT relname FROM pg_class WHERE relname ~ '_(p[0-9]{8}|first)$' AND "
@@ -727,7 +727,7 @@ def test_the_next_partitions_are_as_long_as_the_last(postgresql, every):
 
 
 @pytest.mark.parametrize("ahead", [-1, True, "3"])
-def test_making_less_than_none_is_refused(partitioned, ahead):
+def test_an_invalid_number_of_partitions_is_refused(partitioned, ahead):
     with pytest.raises(InvalidArgument):
         partitioned.store.time_partitions.make(ahead)
 
@@ -735,7 +735,7 @@ def test_making_less_than_none_is_refused(partitioned, ahead):
 # --- the command
 
 
-def test_the_command_says_what_it_makes(postgresql, capsys):
+def test_the_command_prints_the_tables_it_creates(postgresql, capsys):
     def run(*arguments: str) -> tuple[str, str]:
         main([*arguments, "--url", postgresql.url], standalone_mode=False)
         out = capsys.readouterr()
@@ -753,13 +753,13 @@ def test_the_command_says_what_it_makes(postgresql, capsys):
     )
 
 
-def test_the_command_says_so_on_sqlite(sqlite, capsys):
+def test_the_command_is_refused_on_sqlite(sqlite, capsys):
     with pytest.raises(SystemExit):
         main(["partition", "--url", sqlite.url], standalone_mode=False)
     assert "only PostgreSQL" in capsys.readouterr().err
 
 
-def test_an_event_of_no_task_is_in_the_default_partition_and_pruned_by_rows(partitioned):
+def test_an_event_without_a_task_is_in_the_default_partition_and_pruned_by_rows(partitioned):
     partitioned.run(
         "INSERT INTO execution_events (pipeline_execution_id, event_type, created_at) SELECT gen_random_uuid(), "
         f"'{EventType.UNROUTED}', '{partitioned.clock.now}'::timestamptz - n * interval '1 day' FROM generate_series(0, 4) n"

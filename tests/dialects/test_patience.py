@@ -41,17 +41,17 @@ def failing_once(state):
 
 
 @pytest.mark.parametrize("state", PASSES, ids=PASSES.get)
-def test_a_transaction_that_fails_for_what_passes_is_run_again(postgresql, state):
+def test_a_transaction_that_fails_temporarily_is_retried(postgresql, state):
     assert postgresql.store.run(failing_once(state)) == 2
 
 
 @pytest.mark.parametrize("state", STAYS, ids=STAYS.get)
-def test_a_transaction_that_fails_for_what_stays_raises_at_once(postgresql, state):
+def test_a_permanent_error_of_a_transaction_is_raised_immediately(postgresql, state):
     with pytest.raises(DBAPIError, match="refused"):
         postgresql.store.run(failing_once(state))
 
 
-def test_a_statement_that_ran_until_its_timeout_is_not_said_to_have_been_retried(postgresql, monkeypatch):
+def test_the_error_of_a_statement_timeout_does_not_mention_a_retry(postgresql, monkeypatch):
     """A retry would take just as long."""
     monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0)
     tries = []
@@ -66,7 +66,7 @@ def test_a_statement_that_ran_until_its_timeout_is_not_said_to_have_been_retried
     assert (len(tries), getattr(raised.value, "__notes__", [])) == (1, [])
 
 
-def test_our_connections_notice_a_silent_server_within_a_minute(postgresql):
+def test_outboxq_connections_notice_a_silent_server_within_a_minute(postgresql):
     with postgresql.engine.connect() as connection:
         asked = connection.connection.driver_connection.info.get_parameters()
     idle, interval, count = (int(asked[f"keepalives_{name}"]) for name in ("idle", "interval", "count"))
@@ -75,7 +75,7 @@ def test_our_connections_notice_a_silent_server_within_a_minute(postgresql):
     assert 0 < int(asked["tcp_user_timeout"]) <= 60_000
 
 
-def test_what_the_address_says_of_that_goes_before(postgresql):
+def test_timeouts_in_the_url_override_the_defaults(postgresql):
     url = postgresql.engine.url.update_query_dict({"connect_timeout": "3"})
     engine = postgresql.own(make_engine(url))
     with engine.connect() as connection:

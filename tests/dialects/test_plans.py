@@ -354,7 +354,7 @@ ANALYZE = ", ANALYZE, BUFFERS, TIMING OFF"
 
 
 @pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
-def test_tasks_that_others_took_back_are_looked_up_by_their_ids(big_postgresql, begin):
+def test_tasks_recovered_by_other_workers_are_looked_up_by_their_ids(big_postgresql, begin):
     """A hash join would read all tasks for a handful of events."""
 
     def call(_store: Any, big: Big, using: Connection) -> None:
@@ -369,7 +369,7 @@ def test_tasks_that_others_took_back_are_looked_up_by_their_ids(big_postgresql, 
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
-def test_postgresql_looks_up_by_index_and_reads_what_it_was_asked_for(big_postgresql, name, begin):
+def test_postgresql_uses_indexes_and_reads_only_what_was_requested(big_postgresql, name, begin):
     for sql, values in big_postgresql.captured(CALLS[name]):
         found = explain(big_postgresql, begin, sql, values, ANALYZE)
         found.check(name)
@@ -424,7 +424,7 @@ def address(database: Database) -> str:
 @pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
-def test_a_generic_plan_of_postgresql_is_as_good(big_postgresql, session, name, begin):
+def test_a_generic_plan_of_postgresql_also_uses_indexes(big_postgresql, session, name, begin):
     for number, (sql, values) in enumerate(big_postgresql.captured(CALLS[name])):
         session.execute(dialect_for("postgresql").begin[begin] if begin else "BEGIN")
         found = generic(session, f"statement_{number}", sql, values)(ANALYZE)
@@ -435,7 +435,7 @@ def test_a_generic_plan_of_postgresql_is_as_good(big_postgresql, session, name, 
 
 @pytest.mark.current  # unlike psycopg, PREPARE is not given types; older SQLAlchemy omits ::UUID in a CASE
 @pytest.mark.parametrize("name", CALLS)
-def test_a_plan_made_while_the_tables_were_empty_stays_good(name, grown):
+def test_a_plan_made_while_the_tables_were_empty_uses_indexes(name, grown):
     """An idle queue's vacuumed tables are empty, and a pooled connection keeps the plan that it made at that time."""
     for connection, prepared in grown[name]:
         connection.execute(dialect_for("postgresql").begin[Begin.WRITE])
@@ -471,7 +471,7 @@ def grown(big_postgresql: Big, cluster: postgres.Cluster, migrated_postgresql: s
     cluster.drop_database(url)
 
 
-def test_the_time_bound_would_be_missed_if_it_were_no_index_condition(big_postgresql):
+def test_a_time_bound_without_an_index_condition_reads_all_future_rows(big_postgresql):
     """If the clock were a plain volatile function, all future rows would be read and discarded."""
     [(sql, values)] = big_postgresql.captured(CALLS["claim from a queue of future tasks"])
     worse = re.sub(r"\(SELECT clock\.now\s+FROM clock\)", "clock_timestamp()", sql)
@@ -498,7 +498,7 @@ def scans(connection: Connection, sql: str, values: dict[str, Any]) -> list[str]
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_sqlite_looks_up_by_index(big_sqlite, name):
+def test_sqlite_uses_indexes(big_sqlite, name):
     for sql, values in big_sqlite.captured(CALLS[name]):
         with big_sqlite.begun(None) as connection:
             found = scans(connection, sql, values)
@@ -508,7 +508,7 @@ def test_sqlite_looks_up_by_index(big_sqlite, name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_sqlite_does_an_amount_of_work_that_does_not_grow_with_the_table(big_sqlite, name):
+def test_the_work_of_sqlite_does_not_grow_with_the_table(big_sqlite, name):
     """The work is counted in steps of SQLite's virtual machine. Reading only the future rows of one queue would take half a million."""
     steps = 0
 
@@ -526,7 +526,7 @@ def test_sqlite_does_an_amount_of_work_that_does_not_grow_with_the_table(big_sql
 
 
 @pytest.mark.parametrize("queues", [None, ["mail", "sync"]])
-def test_an_idle_poll_of_sqlite_is_a_few_look_ups(big_sqlite, queues):
+def test_an_idle_poll_of_sqlite_scans_no_large_table(big_sqlite, queues):
     prepared = dialect_for("sqlite").compiled[due.ANY_DUE[queues is not None][0]]
     with big_sqlite.begun(Begin.READ) as connection:
         scope = big_sqlite.database.store.scope(target_of(connection, schema=None), queues, None)
@@ -570,7 +570,7 @@ def force(connection: Connection, combination: str) -> None:
 
 @pytest.mark.parametrize("queues", [None, ["a"], ["a", "b"]], ids=["all queues", "one queue", "two queues"])
 @pytest.mark.parametrize("combination", FORCED)
-def test_a_claim_of_five_takes_five_under_every_plan(fifty, combination, queues):
+def test_a_claim_of_five_gets_five_tasks_under_every_plan(fifty, combination, queues):
     for _ in range(5):
         with _begun(fifty, None) as connection:
             force(connection, combination)
@@ -579,7 +579,7 @@ def test_a_claim_of_five_takes_five_under_every_plan(fifty, combination, queues)
             assert (len(claims), left) == (5, 45)
 
 
-def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
+def test_the_naive_claim_exceeds_its_limit_under_a_nested_loop(fifty):
     """PostgreSQL's bug #15715. This shows that the test above could fail."""
     taken = {}
     for combination in FORCED:
@@ -611,7 +611,7 @@ COUNTED: dict[str, Callable[..., object]] = {
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_events_since_a_snapshot_are_looked_up_task_by_task_on_postgresql(big_postgresql, name):
+def test_events_since_a_snapshot_are_looked_up_by_task_on_postgresql(big_postgresql, name):
     bounded = [one for one in big_postgresql.captured(COUNTED[name]) if "execution_events" in one[0]]
     assert bounded
     for sql, values in bounded:
@@ -624,7 +624,7 @@ def test_events_since_a_snapshot_are_looked_up_task_by_task_on_postgresql(big_po
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_events_since_a_snapshot_are_looked_up_task_by_task_on_sqlite(big_sqlite, name):
+def test_events_since_a_snapshot_are_looked_up_by_task_on_sqlite(big_sqlite, name):
     for sql, values in big_sqlite.captured(COUNTED[name]):
         if "execution_events" in sql:
             with big_sqlite.begun(Begin.READ) as connection:
@@ -657,7 +657,7 @@ def outbox_statements(big: Big, name: str) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("begin", [Begin.READ, Begin.SNAPSHOT])
-def test_postgresql_counts_what_waits_up_to_the_bound(big_postgresql, bounds, name, begin):
+def test_postgresql_counts_waiting_tasks_up_to_the_bound(big_postgresql, bounds, name, begin):
     [(sql, values)] = outbox_statements(big_postgresql, name)
     found = explain(big_postgresql, begin, sql, values, ANALYZE)
     assert not [node for node in found.on("task_outbox") if node["Node Type"] == "Seq Scan"]
@@ -670,7 +670,7 @@ def test_postgresql_counts_what_waits_up_to_the_bound(big_postgresql, bounds, na
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
+def test_sqlite_counts_waiting_tasks_up_to_the_bound(big_sqlite, bounds, name):
     [(sql, values)] = outbox_statements(big_sqlite, name)
     steps = 0
 
@@ -731,7 +731,7 @@ def cancelled_but_for_one(database: Database, members: int) -> list[tuple[str, d
     return [(sql, values) for sql, values in captured if "task_executions" in sql]
 
 
-def test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(postgresql):
+def test_postgresql_reads_only_the_running_tasks_of_a_cancelled_batch(postgresql):
     statements = cancelled_but_for_one(postgresql, 300)
     postgresql.run("ANALYZE")
     assert len(statements) == 1
@@ -740,7 +740,7 @@ def test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(po
         assert found.read("task_executions") == 1, sql
 
 
-def test_sqlite_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(sqlite):
+def test_sqlite_reads_only_the_running_tasks_of_a_cancelled_batch(sqlite):
     statements = cancelled_but_for_one(sqlite, 300)
     assert len(statements) == 1
     for sql, values in statements:
@@ -784,7 +784,7 @@ PAGES: dict[str, Callable[..., object]] = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkeypatch, name):
+def test_a_page_reads_a_bounded_number_of_rows_on_postgresql(big_postgresql, monkeypatch, name):
     monkeypatch.setattr("outboxq.store.tasks.task_pages.SCAN", SCAN)
     PAGES[name](big_postgresql.database.store, big_postgresql, None)  # looks up the schema once
     captured = big_postgresql.captured(PAGES[name])
@@ -797,7 +797,7 @@ def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkey
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name != "the mark of change"])  # it scans 200 rows by id
-def test_a_page_reads_no_whole_table_of_sqlite(big_sqlite, name):
+def test_a_page_reads_no_whole_table_on_sqlite(big_sqlite, name):
     PAGES[name](big_sqlite.database.store, big_sqlite, None)
     small = {"queue_settings", "task_schedules", "workers", "task_leases"}
     for sql, values in big_sqlite.captured(PAGES[name]):

@@ -94,7 +94,7 @@ def is_intact(file, copy):
 
 
 @pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.full)])
-def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
+def test_a_copy_that_replaces_the_file_of_an_idle_worker_stays_intact(file, processes):
     """The supervisor starts no new process in a worker's place, because the new process would not know about the old file."""
     with process("app.py") as producer:
         assert told(producer, "before") == "enqueued"
@@ -110,7 +110,7 @@ def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, proc
     assert tasks(file) == 1
 
 
-def test_a_copy_that_is_put_in_place_under_a_producer_stays_whole_and_takes_tasks_once_the_log_is_gone(file):
+def test_a_copy_that_replaces_the_file_of_a_producer_stays_intact_and_is_used_once_the_log_is_gone(file):
     with process("app.py") as producer:
         for text in ("a", "b", "c"):
             assert told(producer, text) == "enqueued"
@@ -136,7 +136,7 @@ def unpooled(file):
 
 
 @pytest.mark.parametrize("engine", [own, configured, unpooled])
-def test_a_new_connection_refuses_a_file_beside_the_log_of_another(file, engine):
+def test_a_new_connection_refuses_a_file_beside_the_log_of_another_file(file, engine):
     """This also applies to the pool's new connections. Here, another process wrote the log, and has the old file open all the time."""
     engine = engine(file)
     outbox = Outbox(engine)

@@ -17,7 +17,7 @@ FEW, MANY = 20, 100
 
 
 @pytest.mark.parametrize("kind", ["plain", "keyed", "limited"])
-def test_many_queues_add_few_pages_to_a_claim_and_none_to_a_look(postgresql_url, monkeypatch, kind):
+def test_many_queues_add_few_pages_to_a_claim_or_a_check(postgresql_url, monkeypatch, kind):
     """The bounds apply between two readings of all queues, which happen at most once a second. On a slow machine, each claim would read
     them.
     """
@@ -30,7 +30,7 @@ def test_many_queues_add_few_pages_to_a_claim_and_none_to_a_look(postgresql_url,
         assert many[name][1] <= few[name][1], (name, few, many)
 
 
-def test_an_enqueue_costs_the_same_beside_any_number_of_waiting_tasks(postgresql_url):
+def test_the_cost_of_an_enqueue_does_not_depend_on_the_number_of_waiting_tasks(postgresql_url):
     alone, crowded = (scale.enqueued(postgresql_url, waiting) for waiting in (0, 2_000))
     assert alone[1] == crowded[1]
     assert crowded[0] <= 1.5 * alone[0] + 5, (alone, crowded)
@@ -42,13 +42,13 @@ def test_a_prune_takes_a_few_commands_for_each_batch(postgresql_url):
     assert large[0] <= 1.2 * small[0], (small, large)
 
 
-def test_dead_entries_add_no_page_to_a_claim_of_many(cluster):
+def test_dead_entries_add_few_pages_to_a_claim_of_many_tasks(cluster):
     clean, dead = (scale.in_batches(cluster.create_database(), dead=number) for number in (0, 4_000))
     assert dead["claim 100"][0] <= 1.2 * clean["claim 100"][0], (clean, dead)
     assert dead["claim 100"][1] <= clean["claim 100"][1]
 
 
-def test_a_history_in_months_adds_a_few_pages_to_a_claim_and_an_end(cluster):
+def test_monthly_partitions_add_few_pages_to_a_claim_and_an_end(cluster):
     plain, months = (
         scale.in_batches(cluster.create_database(), past=1_000, every=every) for every in (None, Every.MONTH)
     )

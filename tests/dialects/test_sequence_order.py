@@ -42,7 +42,7 @@ def task(**fields: object) -> NewTask:
     return NewTask(**{"id": uuid7(), "task_name": "book", "args": "{}", **fields})  # type: ignore[arg-type]
 
 
-def test_who_writes_tasks_and_events_has_its_transactions_id_first(postgresql: Database, store: Store) -> None:
+def test_creating_tasks_and_events_assigns_the_transaction_id_first(postgresql: Database, store: Store) -> None:
     for key in (None, "k"):
         assert store.emit(event("order.paid", key)).handles
         assert store.emit(event("refund", key)).handles == {}
@@ -52,7 +52,7 @@ def test_who_writes_tasks_and_events_has_its_transactions_id_first(postgresql: D
     ]
 
 
-def test_who_moves_a_task_has_too(postgresql: Database, store: Store) -> None:
+def test_a_transition_assigns_the_id_first(postgresql: Database, store: Store) -> None:
     ids = [store.enqueue(task()).id for _ in range(4)]
     done, failing, given_back = postgresql.claim(3)
     store.complete(done)

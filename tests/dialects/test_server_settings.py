@@ -129,14 +129,14 @@ def enqueue(task: Any, target: object, text: str = TEXT) -> None:
 
 
 @shared(0)
-def test_an_enqueue_of_its_own_is_not_concerned(postgresql, setting):
+def test_an_enqueue_in_a_separate_transaction_is_unaffected(postgresql, setting):
     outbox = outbox_of(postgresql)
     enqueue(outbox.task(work, name="tests.work"), outbox)
     assert postgresql.counts()[0] == 4
 
 
 @shared(2)
-def test_an_enqueue_whose_commit_is_not_answered_does_not_raise(postgresql, setting, monkeypatch):
+def test_an_enqueue_whose_commit_response_was_lost_does_not_raise(postgresql, setting, monkeypatch):
     store = helpers.lossy(postgresql, monkeypatch)
     delayed = NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key="k")
     assert store.enqueue(delayed).created
@@ -149,7 +149,7 @@ def test_an_enqueue_whose_commit_is_not_answered_does_not_raise(postgresql, sett
 
 @shared(1, callers=True)
 @pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
-def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, setting, kind):
+def test_an_enqueue_in_a_transaction_of_the_caller_is_unaffected(postgresql, setting, kind):
     outbox = outbox_of(postgresql)
     task = outbox.task(work, name="tests.work")
     outbox.store.subscriptions.replace(
@@ -173,7 +173,7 @@ def plain(url: str) -> str:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=named, indirect=True)
 @pytest.mark.parametrize("made_by", ["us", pytest.param("host", marks=pytest.mark.full)])
-def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setting, made_by):
+def test_a_worker_runs_and_retries_tasks_under_every_setting(postgresql, setting, made_by):
     outbox = Outbox(postgresql.url if made_by == "us" else create_engine(postgresql.url))
     postgresql.own(outbox.store.bound_engine)
 
@@ -223,7 +223,7 @@ def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setti
 
 
 @shared(1)
-def test_the_commands_are_not_concerned(postgresql, setting):
+def test_the_commands_are_unaffected(postgresql, setting):
     postgresql.add(postgresql.store)
     dead = postgresql.add(postgresql.store, queue="dead", args=json.dumps({"text": TEXT}))
     [claim] = postgresql.claim(1, postgresql.store, queues=["dead"])

@@ -98,7 +98,7 @@ def until_empty(postgresql, sleeping, horizon):
 # The trigger
 
 
-def test_nobody_is_notified_while_nobody_sleeps(postgresql, heard):
+def test_no_notification_is_sent_while_no_worker_sleeps(postgresql, heard):
     add(postgresql)
     assert heard() == []
 
@@ -112,13 +112,13 @@ def test_a_sleeper_is_notified_once_per_queue_and_statement(postgresql, sleeping
     assert sorted(heard()) == (["mail", "news"] if queues is None else ["mail"])
 
 
-def test_a_sleeper_of_another_queue_has_nobody_notified(postgresql, sleeping, heard):
+def test_a_sleeper_of_another_queue_causes_no_notification(postgresql, sleeping, heard):
     sleeping.announce(uuid4(), ["news", "mailing", "Mail"], MINUTE)
     add(postgresql, queue="mail")
     assert heard() == []
 
 
-def test_the_trigger_looks_at_no_search_path(postgresql, sleeping, heard):
+def test_the_trigger_ignores_the_search_path(postgresql, sleeping, heard):
     """The search path affects neither its tables and functions nor its operators and types."""
     evil = """
         CREATE SCHEMA evil;
@@ -140,13 +140,13 @@ def test_the_trigger_looks_at_no_search_path(postgresql, sleeping, heard):
     postgresql.corrupted = True
 
 
-def test_a_row_that_has_ended_has_nobody_notified(postgresql, sleeping, heard):
+def test_an_expired_sleeper_row_causes_no_notification(postgresql, sleeping, heard):
     sleeping.announce(uuid4(), None, timedelta(microseconds=1))
     add(postgresql)
     assert heard() == []
 
 
-def test_who_is_at_work_or_gone_is_not_notified(postgresql, sleeping, heard):
+def test_busy_or_stopped_workers_are_not_notified(postgresql, sleeping, heard):
     worker = uuid4()
     for leave in (sleeping.withdraw, sleeping.forget):
         sleeping.announce(worker, ["default"], MINUTE)
@@ -158,7 +158,7 @@ def test_who_is_at_work_or_gone_is_not_notified(postgresql, sleeping, heard):
     assert rows_of_sleepers(postgresql) == []
 
 
-def test_one_row_is_kept_for_a_worker_and_queue_and_written_again(postgresql, sleeping):
+def test_one_row_per_worker_and_queue_is_kept_and_reused(postgresql, sleeping):
     worker = uuid4()
     for _ in range(3):
         assert sleeping.announce(worker, ["a", "b"], MINUTE) == Place()
@@ -168,7 +168,7 @@ def test_one_row_is_kept_for_a_worker_and_queue_and_written_again(postgresql, sl
 
 
 @pytest.mark.parametrize("by", ["a worker's start", "a recovery"])
-def test_who_was_killed_in_its_sleep_is_forgotten_at_the_next_workers_start_and_by_a_recovery(postgresql, sleeping, by):
+def test_rows_of_killed_sleepers_are_deleted_at_a_worker_start_or_a_recovery(postgresql, sleeping, by):
     lost = [sleeping.announce(uuid4(), queues, timedelta(microseconds=1)) for queues in (None, ["a", "b"], ["c"])]
     sleeping.announce(asleep := uuid4(), ["other"], MINUTE)
     assert len(rows_of_sleepers(postgresql)) == len(lost) + 2
@@ -183,14 +183,14 @@ def test_who_was_killed_in_its_sleep_is_forgotten_at_the_next_workers_start_and_
     assert rows_of_sleepers(postgresql) == []
 
 
-def test_a_worker_that_says_goodbye_leaves_the_others_alone(postgresql, sleeping):
+def test_a_worker_that_stops_deletes_only_its_sleeper_row(postgresql, sleeping):
     for queue in ("mine", "another's"):
         sleeping.announce(worker := uuid4(), [queue], timedelta(microseconds=1))
     sleeping.forget(worker)
     assert rows_of_sleepers(postgresql) == [("mine", False)]
 
 
-def test_who_falls_asleep_meanwhile_is_passed_over_and_nobody_waits(postgresql, sleeping):
+def test_deleting_expired_rows_skips_a_locked_row_without_waiting(postgresql, sleeping):
     for _ in range(2):
         sleeping.announce(uuid4(), ["a"], timedelta(microseconds=1))
     with postgresql.host_engine().begin() as connection:
@@ -199,7 +199,7 @@ def test_who_falls_asleep_meanwhile_is_passed_over_and_nobody_waits(postgresql, 
         assert postgresql.rows("SELECT worker_id FROM sleeping_workers") == [(busy,)]
 
 
-def test_a_recovery_counts_although_nothing_could_be_tidied_up(postgresql, sleeping):
+def test_a_recovery_succeeds_if_sleeper_rows_cannot_be_deleted(postgresql, sleeping):
     sleeping.announce(uuid4(), ["a"], timedelta(microseconds=1))
     claim = helpers.claimed(postgresql)
     postgresql.run(
@@ -212,7 +212,7 @@ def test_a_recovery_counts_although_nothing_could_be_tidied_up(postgresql, sleep
         postgresql.run("DROP FUNCTION refuse CASCADE")
 
 
-def test_a_task_due_after_the_sleeper_wakes_notifies_nobody_and_one_due_before_does(postgresql, sleeping, heard):
+def test_only_a_task_due_before_the_sleeper_wakes_notifies_it(postgresql, sleeping, heard):
     sleeping.announce(uuid4(), None, timedelta(seconds=30))
     add(postgresql, delay=timedelta(seconds=40))
     assert heard() == []
@@ -222,7 +222,7 @@ def test_a_task_due_after_the_sleeper_wakes_notifies_nobody_and_one_due_before_d
     assert heard() == ["default"]
 
 
-def test_a_sleepers_place_is_that_among_the_workers_that_can_take_the_same_tasks(postgresql, sleeping):
+def test_the_place_of_a_sleeper_counts_the_workers_that_can_claim_the_same_tasks(postgresql, sleeping):
     low, middle, high = sorted(uuid4() for _ in range(3))
     assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place()
     assert sleeping.announce(middle, ["mail"], MINUTE, session=1) == Place(before=1, others=1)
@@ -236,7 +236,7 @@ def test_a_sleepers_place_is_that_among_the_workers_that_can_take_the_same_tasks
     assert sleeping.announce(low, ["mail"], MINUTE, session=1) == Place(), "the topics of the tasks are unknown"
 
 
-def test_each_sleeper_has_its_turn_and_another_one_is_the_first_each_time():
+def test_each_sleeper_has_a_turn_and_the_first_one_changes():
     places = [Place(before=before, others=4) for before in range(5)]
     for occasion in (0, 4, 1_700_000_000_123):
         assert sorted(place.turn(occasion) for place in places) == [0, 1, 2, 3, 4]
@@ -244,7 +244,7 @@ def test_each_sleeper_has_its_turn_and_another_one_is_the_first_each_time():
     assert Place().turn(123) == 0
 
 
-def test_the_first_of_the_sleepers_have_the_most_time_to_answer_for_the_others():
+def test_the_first_sleepers_have_the_most_time_to_answer_for_the_others():
     waits = [Place(before=turn, others=49).share(0) for turn in range(50)]
     assert (waits[0], waits[-1], Place().share(0)) == (0, 1, 0)
     assert waits == sorted(waits)
@@ -261,7 +261,7 @@ def test_a_transaction_with_an_older_snapshot_always_notifies(postgresql, heard,
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize(("said", "asleep", "expected"), [("always", False, ["default"]), ("off", True, [])])
-def test_a_transaction_may_say_whether_it_notifies(postgresql, sleeping, heard, said, asleep, expected, level):
+def test_a_transaction_may_set_whether_it_notifies(postgresql, sleeping, heard, said, asleep, expected, level):
     if asleep:
         sleeping.announce(uuid4(), None, MINUTE)
     with postgresql.host_engine().connect().execution_options(isolation_level=level) as connection:
@@ -273,7 +273,9 @@ def test_a_transaction_may_say_whether_it_notifies(postgresql, sleeping, heard, 
 
 @pytest.mark.parametrize("whose", ["ROLE", "DATABASE"])
 @pytest.mark.parametrize(("said", "asleep", "expected"), [("always", False, ["default"]), ("off", True, [])])
-def test_a_role_or_a_database_may_say_whether_it_notifies(postgresql, sleeping, heard, whose, said, asleep, expected):
+def test_a_setting_of_a_role_or_database_decides_whether_it_notifies(
+    postgresql, sleeping, heard, whose, said, asleep, expected
+):
     url = make_url(postgresql.url)
     name = url.database if whose == "DATABASE" else f"{url.username} IN DATABASE {url.database}"
     if asleep:
@@ -284,7 +286,7 @@ def test_a_role_or_a_database_may_say_whether_it_notifies(postgresql, sleeping, 
     assert heard() == expected
 
 
-def test_a_role_that_may_only_enqueue_wakes_sleepers(postgresql, sleeping, heard):
+def test_a_role_that_may_only_enqueue_notifies_sleepers(postgresql, sleeping, heard):
     role = f"outboxq_{uuid4().hex[:12]}"
     postgresql.run(f"CREATE ROLE {role}")
     Store(postgresql.engine).rights.grant(Role.PRODUCER, role)
@@ -299,7 +301,7 @@ def test_a_role_that_may_only_enqueue_wakes_sleepers(postgresql, sleeping, heard
 
 
 @pytest.mark.parametrize("way", ["release", "retry", "schedule_retry", "redrive", "recover"])
-def test_a_task_that_comes_back_notifies_sleepers_too(postgresql, sleeping, heard, way):
+def test_a_task_that_becomes_ready_again_notifies_sleepers(postgresql, sleeping, heard, way):
     store = postgresql.store
     task, _ = add(postgresql, lease=timedelta(microseconds=1))
     (claim,) = postgresql.claim(store=store)
@@ -432,7 +434,7 @@ KINDS = ["read committed", "savepoint", "repeatable read", "serializable", "prep
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgresql, heard, connections, kind):
+def test_no_order_of_the_steps_makes_a_worker_miss_a_committed_task(postgresql, heard, connections, kind):
     """The worker is notified, or sees that the task is due, or sees that a transaction is open and checks again (`last` above)."""
     orders = list(interleavings())
     assert len(orders) == len(set(orders)) == 35
@@ -451,7 +453,7 @@ def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgr
     assert len(outcomes) > 1, "every order ended in the same way, so the test proved nothing"
 
 
-def test_a_producer_that_is_open_beside_the_announcement_is_waited_for(postgresql, heard, connections):
+def test_a_check_is_not_settled_while_a_producer_is_open(postgresql, heard, connections):
     """This order breaks pg_snapshot_xmax: the latest completed id plus one is the id of the open producer."""
     order = ("write", "begin", "insert", "commit", "draw", "look", "end")
     worker, notified = play(postgresql, heard, connections, "read committed", order)
@@ -471,7 +473,7 @@ def test_the_horizon_is_above_every_transaction_that_has_written(postgresql, sle
     assert sleeping.horizon() > horizon
 
 
-def test_a_transaction_that_only_reads_or_began_later_keeps_nobody_awake(postgresql, sleeping):
+def test_a_transaction_that_only_reads_or_began_later_keeps_no_worker_awake(postgresql, sleeping):
     with helpers.transaction(postgresql) as reader, helpers.transaction(postgresql) as later:
         reader.execute(text("SELECT count(*) FROM task_outbox"))
         horizon = sleeping.horizon()
@@ -480,7 +482,7 @@ def test_a_transaction_that_only_reads_or_began_later_keeps_nobody_awake(postgre
 
 
 @pytest.mark.parametrize("queues", [None, ["default", "other"]])
-def test_a_look_says_whether_something_is_due_and_when_the_next_is(postgresql, sleeping, queues):
+def test_a_check_returns_whether_a_task_is_due_and_the_next_due_time(postgresql, sleeping, queues):
     horizon = sleeping.horizon()
     seen = sleeping.look(horizon, queues)
     assert (seen.due, seen.seconds) == (False, None)
@@ -497,7 +499,7 @@ def test_a_look_says_whether_something_is_due_and_when_the_next_is(postgresql, s
 # The same with the distributor
 
 
-def test_a_producer_that_is_open_while_the_worker_falls_asleep_is_not_slept_over(postgresql, distributor):
+def test_a_task_of_a_producer_open_while_the_worker_falls_asleep_is_claimed_promptly(postgresql, distributor):
     """The producer's trigger saw no sleeper, so the producer does not notify when it commits."""
     sleeper = Sleeper(distributor)
     with helpers.transaction(postgresql) as producer:
@@ -509,7 +511,7 @@ def test_a_producer_that_is_open_while_the_worker_falls_asleep_is_not_slept_over
             assert claimer.lag(task, time.monotonic()) < PROMPTLY
 
 
-def test_a_worker_pauses_between_its_looks_although_a_task_is_delayed(postgresql, distributor, monkeypatch):
+def test_a_worker_pauses_between_checks_although_a_task_is_delayed(postgresql, distributor, monkeypatch):
     """While the transaction is open, the worker checks repeatedly. It knows when the delayed task is due, but this must not end the pauses."""
     add(postgresql, delay=MINUTE)
     look, began = distributor._sleeping.look, []
@@ -528,7 +530,7 @@ def test_a_worker_pauses_between_its_looks_although_a_task_is_delayed(postgresql
 
 
 @pytest.mark.parametrize("kind", ["savepoint", "repeatable read", "prepared"])
-def test_nor_is_one_in_a_savepoint_or_above_read_committed_or_prepared(postgresql, distributor, kind):
+def test_tasks_from_savepoints_snapshots_or_prepared_transactions_are_claimed(postgresql, distributor, kind):
     producer = Producer(postgresql, kind)
     producer.begin()
     producer.insert()
@@ -542,7 +544,7 @@ def test_nor_is_one_in_a_savepoint_or_above_read_committed_or_prepared(postgresq
     producer.close()
 
 
-def test_the_row_is_committed_before_the_horizon_is_drawn(postgresql, distributor, monkeypatch):
+def test_the_sleeper_row_is_committed_before_the_horizon_is_read(postgresql, distributor, monkeypatch):
     """A producer that inserts between the two steps sees the row, or its id is below the horizon. In the other order, neither would be
     true.
     """
@@ -575,7 +577,7 @@ def test_the_row_is_committed_before_the_horizon_is_drawn(postgresql, distributo
     assert steps[:2] == ["announce", "horizon"]
 
 
-def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statement_began(postgresql, sleeping, heard):
+def test_the_trigger_reads_the_sleepers_when_rows_are_written_not_when_the_statement_began(postgresql, sleeping, heard):
     """Otherwise, it would miss a statement that began before the announcement and drew its id after the horizon."""
     insert = (
         "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
@@ -595,7 +597,7 @@ def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statemen
     postgresql.run("DELETE FROM task_outbox")
 
 
-def test_a_wait_with_an_open_producer_ends_with_the_fallback_all_the_same(postgresql, start):
+def test_a_wait_with_an_open_producer_still_ends_with_the_fallback(postgresql, start):
     """A transaction may be open for hours, and the worker's row expires long before that."""
     distributor = start(poll=0.3)
     with helpers.transaction(postgresql) as other:
@@ -611,7 +613,7 @@ def test_a_wait_with_an_open_producer_ends_with_the_fallback_all_the_same(postgr
             assert not late, "the fallback comes after 0.3 s"
 
 
-def test_a_wait_with_an_open_producer_ends_with_the_callers_timeout(postgresql, distributor):
+def test_a_wait_with_an_open_producer_ends_with_the_timeout_of_the_caller(postgresql, distributor):
     with helpers.transaction(postgresql) as other:
         other.execute(text("SELECT pg_current_xact_id()"))
         distributor.wait_for_work(0.01)
@@ -620,7 +622,7 @@ def test_a_wait_with_an_open_producer_ends_with_the_callers_timeout(postgresql, 
         assert 0.3 <= time.monotonic() - began < 0.3 + PROMPTLY
 
 
-def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, monkeypatch):
+def test_a_due_task_that_is_locked_does_not_delay_new_tasks(postgresql, distributor, monkeypatch):
     """A task is due that no claim gets, so the worker checks less and less often. A new task is nevertheless claimed immediately."""
     locked, _ = add(postgresql)
     with helpers.transaction(postgresql) as holder:
@@ -640,7 +642,7 @@ def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, mo
             claimer.lag(locked, 0)
 
 
-def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, start):
+def test_a_thousand_notifications_during_work_cause_one_wake_up(postgresql, start):
     distributor = start()
     sleeper = Sleeper(distributor)
     distributor.wait_for_work(0.01)
@@ -654,7 +656,7 @@ def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, st
         assert sleeper.sleeps_on(woken)
 
 
-def test_work_is_found_within_the_fallback_although_nobody_notifies(postgresql, start):
+def test_a_task_without_a_notification_is_claimed_within_the_fallback(postgresql, start):
     distributor = start(poll=0.5)
     postgresql.run("ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify")
     sleeper = Sleeper(distributor)
@@ -673,7 +675,7 @@ ODD_QUEUES = ['a "quoted" name', "it's", "UPPER", "é" * 200, " two  words ", "t
 
 
 @pytest.mark.parametrize("queue", ODD_QUEUES)
-def test_a_queue_of_any_name_wakes_its_workers_and_nobody_else(postgresql, start, queue):
+def test_a_queue_with_any_name_wakes_only_its_workers(postgresql, start, queue):
     mine, all_of_them = Sleeper(start(queues=[queue])), Sleeper(start())
     others = Sleeper(start(queues=[queue.swapcase() + ".", "default", queue[:-1] or "x"]))
     with mine.asleep() as woken, all_of_them.asleep() as woken_too, others.asleep() as not_woken:
@@ -685,7 +687,7 @@ def test_a_queue_of_any_name_wakes_its_workers_and_nobody_else(postgresql, start
     assert len(postgresql.claim(2, queues=[queue], store=postgresql.store)) == 2
 
 
-def test_outboxes_in_schemas_of_their_own_do_not_hear_each_other(postgresql, start):
+def test_outboxes_in_separate_schemas_do_not_wake_each_other(postgresql, start):
     for schema in ("tasks_a", "tasks_b"):
         migrations.upgrade(postgresql.url, schema=schema)
     stores = {schema: Store(postgresql.engine, schema=schema) for schema in (None, "tasks_a", "tasks_b")}
@@ -703,7 +705,7 @@ def test_outboxes_in_schemas_of_their_own_do_not_hear_each_other(postgresql, sta
 # Busy and idle
 
 
-def test_a_busy_worker_is_not_notified_and_an_idle_one_again(postgresql, distributor, heard):
+def test_a_busy_worker_is_not_notified_until_it_is_idle_again(postgresql, distributor, heard):
     sleeper = Sleeper(distributor)
     with sleeper.asleep() as woken:
         add(postgresql)
@@ -722,7 +724,7 @@ def test_a_busy_worker_is_not_notified_and_an_idle_one_again(postgresql, distrib
     assert heard() == ["default"]
 
 
-def test_who_works_now_and_then_keeps_its_row(postgresql, distributor, heard):
+def test_a_worker_that_works_rarely_keeps_its_row(postgresql, distributor, heard):
     sleeper = Sleeper(distributor)
     for _ in range(3):
         with sleeper.asleep() as woken:
@@ -749,7 +751,7 @@ def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql,
 
 
 @pytest.mark.parametrize("state", ["deaf", "busy"])
-def test_a_worker_that_does_not_sleep_looks_once_for_a_call(postgresql, distributor, monkeypatch, state):
+def test_a_worker_that_does_not_sleep_checks_only_once_for_a_call(postgresql, distributor, monkeypatch, state):
     """A deaf worker polls, and a busy one claims after a pause. Neither may check repeatedly for a call that it has received."""
     module, looks = "outboxq.worker.distributor.postgresql", []
     for name in ("_EVERYBODY_AFTER", "_LATEST"):
@@ -773,7 +775,7 @@ def test_a_worker_that_does_not_sleep_looks_once_for_a_call(postgresql, distribu
     assert len(looks) <= 2
 
 
-def test_a_closed_distributor_leaves_no_row(postgresql, distributor):
+def test_a_closed_distributor_leaves_no_sleeper_row(postgresql, distributor):
     sleeper = Sleeper(distributor)
     with sleeper.asleep():
         assert rows_of_sleepers(postgresql) == [("", True)]
@@ -781,7 +783,7 @@ def test_a_closed_distributor_leaves_no_row(postgresql, distributor):
     assert rows_of_sleepers(postgresql) == []
 
 
-def test_nor_does_one_that_was_busy(postgresql, start):
+def test_a_busy_distributor_leaves_no_row(postgresql, start):
     distributor = start(queues=["a", "b"])
     with Sleeper(distributor).asleep():
         pass
@@ -799,7 +801,7 @@ def backends(postgresql):
     return postgresql.rows(f"SELECT pid, state, backend_xmin FROM pg_stat_activity WHERE {OTHERS}")
 
 
-def test_it_has_one_connection_of_its_own_in_no_transaction_and_in_no_pool(postgresql, distributor):
+def test_the_listener_has_one_connection_outside_the_pool_and_transactions(postgresql, distributor):
     """A listener in a transaction receives nothing, and keeps the server from discarding any notification."""
     with Sleeper(distributor).asleep():
         assert postgresql.engine.pool.checkedout() == 0
@@ -812,7 +814,7 @@ def test_it_has_one_connection_of_its_own_in_no_transaction_and_in_no_pool(postg
     until(lambda: backends(postgresql) == [])
 
 
-def test_it_listens_although_the_pool_is_exhausted(postgresql):
+def test_a_distributor_listens_although_the_pool_is_exhausted(postgresql):
     from sqlalchemy import create_engine
 
     engine = postgresql.own(create_engine(postgresql.url, pool_size=1, max_overflow=0))
@@ -829,7 +831,7 @@ def test_it_listens_although_the_pool_is_exhausted(postgresql):
     distributor.close()
 
 
-def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(postgresql):
+def test_pings_of_the_listener_lose_no_notification(postgresql):
     """Here, most notifications arrive between two calls of `notifies()`."""
     heard, listens = [], threading.Event()
     listener = Listener(
@@ -850,7 +852,7 @@ def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(pos
     assert not listener.is_alive()
 
 
-def test_it_says_that_it_listens_only_once_it_does(postgresql):
+def test_a_listener_reports_listening_only_once_it_does(postgresql):
     """A notification that is sent as soon as a waiting worker knows that it listens is received."""
     heard, health = [], []
 

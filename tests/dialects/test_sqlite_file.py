@@ -110,7 +110,7 @@ def run_for_a_while(outbox):
 
 @pytest.mark.parametrize("happens", [restore, delete])
 @pytest.mark.parametrize("engine", [own, configured, plain])
-def test_a_worker_whose_file_is_gone_ends_with_a_sentence(file, outboxes, caplog, engine, happens):
+def test_a_worker_whose_file_is_replaced_or_deleted_stops_with_a_reason(file, outboxes, caplog, engine, happens):
     outbox = outboxes(engine(file))
 
     @outbox.task(name="tests.harm")
@@ -127,7 +127,7 @@ def test_a_worker_whose_file_is_gone_ends_with_a_sentence(file, outboxes, caplog
 
 
 @pytest.mark.parametrize("engine", [own, configured])
-def test_what_is_enqueued_after_a_restore_is_in_the_file_that_is_there(file, outboxes, engine):
+def test_a_task_enqueued_after_a_restore_is_in_the_restored_file(file, outboxes, engine):
     outbox = outboxes(engine(file))
 
     @outbox.task(name="tests.work")
@@ -141,7 +141,7 @@ def test_what_is_enqueued_after_a_restore_is_in_the_file_that_is_there(file, out
 
 
 @pytest.mark.parametrize("engine", [own, configured])
-def test_nothing_is_enqueued_into_a_file_that_was_deleted_and_no_empty_one_is_made(file, outboxes, engine):
+def test_an_enqueue_into_a_deleted_file_is_refused_and_creates_no_file(file, outboxes, engine):
     outbox = outboxes(engine(file))
 
     @outbox.task(name="tests.work")
@@ -166,7 +166,7 @@ def modes(file):
 
 
 @pytest.mark.parametrize("url", ["sqlite:///new.db", "sqlite:///file:new.db?uri=true"])
-def test_a_new_file_is_its_owners_alone_and_so_is_what_lies_beside_it(directory, url):
+def test_a_new_file_and_its_log_are_readable_only_by_the_owner(directory, url):
     engine = make_engine(url)
     migrations.upgrade(engine)
     file = directory / "new.db"
@@ -175,7 +175,7 @@ def test_a_new_file_is_its_owners_alone_and_so_is_what_lies_beside_it(directory,
     engine.dispose()
 
 
-def test_a_new_file_is_its_owners_alone_where_it_has_to_be_opened(directory, monkeypatch):
+def test_a_new_file_is_private_on_systems_without_mknod(directory, monkeypatch):
     """On macOS, only root can create a file without opening it. On Windows, this is impossible."""
     monkeypatch.delattr(os, "mknod")
     engine = make_engine("sqlite:///new.db")
@@ -184,7 +184,7 @@ def test_a_new_file_is_its_owners_alone_where_it_has_to_be_opened(directory, mon
     engine.dispose()
 
 
-def test_a_file_that_is_there_keeps_its_mode(file):
+def test_an_existing_file_keeps_its_mode(file):
     file.chmod(0o640)
     engine = own(file)
     with engine.connect():
@@ -205,13 +205,13 @@ def test_a_file_that_is_there_keeps_its_mode(file):
         "file:/x?vfs=memdb&uri=true",
     ],
 )
-def test_a_database_in_memory_is_refused_however_it_is_written(name):
+def test_every_form_of_an_in_memory_database_is_refused(name):
     for made in (make_engine, Outbox):
         with pytest.raises(ConfigurationError, match="an in-memory SQLite database cannot be shared with a worker"):
             made(f"sqlite:///{name}")
 
 
-def test_a_file_that_is_only_read_is_no_database_in_memory(file):
+def test_a_read_only_file_is_not_taken_for_an_in_memory_database(file):
     engine = make_engine(f"sqlite:///file:{file}?mode=ro&uri=true")
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM task_executions").scalar() == 0
@@ -255,7 +255,7 @@ def spoil(file, table):
     "damage", [overwrite, lambda file: spoil(file, "outboxq_alembic_version")], ids=["text", "page"]
 )
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_damaged_file_is_a_sentence_in_every_command(file, monkeypatch, command, damage):
+def test_a_damaged_file_is_reported_in_one_line_by_every_command(file, monkeypatch, command, damage):
     damage(file)
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", f"sqlite:///{file}")
     result = CliRunner().invoke(main, command)
@@ -263,7 +263,7 @@ def test_a_damaged_file_is_a_sentence_in_every_command(file, monkeypatch, comman
     assert result.output.startswith("outboxq: the SQLite file is damaged, or is not a database (")
 
 
-def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
+def test_a_worker_stops_if_its_file_is_damaged(file, outboxes, caplog):
     outbox = outboxes(own(file))
     spoil(file, "task_outbox")
     code, why = run_for_a_while(outbox)
@@ -294,12 +294,12 @@ def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes
     assert "running it again" not in caplog.text
 
 
-def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(file, outboxes):
+def test_sqlite_waits_and_transactions_are_retried_for_half_a_minute(file, outboxes):
     with outboxes(own(file)).store.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * transactions._PATIENCE == 30_000
 
 
-def test_a_file_that_could_not_be_made_was_not_deleted(tmp_path):
+def test_a_file_that_could_not_be_created_is_not_reported_as_deleted(tmp_path):
     """The file's directory is created late, like a directory that is mounted."""
     engine = make_engine(f"sqlite:///{tmp_path}/late/shop.db")
     with pytest.raises(OperationalError, match="the directory .* does not exist"):

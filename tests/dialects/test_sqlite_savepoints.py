@@ -107,7 +107,7 @@ TABLES = ("task_outbox", "execution_events", "task_executions")
 
 
 @matrix
-def test_a_configured_engine_is_right_in_every_cell(
+def test_a_configured_engine_handles_savepoints_correctly(
     shop: Database, kind: type, first: Callable[[It], None], end: str
 ) -> None:
     run_cell(shop, shop.host_engine(), kind, first, end)
@@ -115,7 +115,7 @@ def test_a_configured_engine_is_right_in_every_cell(
 
 
 @matrix
-def test_an_engine_left_as_it_is_never_keeps_a_task_that_was_rolled_back(
+def test_an_unconfigured_engine_never_keeps_a_rolled_back_task(
     shop: Database, kind: type, first: Callable[[It], None], end: str
 ) -> None:
     engine = shop.own(create_engine(shop.url))
@@ -128,7 +128,7 @@ def test_an_engine_left_as_it_is_never_keeps_a_task_that_was_rolled_back(
     assert found(shop)[1] == []
 
 
-def test_the_driver_alone_does_keep_it(shop: Database) -> None:
+def test_the_driver_alone_keeps_a_rolled_back_row(shop: Database) -> None:
     """This is why outboxq refuses such engines. If this test ever fails, the refusal can be removed."""
     with shop.own(create_engine(shop.url)).connect() as it:
         with it.begin_nested():
@@ -161,7 +161,7 @@ def test_savepoints_within_savepoints_are_real(shop: Database) -> None:
     assert found(shop) == ([], ["outer", "second"])
 
 
-def test_an_engine_stays_configured_when_a_connection_was_autocommit_for_a_while(shop: Database) -> None:
+def test_an_engine_stays_configured_after_a_connection_was_in_autocommit_mode(shop: Database) -> None:
     engine = configure_sqlite(shop.own(create_engine(shop.url, pool_size=1, max_overflow=0)))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as it:
         it.execute(text("INSERT INTO orders (id) VALUES (1)"))
@@ -175,7 +175,7 @@ def test_an_engine_stays_configured_when_a_connection_was_autocommit_for_a_while
 # --- configure_sqlite
 
 
-def test_an_engine_for_postgresql_is_left_as_it_is() -> None:
+def test_configure_sqlite_leaves_a_postgresql_engine_unchanged() -> None:
     """An application may make the same call in development and in production."""
     engine = create_engine("postgresql+psycopg://nobody@nowhere/none")
     before = list(engine.pool.dispatch.connect)
@@ -191,7 +191,7 @@ def test_an_engine_for_another_database_is_refused(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("make", ["configured", "ours"])
-def test_every_new_connection_waits_for_its_turn_and_writes_ahead(sqlite: Database, make: str) -> None:
+def test_every_new_connection_has_the_busy_timeout_and_the_wal_mode(sqlite: Database, make: str) -> None:
     url = sqlite.url
     engine = sqlite.own(make_engine(url) if make == "ours" else configure_sqlite(create_engine(url)))
     seen = set()
@@ -209,7 +209,7 @@ def test_every_new_connection_waits_for_its_turn_and_writes_ahead(sqlite: Databa
 PRAGMAS = ("busy_timeout", "journal_mode", "journal_size_limit")
 
 
-def test_it_returns_the_engine_and_begins_as_a_writer(sqlite: Database) -> None:
+def test_configure_sqlite_returns_an_engine_that_begins_as_a_writer(sqlite: Database) -> None:
     engine = create_engine(sqlite.url)
     assert configure_sqlite(sqlite.own(engine)) is engine
     begins = begun(engine)
@@ -227,7 +227,7 @@ def begun(engine: Engine) -> list[str]:
     return begins
 
 
-def test_a_reader_may_say_so_and_then_needs_no_lock(shop: Database) -> None:
+def test_a_reader_with_a_deferred_begin_needs_no_lock(shop: Database) -> None:
     engine = shop.host_engine()
     with engine.begin() as writer:
         shop.store.enqueue(task(), using=writer)
@@ -239,7 +239,7 @@ def test_a_reader_may_say_so_and_then_needs_no_lock(shop: Database) -> None:
             assert reader.scalar(text("SELECT count(*) FROM task_outbox")) == 0
 
 
-def test_an_autocommit_connection_begins_nothing(shop: Database) -> None:
+def test_an_autocommit_connection_begins_no_transaction(shop: Database) -> None:
     engine = shop.host_engine()
     begins = begun(engine)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as it:
@@ -250,7 +250,7 @@ def test_an_autocommit_connection_begins_nothing(shop: Database) -> None:
 # --- Readers that become writers
 
 
-def test_a_reader_that_becomes_a_writer_fails_at_once_unless_it_began_as_one(shop: Database) -> None:
+def test_a_reader_that_becomes_a_writer_fails_unless_it_began_as_one(shop: Database) -> None:
     """SQLite raises SQLITE_BUSY_SNAPSHOT, and no timeout helps. So the configured engine begins as a writer."""
     engine = shop.host_engine()
     with engine.connect().execution_options(sqlite_begin="DEFERRED") as it:

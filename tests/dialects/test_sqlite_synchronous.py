@@ -61,17 +61,17 @@ def made(database: Database, level: int) -> Engine:
         (EXTRA, [NORMAL, NORMAL, EXTRA, NORMAL]),
     ],
 )
-def test_on_a_workers_own_connections_only_what_must_last_is_flushed(sqlite, level, expected):
+def test_on_connections_of_a_worker_only_durable_ends_are_flushed(sqlite, level, expected):
     store = Store(made(sqlite, level)).reserved(threading.Event())
     sqlite.own(store.bound_engine)
     assert writes(store, sqlite.worker) == expected
 
 
-def test_on_a_hosts_connections_everything_is_as_durable_as_they_were_made(sqlite):
+def test_on_connections_of_an_application_the_synchronous_level_is_unchanged(sqlite):
     assert writes(Store(made(sqlite, FULL)), sqlite.worker) == [FULL] * 4
 
 
-def test_a_full_claim_spares_the_next_one_its_look(sqlite):
+def test_after_a_full_claim_the_next_one_skips_the_check(sqlite):
     store = Store(made(sqlite, FULL))
     store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(3)])
     with begun(store.bound_engine) as seen:

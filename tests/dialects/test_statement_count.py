@@ -105,14 +105,14 @@ def test_every_call_is_one_statement_on_postgresql(postgresql, n):
     assert counted == {**dict.fromkeys(counted, 1), "claim, nothing left": 2}
 
 
-def test_a_lone_enqueue_is_one_statement_once_the_schema_and_the_rights_were_looked_up(postgresql):
+def test_an_enqueue_is_one_statement_once_the_schema_and_privileges_were_looked_up(postgresql):
     enqueue = lambda using: postgresql.frozen.enqueue(new(), using=using)  # noqa: E731
     assert len(cost(postgresql, enqueue)) == 4
     for _ in range(3):
         assert len(cost(postgresql, enqueue)) == 1
 
 
-def test_a_taken_key_costs_one_statement_more(postgresql):
+def test_taken_idempotency_keys_cost_one_statement_more(postgresql):
     enqueue = lambda using: postgresql.frozen.enqueue_many(  # noqa: E731
         [new(idempotency_key=str(n)) for n in range(100)], using=using
     )
@@ -120,7 +120,7 @@ def test_a_taken_key_costs_one_statement_more(postgresql):
     assert len(cost(postgresql, enqueue)) == 2
 
 
-def test_a_thousand_tasks_are_one_statement(postgresql):
+def test_a_thousand_tasks_are_enqueued_in_one_statement(postgresql):
     postgresql.frozen.enqueue(new())
     with statements(postgresql) as seen:
         postgresql.frozen.enqueue_many([new() for _ in range(1000)])
@@ -128,7 +128,7 @@ def test_a_thousand_tasks_are_one_statement(postgresql):
     assert seen[0].startswith("BEGIN")
 
 
-def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresql):
+def test_a_separate_transaction_adds_only_the_begin_message(postgresql):
     store = postgresql.frozen
     store.enqueue(new())
     with statements(postgresql) as seen:
@@ -143,7 +143,7 @@ def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresq
     assert not any(text.startswith("BEGIN") for text in seen[1::2])
 
 
-def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
+def test_an_enqueue_in_a_separate_transaction_is_one_statement(postgresql):
     """The privileges have already been looked up."""
     postgresql.frozen.enqueue(new())
     with statements(postgresql) as seen:
@@ -165,7 +165,7 @@ def trips(raw: Any, call: Callable[[], object]) -> int:
     return sent.count("Sync") + sent.count("Query")
 
 
-def test_a_call_of_our_own_is_three_round_trips_on_the_wire(postgresql):
+def test_a_call_in_a_separate_transaction_is_three_round_trips(postgresql):
     """The round trips are BEGIN, the statement and COMMIT. An enqueue of a single task is only the statement."""
     store = postgresql.frozen
     store.enqueue_many([new() for _ in range(10)])  # the pool now has its connection
@@ -220,7 +220,7 @@ def test_an_idle_poll_of_sqlite_only_reads(sqlite):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, monkeypatch, n):
+def test_a_worker_compiles_the_ends_before_it_claims_a_task(postgresql, monkeypatch, n):
     """Otherwise, the first task that ends would have to wait 0.03 s for this."""
     dialect = PostgresDialect(psycopg.dialect(), None)
     monkeypatch.setattr(postgresql.store, "dialect", dialect)

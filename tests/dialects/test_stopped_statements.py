@@ -38,7 +38,7 @@ def stop_after_sending(raw: Any, stop: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("stop", ON_EXIT)
 @pytest.mark.parametrize("begin", [Begin.READ, Begin.WRITE, Begin.HANDLER])
-def test_an_exception_of_a_signal_is_neither_replaced_nor_tried_again(postgresql, stop, begin):
+def test_the_exception_of_a_signal_is_raised_and_the_work_is_not_retried(postgresql, stop, begin):
     ran = []
 
     def work(target):
@@ -54,7 +54,7 @@ def test_an_exception_of_a_signal_is_neither_replaced_nor_tried_again(postgresql
     assert ran[0] != ran[1], "the connection is no longer usable"
 
 
-def test_a_second_signal_during_the_rollback_is_not_replaced_either(postgresql, monkeypatch):
+def test_the_exception_of_a_signal_during_the_rollback_is_raised(postgresql, monkeypatch):
     def rollback(raw: Any) -> None:
         stop_after_sending(raw, KeyboardInterrupt)
 
@@ -68,7 +68,7 @@ def test_a_second_signal_during_the_rollback_is_not_replaced_either(postgresql, 
     assert postgresql.store.stats() == []
 
 
-def test_the_file_in_memory_outlives_the_exception_of_a_signal(sqlite):
+def test_a_signal_does_not_close_the_sqlite_connection(sqlite):
     """When a signal is noticed, an SQLite statement has run completely or not at all, so the connection stays usable."""
     used = []
 
@@ -83,7 +83,7 @@ def test_the_file_in_memory_outlives_the_exception_of_a_signal(sqlite):
 
 
 @pytest.mark.parametrize("name", ["status", "redrive", "verify"])
-def test_ctrl_c_behind_any_statement_ends_a_command(postgresql, name, monkeypatch):
+def test_ctrl_c_after_any_statement_ends_a_command(postgresql, name, monkeypatch):
     """The interruption comes after the first, second, … statement, until the command completes without being interrupted."""
     words = COMMANDS[name]
     for number in (*range(1, 12), *range(12, 1000, 12)):
@@ -118,7 +118,7 @@ ENDINGS = [
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "number"), ENDINGS)
-def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgresql, name, number):
+def test_a_signal_ends_a_process_and_its_waiting_statement(postgresql, name, number):
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     command = [*forked.PYTHON, "-m", "outboxq", *COMMANDS[name], "--url", postgresql.url]
     with postgresql.host.connect() as holder:
@@ -160,7 +160,7 @@ def test_a_statement_does_not_outlive_its_killed_client(postgresql, begin):
     until(lambda: not postgresql.rows(LONG), seconds=PROMPTLY)
 
 
-def test_a_statement_of_a_command_has_a_limit_that_a_variable_sets(postgresql, monkeypatch):
+def test_a_variable_sets_the_statement_timeout_of_commands(postgresql, monkeypatch):
     asked = []
 
     def verify(store: Store, **_options: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from tests.conftest import Database
 from tests.dialects.conftest import report_statistics
 
 
-def test_each_table_has_the_bytes_that_postgresql_counts(untouched):
+def test_each_table_has_the_size_that_postgresql_reports(untouched):
     untouched.add()
     found = {one.name: one for one in untouched.store.table_sizes()}
     assert set(found) == set(metadata.tables)
@@ -23,7 +23,7 @@ def test_each_table_has_the_bytes_that_postgresql_counts(untouched):
     assert found["task_executions"].last_vacuumed_at is None
 
 
-def test_rows_and_the_last_vacuum_are_what_postgresql_has_noted(postgresql):
+def test_row_counts_and_the_last_vacuum_match_postgresql_statistics(postgresql):
     for _ in range(3):
         postgresql.add()
     report_statistics(postgresql)  # otherwise, a late report would count the rows again
@@ -41,7 +41,7 @@ def test_dead_rows_are_counted(untouched):
     assert [one.dead_rows for one in untouched.store.table_sizes() if one.name == "task_executions"] == [1]
 
 
-def test_partitions_belong_to_their_table(cluster):
+def test_the_size_of_a_table_includes_its_partitions(cluster):
     url = cluster.create_database()
     database = Database("postgresql", url)
     try:
@@ -59,11 +59,11 @@ def test_partitions_belong_to_their_table(cluster):
         cluster.drop_database(url)
 
 
-def test_sqlite_has_no_sizes_of_tables(sqlite):
+def test_sqlite_has_no_table_sizes(sqlite):
     assert sqlite.store.table_sizes() == []
 
 
-def test_the_system_is_that_of_the_database(database):
+def test_the_system_describes_the_database(database):
     found = database.store.system()
     assert (found.revision, found.oldest_code, found.partitions) == (REVISION, "0001", [])
     assert found.tables == database.store.table_sizes()

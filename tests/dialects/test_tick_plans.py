@@ -78,7 +78,7 @@ def captured(database, call):
     return [(sql, values) for sql, values in seen if not sql.startswith(("SAVEPOINT", "RELEASE"))]
 
 
-def test_a_call_reads_no_more_than_it_asks_for(long_ago):
+def test_a_call_reads_only_the_ticks_it_needs(long_ago):
     for name, call in CALLS.items():
         statements = captured(long_ago, call)
         assert any("schedule_ticks" in sql for sql, _ in statements), name
@@ -99,7 +99,7 @@ def test_a_call_reads_no_more_than_it_asks_for(long_ago):
                 connection.exec_driver_sql("ROLLBACK")
 
 
-def test_pruning_takes_the_ticks_of_its_tasks_by_index(long_ago):
+def test_pruning_deletes_the_ticks_of_its_tasks_by_index(long_ago):
     """Pruning takes one additional statement for 50 tasks, and none if a schema has no ticks."""
     [(sql, values)] = [
         one

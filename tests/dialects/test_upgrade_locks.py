@@ -182,7 +182,9 @@ def by_hosts_alembic(database: Database, scripts: Path, tmp: Path) -> list[str]:
     [(by_command, "read"), (by_alembic, "enqueued"), (by_hosts_alembic, "enqueued")],
     ids=["outboxq upgrade", "alembic", "the application's Alembic"],
 )
-def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(postgresql, scripts, tmp_path, way, statement):
+def test_producers_can_enqueue_while_an_upgrade_waits_for_an_open_transaction(
+    postgresql, scripts, tmp_path, way, statement
+):
     """Producers queue behind the upgrade for at most one round. Otherwise, the first enqueue would wait until the open transaction ends."""
     postgresql.add(postgresql.store)
     with transaction(postgresql, HOLDING[statement]) as holder:
@@ -206,7 +208,7 @@ def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(postgres
     assert postgresql.counts()[0] == 21
 
 
-def test_an_upgrade_that_gets_no_locks_ends_with_a_sentence_and_changes_nothing(postgresql, scripts, tmp_path):
+def test_an_upgrade_that_cannot_lock_the_tables_reports_why_and_changes_nothing(postgresql, scripts, tmp_path):
     with transaction(postgresql) as holder:
         pid = holder.connection.driver_connection.info.backend_pid
         words = by_command(postgresql, scripts, tmp_path)
@@ -220,13 +222,13 @@ def test_an_upgrade_that_gets_no_locks_ends_with_a_sentence_and_changes_nothing(
     postgresql.store.ensure_current()
 
 
-def test_a_lock_timeout_that_postgresql_would_take_for_none_is_refused(postgresql):
+def test_a_lock_timeout_that_postgresql_would_treat_as_none_is_refused(postgresql):
     for call in (migrations.upgrade, migrations.partition):
         with pytest.raises(InvalidArgument, match="lock_timeout must be at least 1 ms, not 0.0004 s"):
             call(postgresql.url, lock_timeout=timedelta(microseconds=400))
 
 
-def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(postgresql, scripts, tmp_path):
+def test_a_killed_upgrade_leaves_no_session_waiting_for_locks(postgresql, scripts, tmp_path):
     with transaction(postgresql):
         with process(by_command(postgresql, scripts, tmp_path), tmp_path / "said") as upgrade:
             until(lambda: postgresql.rows(QUEUEING) != [(0,)])
@@ -237,7 +239,7 @@ def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(postgresql
     assert postgresql.rows(COLUMNS) == [(0,)]
 
 
-def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(postgresql, scripts, tmp_path):
+def test_an_upgrade_waits_for_a_vacuum_without_blocking_producers(postgresql, scripts, tmp_path):
     """The upgrade first requests the lock that VACUUM takes. No other statement of outboxq waits for that lock."""
     waiting = (
         "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
@@ -256,7 +258,7 @@ def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(postgresql, scri
 
 
 @pytest.mark.usefixtures("later")
-def test_in_a_callers_transaction_a_round_gives_back_what_it_locked(postgresql):
+def test_in_a_transaction_of_the_caller_a_failed_round_releases_its_locks(postgresql):
     """The transaction continues with its own timeouts and without a lock on outboxq's tables."""
     held = "SELECT count(*) FROM pg_locks WHERE pid = {} AND mode ~ 'Exclusive' AND locktype = 'relation'"
     with transaction(postgresql) as holder, postgresql.host.connect() as caller:
@@ -274,12 +276,12 @@ def test_in_a_callers_transaction_a_round_gives_back_what_it_locked(postgresql):
     assert postgresql.rows(COLUMNS) == [(3,)]
 
 
-def test_where_nothing_is_to_be_upgraded_no_table_is_locked(postgresql):
+def test_an_upgrade_with_nothing_to_do_locks_no_table(postgresql):
     with transaction(postgresql, "LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE"):
         migrations.upgrade(postgresql.url, wait=timedelta(0))
 
 
-def test_the_first_partitioning_waits_in_rounds_and_names_whom_it_waits_for(postgresql):
+def test_the_first_partitioning_waits_in_rounds_and_names_the_blocking_process(postgresql):
     with transaction(postgresql, "SELECT count(*) FROM execution_events"):
         with pytest.raises(TablesLocked, match=r"process \d+ \(shop, .*SELECT count\(\*\) FROM execution_events\)"):
             migrations.partition(postgresql.url, wait=timedelta(0))

@@ -133,14 +133,14 @@ def two(place, first, then):
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_this_waits(place, case):
+def test_this_call_waits(place, case):
     with pytest.raises(OperationalError) as error:
         two(place, *WAITS[case])
     assert isinstance(error.value.orig, LockNotAvailable)
 
 
 @pytest.mark.parametrize("case", GOES_ON)
-def test_this_goes_on(place, case):
+def test_this_call_does_not_wait(place, case):
     two(place, *GOES_ON[case])
 
 
@@ -156,7 +156,7 @@ def prune(p):
     return count
 
 
-def test_prune_passes_over_a_task_whose_key_is_being_taken_over_and_deletes_the_others(place):
+def test_prune_skips_a_task_whose_key_is_being_taken_over_and_deletes_the_others(place):
     _, holder, *_ = [ended_with_key(place, key) for key in (None, "free again", "another", None, None)]
     with helpers.transaction(place.database) as caller:
         take_over(place, caller, "free again")
@@ -167,7 +167,7 @@ def test_prune_passes_over_a_task_whose_key_is_being_taken_over_and_deletes_the_
     assert prune(place) == 1
 
 
-def test_a_caller_who_takes_keys_in_their_order_and_prune_which_goes_by_ids_do_not_wait_for_each_other(place):
+def test_a_caller_that_takes_over_keys_and_a_prune_in_id_order_do_not_deadlock(place):
     for key in ("z", "a"):  # their ids are in the opposite order
         ended_with_key(place, key)
     with helpers.transaction(place.database) as caller:

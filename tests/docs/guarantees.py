@@ -25,8 +25,8 @@ PROOFS: Mapping[str, Proof] = {
     "A committed task runs": Proof(
         tests=(
             "faults/test_campaign.py::test_no_task_is_lost_or_runs_twice_when_processes_die_and_the_database_is_unavailable",
-            "faults/test_campaign.py::test_fifty_mostly_idle_workers_lose_no_task_and_run_none_twice_beside_an_old_snapshot",
-            "contract/test_leases.py::test_a_task_ends_or_runs_again_wherever_its_worker_dies",
+            "faults/test_campaign.py::test_fifty_mostly_idle_workers_run_each_task_once_despite_an_old_snapshot",
+            "contract/test_leases.py::test_a_task_completes_even_if_its_worker_dies_at_any_point",
             "faults/test_server_crash.py::test_acknowledged_commits_survive_a_crash_and_only_asynchronous_ends_may_repeat",
         ),
         checks=("ready_without_entry", "running_without_lease", "events_without_task"),
@@ -35,14 +35,14 @@ PROOFS: Mapping[str, Proof] = {
         tests=(
             "contract/test_finish.py::test_a_worker_that_lost_its_lease_changes_nothing_and_does_not_disturb_the_next_holder",
             "contract/test_finish.py::test_one_of_two_simultaneous_ends_wins",
-            "faults/test_processes.py::test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes",
+            "faults/test_processes.py::test_a_worker_frozen_past_its_lease_changes_nothing_when_it_continues",
         ),
         checks=("claimed_twice", "ended_twice", "end_without_claim", "recovered_early"),
     ),
     "A transactional task takes effect once": Proof(
         tests=(
             "contract/test_transactional.py::test_effects_happen_exactly_once_despite_random_failures",
-            "contract/test_transactional.py::test_a_commit_whose_answer_is_lost_completes_the_task_once",
+            "contract/test_transactional.py::test_a_commit_that_is_not_confirmed_completes_the_task_once",
             "contract/test_transactional.py::test_a_handler_that_loses_its_lease_while_it_runs_changes_nothing",
         ),
     ),
@@ -56,8 +56,8 @@ PROOFS: Mapping[str, Proof] = {
     ),
     "Every change is recorded": Proof(
         tests=(
-            "contract/test_replay.py::test_the_events_reproduce_the_row_as_it_was_at_every_moment",
-            "contract/test_finish.py::test_an_end_does_not_happen_if_its_event_is_refused",
+            "contract/test_replay.py::test_replaying_events_reproduces_the_row_at_every_moment",
+            "contract/test_finish.py::test_an_end_is_rolled_back_if_its_event_is_refused",
         ),
         checks=("status_differs_from_events", "counters_differ_from_events", "birth_not_recorded_once"),
     ),
@@ -65,7 +65,7 @@ PROOFS: Mapping[str, Proof] = {
         tests=(
             "contract/test_distributor.py::test_no_wake_up_is_lost_in_60_rounds",
             "contract/test_distributor.py::test_a_task_committed_between_the_claim_and_the_wait_is_not_missed",
-            "faults/test_listener.py::test_a_task_committed_while_the_worker_cannot_listen_is_found_when_it_listens_again",
+            "faults/test_listener.py::test_a_worker_is_woken_for_missed_tasks_when_it_listens_again",
         ),
         checks=("claimed_early",),
     ),
@@ -85,7 +85,7 @@ PROOFS: Mapping[str, Proof] = {
     ),
     "A batch enqueues its follow-up once": Proof(
         tests=(
-            "contract/test_batch_races.py::test_simultaneous_ends_enqueue_the_follow_up_once",
+            "contract/test_batch_races.py::test_simultaneous_ends_enqueue_the_then_task_once",
             "contract/test_batch_races.py::test_a_task_can_be_added_while_the_last_one_ends",
         ),
         checks=("batch_counts_differ", "batch_lost", "batch_completed_early"),
@@ -96,7 +96,7 @@ PROOFS: Mapping[str, Proof] = {
             "contract/test_broker_relays.py::test_a_late_commit_is_neither_lost_nor_overtaken",
             "contract/test_broker_relays.py::test_a_second_sender_takes_over_while_the_first_one_publishes",
             "contract/test_broker_relays.py::test_a_settlement_after_the_lease_is_lost_writes_nothing",
-            "brokers/test_campaign.py::test_each_committed_event_has_its_effect_once_and_in_order",
+            "brokers/test_campaign.py::test_each_committed_event_takes_effect_once_and_in_order",
         ),
         checks=(
             "message_without_relay",
@@ -110,10 +110,10 @@ PROOFS: Mapping[str, Proof] = {
         tests=(
             "contract/test_receivers.py::test_a_message_that_arrives_again_is_dropped_and_acknowledged",
             "contract/test_receivers.py::test_nothing_is_acknowledged_if_the_database_fails",
-            "contract/test_receivers.py::test_the_message_and_its_task_are_one_transaction",
+            "contract/test_receivers.py::test_a_message_and_its_task_are_stored_in_one_transaction",
             "contract/test_inbox.py::test_a_second_arrival_waits_for_the_first",
-            "contract/test_webhook_sources.py::test_a_webhook_that_arrives_in_several_requests_at_once_becomes_one_task",
-            "brokers/test_campaign.py::test_each_committed_event_has_its_effect_once_and_in_order",
+            "contract/test_webhook_sources.py::test_a_webhook_in_several_simultaneous_requests_becomes_one_task",
+            "brokers/test_campaign.py::test_each_committed_event_takes_effect_once_and_in_order",
         ),
     ),
     "A tick becomes at most one task": Proof(

@@ -28,27 +28,27 @@ def first_cells(title: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", architecture.PARTS)
-def test_its_states_are_those_of_the_code(name):
+def test_the_diagrams_match_the_code(name):
     message = "run: python -m tests.docs.architecture"
     assert between(architecture.PAGE, name) == architecture.PARTS[name](), message
 
 
-def test_every_event_of_a_task_has_its_place():
+def test_the_diagram_includes_every_task_event():
     assert set(architecture.BEFORE) == set(EventType) - OF_NO_TASK
     assert set(STATUS_AFTER) <= set(architecture.BEFORE)
 
 
-def test_its_tables_are_all_tables():
+def test_the_page_lists_all_tables():
     assert {name.strip("`") for name in first_cells("The tables")} == set(metadata.tables)
 
 
-def test_its_layers_are_those_that_are_checked():
+def test_the_layers_match_the_import_contract():
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
     checked = [set(re.split(r" [|:] ", layer)) for layer in contract["layers"]]
     assert [set(re.findall(r"`(\w+)`", cell)) for cell in first_cells("The layers")] == checked
 
 
-def test_a_name_of_the_code_that_an_answer_gives_is_in_the_file_it_names():
+def test_each_code_name_on_the_page_is_defined_in_the_file_it_names():
     named = re.findall(r"`(?:(\w+)\.)?(\w+)` in `(outboxq/[\w/]+\.py)`", TEXT)
     assert len(named) > 4
     for owner, name, file in named:

@@ -55,7 +55,7 @@ def test_the_table_has_the_columns_of_the_function(connection):
         pytest.param(101, 0, 2, id="more tasks wait than a worker is given"),
     ],
 )
-def test_kedas_query_returns_the_number_of_workers(postgresql, connection, waiting, claimed, workers):
+def test_the_keda_query_returns_the_number_of_workers(postgresql, connection, waiting, claimed, workers):
     for _ in range(claimed):
         postgresql.add(postgresql.store, queue="mail")
     assert len(postgresql.claim(claimed, postgresql.store) if claimed else []) == claimed
@@ -76,7 +76,7 @@ def test_a_fleet_is_scaled_by_the_sum_of_its_queues(postgresql, connection):
     assert connection.execute(fleet).fetchone() == (2,)
 
 
-def test_the_queries_of_prometheus_name_metrics_and_labels_that_workers_export():
+def test_prometheus_queries_use_metrics_and_labels_that_workers_export():
     found = re.findall(r"^ +query: (.*outboxq_\w+.*)\n +threshold: \"(\d+)\"$", TEXT, re.MULTILINE)
     assert [threshold for _, threshold in found] == re.findall(r"(\d+)\.0", IN_KEDA)
     known = {one.name: {*one.labels} for one in METRICS}
@@ -96,7 +96,7 @@ def test_a_busy_queue_that_keeps_up_keeps_its_workers(postgresql, connection):
     assert connection.execute(IN_KEDA).fetchone() == (1,)
 
 
-def test_late_queues_are_named(postgresql, connection):
+def test_the_query_for_late_queues_names_them(postgresql, connection):
     assert connection.execute(block("PostgreSQL: late queues")).fetchall() == []
     [now] = postgresql.rows("SELECT clock_timestamp() - interval '6 minutes'")
     postgresql.add(postgresql.store, queue="ledger", available_at=now[0])
@@ -105,7 +105,7 @@ def test_late_queues_are_named(postgresql, connection):
     assert age >= 360
 
 
-def test_a_role_may_be_let_read_these_numbers_and_nothing_else(postgresql, connection):
+def test_a_role_can_be_allowed_to_read_only_the_backlog(postgresql, connection):
     postgresql.add(postgresql.store, queue="mail")
     role = f"autoscaler_{uuid4().hex}"
     connection.execute(f"CREATE ROLE {role}")

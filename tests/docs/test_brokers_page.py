@@ -13,7 +13,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (PAGES / "brokers.md").read_text()
 
 
-def test_its_code_makes_one_transport_of_each_kind():
+def test_the_code_creates_one_transport_of_each_kind():
     names: dict[str, object] = {}
     for source in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
         exec(source, names)
@@ -21,7 +21,7 @@ def test_its_code_makes_one_transport_of_each_kind():
     assert made == set(brokers.__all__)
 
 
-def test_the_other_sources_of_receive_messages_take_these_arguments():
+def test_the_sources_listed_in_receive_messages_accept_these_arguments():
     """receive-messages.md lists them in a table."""
     rows = re.findall(r"^\| `(\w+\(.*?\))` \|", (PAGES / "receive-messages.md").read_text(), re.MULTILINE)
     given = {"url": "redis://h", "servers": "nats://h", "queue_url": "https://sqs/q"}

@@ -57,7 +57,7 @@ def test_every_session_that_a_page_names_exists():
     assert missing(r"nox -s (\w+)", PAGES, sessions.__contains__) == []
 
 
-def test_every_link_leads_somewhere():
+def test_every_link_has_a_target():
     broken = []
     for page in PAGES:
         for target, heading in LINK.findall(page.read_text()):
@@ -75,7 +75,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_set_up_installs_an_extra_that_there_is():
+def test_the_setup_installs_an_existing_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"-e '\.\[(\w+)\]'", PAGE.read_text())) == {"dev"} <= set(extras)
 
@@ -84,7 +84,7 @@ def test_every_program_of_a_command_is_known():
     assert set(re.findall(r"\.venv/bin/([\w-]+)", PAGE.read_text())) <= TOOLS
 
 
-def test_every_generated_part_has_its_command():
+def test_the_page_lists_the_command_of_every_generated_part():
     programs = {
         f"tests.docs.{path.stem}"
         for path in Path(__file__).parent.glob("*.py")
@@ -93,7 +93,7 @@ def test_every_generated_part_has_its_command():
     assert {name for name in programs if name not in PAGE.read_text()} == set()
 
 
-def test_a_name_that_the_page_tells_newcomers_to_look_for_is_defined():
+def test_every_code_name_that_the_page_mentions_is_defined():
     """Each bare name in the section about adding something is a function, class, field or constant of the package or its tests."""
     _, _, section = PAGE.read_text().partition("\n## Add something\n")
     names = set(re.findall(r"`(?:\w+\.)*([A-Za-z_]\w+)(?:\(…\)|\(\))?`", section.partition("\n## Documentation\n")[0]))

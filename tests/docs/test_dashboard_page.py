@@ -61,7 +61,7 @@ class NoServer:
     close = run
 
 
-def test_the_commands_serve(shop, monkeypatch):
+def test_the_commands_start_the_dashboard(shop, monkeypatch):
     served = []
     monkeypatch.setattr(command, "_listening", lambda host, port: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(command, "_server", lambda *args: served.append(args) or NoServer())
@@ -81,7 +81,7 @@ def test_the_commands_serve(shop, monkeypatch):
     assert len(served) == len([line for line in lines if line.startswith("outboxq")])
 
 
-def test_each_option_is_on_the_page():
+def test_the_page_lists_each_option():
     shown = {name for one in command.web.params for name in one.opts if name.startswith("--")}
     assert {name for name in shown if name not in TEXT} == {"--app", "--schema"}, (
         "the page omits only the options of all commands"
@@ -104,7 +104,7 @@ def form(text, action):
     return None
 
 
-def test_the_dashboard_in_flask(shop):
+def test_the_dashboard_works_in_flask(shop):
     import flask_shop  # the page's module
 
     client = Client(flask_shop.app)
@@ -123,7 +123,7 @@ def test_the_dashboard_in_flask(shop):
 
 
 @pytest.mark.slow
-def test_the_dashboard_in_django(shop):
+def test_the_dashboard_works_in_django(shop):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [*forked.PYTHON, "-m", "tests.docs.dashboard_project"]
     done = forked.run(command, warm=forked.FRAMEWORKS, cwd=shop, env=environment, capture_output=True, text=True)
@@ -131,7 +131,7 @@ def test_the_dashboard_in_django(shop):
 
 
 @pytest.mark.current  # requires a2wsgi and the newest Starlette
-def test_the_dashboard_in_fastapi(shop):
+def test_the_dashboard_works_in_fastapi(shop):
     import fastapi_shop  # the page's module
 
     async def visit():
@@ -181,7 +181,7 @@ def as_nginx_sends(port: int) -> Visitor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("root", [pytest.param("", marks=pytest.mark.full), "/outboxq"])
-def test_the_dashboard_behind_nginx(shop, root):
+def test_the_dashboard_works_behind_nginx(shop, root):
     [line] = [one for language, _, one in blocks(PAGE) if language == "sh" and one.startswith("gunicorn")]
     token = "correct horse battery staple"
     variables = {"SCRIPT_NAME": root} if root else {}

@@ -26,5 +26,5 @@ def test_every_record_is_in_the_index_by_its_number_and_title():
         assert f"| [{number}]({record.name}) | {title} |" in INDEX
 
 
-def test_the_index_lists_no_more():
+def test_the_index_lists_only_records():
     assert re.findall(r"^\| \[\d+\]\(([\w.-]+)\)", INDEX, re.MULTILINE) == [record.name for record in RECORDS]

@@ -93,7 +93,7 @@ UNITS = [unit(source) for source in blocks("ini")]
 YAMLS = {source.splitlines()[0].removeprefix("# "): yaml(source) for source in blocks("yaml")}
 
 
-def test_the_units_are_services_with_commands_that_exist_and_a_timer():
+def test_the_units_are_valid_services_and_a_timer():
     worker, prune, timer = UNITS
     assert prune["Service"]["Type"] == "oneshot"
     ask_the_command_line(shlex.split(prune["Service"]["ExecStart"]))
@@ -150,13 +150,13 @@ def test_kubernetes_scrapes_the_port_that_the_worker_opens():
     assert annotations["prometheus.io/port"] == f'"{port["containerPort"]}"'
 
 
-def test_the_image_starts_the_worker_and_no_shell():
+def test_the_image_starts_the_worker_without_a_shell():
     [written] = blocks("dockerfile")
     [command] = re.findall(r"^CMD (.+)$", written, re.MULTILINE)
     assert "shop:outbox" in ask_the_command_line(json.loads(command)).values()
 
 
-def test_its_numbers_are_those_of_the_code():
+def test_the_numbers_match_the_code():
     drain = WorkerSettings().drain_timeout.total_seconds()
     assert f"for {drain:g} s by default" in TEXT
     options = {option.name: option for option in main.commands["worker"].params}
@@ -165,7 +165,7 @@ def test_its_numbers_are_those_of_the_code():
         assert timedelta(seconds=int(wait)) >= WorkerSettings().drain_timeout + MARGIN
 
 
-def test_its_drain_timeouts_are_written_as_the_command_line_takes_them():
+def test_the_command_line_accepts_the_drain_timeouts():
     written = re.findall(r"--drain-timeout ([\w.]+)", TEXT)
     assert len(written) >= 3
     for span in written:
@@ -174,7 +174,7 @@ def test_its_drain_timeouts_are_written_as_the_command_line_takes_them():
     assert WorkerSettings.of(drain_timeout=int(number)).drain_timeout == timedelta(seconds=int(number))
 
 
-def test_what_is_too_short_is_refused_by_these_tests():
+def test_these_tests_detect_short_timeouts_and_unknown_options():
     source = blocks("yaml")[0].replace("stop_grace_period: 35s", "stop_grace_period: 29s")
     worker = yaml(source)["services"]["worker"]
     assert seconds(worker["stop_grace_period"]) < drains(worker["command"]) + MARGIN
@@ -183,7 +183,7 @@ def test_what_is_too_short_is_refused_by_these_tests():
 
 
 @pytest.mark.parametrize("threads", [4])
-def test_a_worker_takes_four_connections_and_one_for_each_transactional_task(cluster, threads):
+def test_a_worker_uses_four_connections_and_one_for_each_transactional_task(cluster, threads):
     """The test uses PostgreSQL, where connections are scarce."""
     url = cluster.create_database()
     outbox, go = Outbox(url), threading.Event()

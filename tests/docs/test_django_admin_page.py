@@ -9,7 +9,7 @@ from tests.integrations.django_admin.child import manage
 
 
 @pytest.mark.full
-def test_the_page_does_what_it_says():
+def test_the_code_of_the_page_works():
     code, said = manage("sqlite://", "test", "admin_cases.Documented")
     assert code == 0, said
     assert "Ran 2 tests" in said

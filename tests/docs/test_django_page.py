@@ -141,7 +141,7 @@ def test_the_check_imports_the_tasks_as_a_worker_does(site):
         assert "Traceback" not in done.stdout
 
 
-def test_its_table_of_decorators_is_what_they_do():
+def test_the_table_of_decorators_matches_their_behavior():
     """Each decorator is used without options, by a project in a separate process."""
     command = [*forked.PYTHON, str(Path(__file__).with_name("django_decorators.py"))]
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
@@ -160,7 +160,7 @@ def test_its_table_of_decorators_is_what_they_do():
     assert written == found
 
 
-def test_every_check_is_on_the_page():
+def test_the_page_lists_every_check():
     written = (ROOT / "outboxq" / "contrib" / "django" / "operations.py").read_text()
     ids = set(re.findall(r'"outboxq\.([EW]\d+)"', written))
     assert ids == set(re.findall(r"`(?:outboxq\.)?([EW]\d+)`", PAGE))

@@ -29,7 +29,7 @@ def page(tmp_path):
     return copy
 
 
-def test_the_pages_project_works(database, page, tmp_path):
+def test_the_project_of_the_page_works(database, page, tmp_path):
     for package in ("project", "shop"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()

@@ -60,7 +60,7 @@ def execute(page: Path, rest, names: dict[str, object], command=None) -> None:
 
 
 @pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
-def test_the_page_for_flask_does_what_it_says(url, module):
+def test_the_code_of_the_flask_page_works(url, module):
     page = ROOT / "docs" / "flask.md"
     (_, _, source), *rest = blocks(page)
     module(source, url=('"sqlite:///shop.db"', repr(url)))
@@ -139,7 +139,7 @@ class Client:
         return asyncio.run(send())
 
 
-def test_the_page_for_fastapi_does_what_it_says(database, url, module, monkeypatch):
+def test_the_code_of_the_fastapi_page_works(database, url, module, monkeypatch):
     page = ROOT / "docs" / "fastapi.md"
     (_, _, source), *rest = blocks(page)
     module(source, engine=('"sqlite:///shop.db"', repr(url)))

@@ -35,18 +35,18 @@ def test_there_is_one_row_for_each_word():
         assert any(map(names, places)), f"{word} has no name"
 
 
-def test_each_table_and_column_is_there():
+def test_each_table_and_column_exists():
     for name in named(2):
         table, _, column = name.partition(".")
         assert table in TABLES, name
         assert not column or column in TABLES[table].c, name
 
 
-def test_each_name_of_the_code_is_there():
+def test_each_code_name_exists():
     assert [name for name in named(3) if not is_there(name)] == []
 
 
-def test_each_command_and_option_is_there():
+def test_each_command_and_option_exists():
     for name in named(4):
         words, _, option = name.partition(" --")
         command = resolve(words.split())

@@ -10,7 +10,7 @@ from tests.docs.guarantees import PAGE, PROOFS, ROOT, proofs
 from tests.docs.tables import between
 
 
-def test_the_proofs_are_those_of_the_tests_and_of_verify():
+def test_the_listed_proofs_match_the_tests_and_verify():
     assert between(PAGE, "proofs") == proofs(), "run: python -m tests.docs.guarantees"
 
 
@@ -20,6 +20,6 @@ def test_each_promise_of_the_table_has_proofs():
 
 
 @pytest.mark.parametrize("test", [test for proof in PROOFS.values() for test in proof.tests])
-def test_a_test_that_is_named_exists(test):
+def test_each_named_test_exists(test):
     file, _, name = test.partition("::")
     assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)

@@ -74,7 +74,7 @@ LATEST = datetime(2031, 1, 1, tzinfo=UTC)
 
 @pytest.mark.in_turn
 @of_each_guide
-def test_a_guides_blocks_run_from_top_to_bottom(guide, database, shop):
+def test_the_blocks_of_a_guide_run_from_top_to_bottom(guide, database, shop):
     _, *rest = blocks(guide)
     names: dict[str, object] = {}
     for language, before, source in rest:
@@ -106,7 +106,7 @@ def run(source: str, names: dict[str, object]) -> None:
         assert prints in result.output, f"{line}\n{result.output}"
 
 
-def test_the_code_of_a_page_that_is_no_such_guide_is_run_by_a_test_of_its_own():
+def test_every_other_page_with_code_is_named_in_a_test():
     here = Path(__file__)
     tests = [*here.parent.glob("test_*.py"), *here.parents[1].glob("brokers/test_*_page.py")]
     others = {path.name: path.read_text() for path in tests if path != here}

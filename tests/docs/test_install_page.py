@@ -87,12 +87,12 @@ def _words(bounds: str) -> str:
 TABLES = {"extras": extras, "versions": versions}
 
 
-def test_its_tables_are_those_of_the_package():
+def test_the_tables_match_the_package_metadata():
     for name, table in TABLES.items():
         assert between(PAGE, name) == table(), "run: python -m tests.docs.test_install_page"
 
 
-def test_what_it_has_you_type_can_be_installed():
+def test_the_install_commands_name_existing_extras():
     known = set(PROJECT["optional-dependencies"])
     typed = re.findall(r"pip install (?:-\S+ )*'?([\w-]+)(?:\[([\w,]+)\])?", PAGE.read_text())
     assert typed
@@ -101,7 +101,7 @@ def test_what_it_has_you_type_can_be_installed():
         assert set(filter(None, wanted.split(","))) <= known - OF_DEVELOPERS
 
 
-def test_the_least_python_is_the_one_that_is_demanded():
+def test_the_oldest_listed_python_is_the_required_minimum():
     least, *_ = _pythons()
     assert PROJECT["requires-python"].startswith(f">={least}")
 

@@ -58,7 +58,7 @@ def _without_numbers(message: str) -> str:
     return re.sub(r"[0-9a-f]{8}-\S+|\d+\.\d+", "…", message)
 
 
-def test_it_has_every_logger_that_speaks():
+def test_the_page_lists_every_used_logger():
     speaking = set()
     for path in (ROOT / "outboxq").rglob("*.py"):
         source = path.read_text()
@@ -67,14 +67,14 @@ def test_it_has_every_logger_that_speaks():
     assert set(re.findall(r"^\| `(outboxq\.\w+)` \|", TEXT, re.MULTILINE)) == speaking
 
 
-def test_the_options_that_it_names_are_those_of_the_worker():
+def test_the_options_on_the_page_are_options_of_the_worker():
     known = {name for one in main.commands["worker"].params for name in (*one.opts, *one.secondary_opts)}
     named = set(re.findall(r"`(--[a-z-]+)", TEXT))
     assert named <= known | {"--traceback"}
     assert {name for name in known if "log" in name} <= named
 
 
-def test_its_limits_are_those_of_the_code():
+def test_the_limits_match_the_code():
     from outboxq.worker import executor, log_lines
 
     assert f"at most {log_lines._LONGEST} characters" in TEXT
@@ -95,7 +95,7 @@ CONFIG = "logging.config.dictConfig({'version': 1, 'handlers': {'own': {'class':
     ],
     ids=["dictConfig", "dictConfig that disables", "basicConfig with force", "basicConfig"],
 )
-def test_a_module_that_sets_logging_up_is_heard_as_the_page_says(set_up, its_own, silent, tmp_path, monkeypatch):
+def test_a_module_that_configures_logging_has_the_described_effect(set_up, its_own, silent, tmp_path, monkeypatch):
     """The command configures logging before it imports the module."""
     root, known = logging.getLogger(), list(logging.Logger.manager.loggerDict.values())
     loggers = [one for one in known if isinstance(one, logging.Logger)]

@@ -30,7 +30,7 @@ of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide
 
 
 @pytest.mark.parametrize("guide", [*GUIDES, PATTERNS], ids=lambda guide: guide.stem)
-def test_what_a_table_of_equivalents_names_exists(guide):
+def test_every_name_in_a_table_of_equivalents_exists(guide):
     if guide != DJANGO:  # its names need Django's settings, so django_project.py checks them
         complaints = []
         for line, code in cells(guide):
@@ -42,7 +42,7 @@ def test_what_a_table_of_equivalents_names_exists(guide):
 
 
 @of_each_guide
-def test_a_guide_has_what_its_reader_needs(guide):
+def test_a_guide_has_the_required_sections(guide):
     text = guide.read_text()
     assert sum(1 for _ in cells(guide)) >= 15
     for heading in (
@@ -58,7 +58,7 @@ def test_a_guide_has_what_its_reader_needs(guide):
 
 
 @of_each_guide
-def test_the_blocks_that_cannot_be_run_here_are_python(guide):
+def test_blocks_that_cannot_be_run_here_are_valid_python(guide):
     blocks = re.findall(r"^ *```py\n(.*?)^ *```$", guide.read_text(), re.DOTALL | re.MULTILINE)
     assert blocks
     for block in blocks:
@@ -85,12 +85,12 @@ def test_the_blocks_that_cannot_be_run_here_are_python(guide):
         "outboxq task lst",
     ],
 )
-def test_what_does_not_exist_is_found_out(code):
+def test_nonexistent_names_are_detected(code):
     with pytest.raises(AssertionError):
         check(code)
 
 
-def test_the_index_leads_to_every_page():
+def test_the_index_links_to_every_page():
     listed = set(re.findall(r"\]\(([^)#]+)", (ROOT / "docs" / "README.md").read_text()))
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     own = {
@@ -99,7 +99,7 @@ def test_the_index_leads_to_every_page():
     assert pages - own - {"README.md", "index.md"} - listed == set()
 
 
-def test_a_django_project_changes_over_as_its_guide_says(database, tmp_path):
+def test_a_django_project_can_be_migrated_as_its_guide_describes(database, tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "project").mkdir()

@@ -69,7 +69,7 @@ TABLES = {"metrics": table_of_metrics, "alerts": table_of_alerts}
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_its_tables_are_those_of_the_code_and_of_the_rules(name):
+def test_the_tables_match_the_code_and_the_alert_rules(name):
     assert between(PAGE, name) == TABLES[name](), "run: python -m tests.docs.test_monitoring_page"
 
 
@@ -79,7 +79,7 @@ def queries() -> list[str]:
 
 
 @pytest.mark.parametrize("file", [RULES, RULE_TESTS, DASHBOARD], ids=lambda file: file.name)
-def test_each_series_that_is_queried_is_told_with_those_labels(file):
+def test_each_queried_series_is_exported_with_those_labels(file):
     text = file.read_text().replace('\\"', '"')
     queried = set(re.findall(r"\boutboxq_\w+", text))
     assert queried
@@ -90,7 +90,7 @@ def test_each_series_that_is_queried_is_told_with_those_labels(file):
         assert labels - {*SERIES[name].labels, *OF_PROMETHEUS} == set(), f"{name}{{{selected}}}"
 
 
-def test_what_rules_and_panels_group_by_is_a_label_of_what_they_ask_for():
+def test_rules_and_panels_group_only_by_labels_of_their_series():
     for query in (*queries(), *(expression for _, expression, *_ in alerts())):
         grouped = {label.strip() for one in re.findall(r"by \(([^)]*)\)", query) for label in one.split(",")}
         known = {label for name in re.findall(r"\boutboxq_\w+", query) for label in SERIES[name].labels}
@@ -102,18 +102,18 @@ def test_the_dashboard_shows_every_metric():
     assert shown == KNOWN.keys()
 
 
-def test_the_page_names_no_other_metric():
+def test_the_page_names_no_nonexistent_metric():
     assert set(re.findall(r"\boutboxq_[a-z_]+", PAGE.read_text())) <= KNOWN.keys()
 
 
-def test_each_rule_has_a_test_that_it_fires_and_one_that_it_does_not():
+def test_each_rule_has_a_firing_and_a_silent_test():
     text = RULE_TESTS.read_text()
     silent = set(re.findall(r"alertname: (\w+), exp_alerts: \[\]", text))
     fires = set(re.findall(r"alertname: (\w+)\n +exp_alerts:\n", text))
     assert silent == fires == {name for name, *_ in alerts()}
 
 
-def test_panels_do_not_lie_upon_each_other():
+def test_panels_do_not_overlap():
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         place = panel["gridPos"]
@@ -132,7 +132,7 @@ def block(beginning: str) -> str:
     return found
 
 
-def test_its_programs_run(tmp_path):
+def test_the_programs_of_the_page_run(tmp_path):
     """The test does not use port 9464, which may be in use."""
     for name in ("shop.py", "registry.py", "worker.py"):
         (tmp_path / name).write_text(block(f"# {name}").replace("metrics_port=9464", "metrics_port=0"))
@@ -141,7 +141,7 @@ def test_its_programs_run(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
-def test_its_addresses_are_the_defaults():
+def test_the_addresses_on_the_page_are_the_defaults():
     assert f"opens the port on {WorkerSettings().metrics_host}." in PAGE.read_text()
     assert "--processes 4`, each process has its own port: 9464, 9465, 9466 and 9467." in PAGE.read_text()
 

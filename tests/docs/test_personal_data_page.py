@@ -77,7 +77,7 @@ def page(postgresql, monkeypatch):
     module.engine.dispose()
 
 
-def test_a_task_that_ends_before_one_of_the_deletions_is_erased_or_left_as_a_whole(page, postgresql):
+def test_a_task_that_ends_between_the_deletions_is_erased_completely_or_not_at_all(page, postgresql):
     outbox = page["outbox"]
     claims, deletions = [], itertools.count(1)
 
@@ -103,7 +103,7 @@ def test_a_task_that_ends_before_one_of_the_deletions_is_erased_or_left_as_a_who
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_erasure_in_django(kind, request, tmp_path):
+def test_the_erasure_works_in_django(kind, request, tmp_path):
     [code] = re.findall(r"^```py\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     [erase, erase_task] = [
         re.search(rf"^def {name}\(.*?(?=^```$|\n\n\n)", PAGE, re.DOTALL | re.MULTILINE)[0]

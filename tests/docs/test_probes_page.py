@@ -31,7 +31,7 @@ FILES = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+\.py)
 [UPGRADE] = re.findall(r"^```sh\noutboxq (.*)\n```$", PAGE, re.MULTILINE)
 
 
-def test_the_endpoint_answers_as_the_page_says(database, tmp_path):
+def test_the_endpoints_return_the_described_responses(database, tmp_path):
     program = Program(tmp_path, database)
     program.run("-m", "outboxq", *UPGRADE.split())
     with program.started():

@@ -88,14 +88,14 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
         run(block, names)
 
 
-def test_the_home_page_says_how_to_install_what_is_not_released():
+def test_the_pages_mention_installation_before_the_first_release():
     """pip cannot find the package before the first release."""
     assert "(unreleased)" in (ROOT / "CHANGELOG.md").read_text()
     for page in ("docs/index.md", "docs/install.md"):
         assert "ntil the first release" in (ROOT / page).read_text(), page
 
 
-def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
+def test_the_example_leaves_no_task_of_a_rolled_back_order(shop):
     _, tables, (before, request), *_ = blocks("python")
     names: dict[str, object] = {}
     run(tables, names)
@@ -105,7 +105,7 @@ def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
 
 
 @pytest.mark.in_turn
-def test_the_examples_worker_command_works_for_its_module(shop, url):
+def test_the_worker_command_of_the_example_works_for_its_module(shop, url):
     _, tables, request, *_ = blocks("python")
     names: dict[str, object] = {}
     run(tables, names)
@@ -131,7 +131,7 @@ def status(url: str, task_id: UUID) -> TaskStatus:
         engine.dispose()
 
 
-def test_there_are_two_commands_each_alone_in_its_block():
+def test_the_readme_has_two_commands_in_separate_blocks():
     commands = [source for _, source in blocks("sh")]
     assert len(commands) == 2
     for command in commands:
@@ -141,7 +141,7 @@ def test_there_are_two_commands_each_alone_in_its_block():
     assert commands[1].rstrip().endswith(" -e '.[test]' && .venv/bin/python -m pytest")
 
 
-def test_ci_runs_the_second_command_and_then_the_tests_that_it_leaves_out():
+def test_ci_runs_the_second_command_and_then_the_omitted_tests():
     script = ROOT / ".ci" / "run"
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
     command = blocks("sh")[1][1].rstrip()
@@ -149,7 +149,7 @@ def test_ci_runs_the_second_command_and_then_the_tests_that_it_leaves_out():
     assert os.access(script, os.X_OK)
 
 
-def test_nox_runs_the_second_command_with_the_option_that_is_named_before_it():
+def test_nox_runs_the_second_command_with_the_option_quick():
     tree = ast.parse((ROOT / "noxfile.py").read_text())
     (session,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "quick")
     calls = [
@@ -161,11 +161,11 @@ def test_nox_runs_the_second_command_with_the_option_that_is_named_before_it():
     assert "`--quick`" in README.partition(blocks("sh")[1][1])[0]
 
 
-def test_it_can_be_read_in_one_go():
+def test_the_readme_has_at_most_120_lines():
     assert len(README.splitlines()) <= 120
 
 
-def test_its_links_lead_somewhere():
+def test_links_in_the_readme_have_targets():
     targets = re.findall(r"\]\(([^)#]+)\)", README)
     assert targets
     for target in targets:
@@ -193,7 +193,7 @@ def test_every_command_is_documented():
     assert [name for name, _ in commands() if not re.search(rf"{name}(?![\w-])", pages)] == []
 
 
-def test_every_command_that_is_mentioned_exists():
+def test_every_mentioned_command_exists():
     words = {one[0] for one in re.findall(r"(?:`|/bin/|: |^)(outboxq( [a-z-]+)*)", mentioned(), re.MULTILINE)}
     assert [mention for mention in words if resolve(mention.split()) is None] == []
 
@@ -210,7 +210,7 @@ def resolve(words: Sequence[str]) -> click.Command | None:
     return command
 
 
-def test_every_option_that_is_mentioned_exists():
+def test_every_mentioned_option_exists():
     for mention in re.findall(r"`(outboxq [^`]+)`", mentioned()):
         command = resolve(re.findall(r"^outboxq|(?<= )[a-z-]+(?= |$)", mention.partition(" --")[0]))
         assert command is not None, mention
@@ -228,6 +228,6 @@ def test_every_public_name_of_a_code_block_is_exported():
     assert set(names) <= set(outboxq.__all__)
 
 
-def test_the_changelog_knows_the_version():
+def test_the_changelog_has_the_current_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

@@ -96,13 +96,13 @@ def run(folder: Path, source: str, own: dict[str, str] | None = None) -> str:
     return str(said)
 
 
-def test_its_example_runs(tmp_path):
+def test_the_example_of_the_page_runs(tmp_path):
     (example,) = [block for block in BLOCKS if block not in FILES.values()]
     assert run(tmp_path, f"{example}\nprint('done')\n").splitlines()[-1:] == ["done"]
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_its_endpoint_receives_a_webhook_once(tmp_path, name):
+def test_the_endpoint_accepts_a_webhook_only_once(tmp_path, name):
     own = {}
     if name == "django":
         assert FILES["billing.py"].count(OUTBOX) == 1

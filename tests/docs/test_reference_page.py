@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "reference.md").read_text()
 
 
-def test_it_is_what_the_code_says():
+def test_the_page_matches_the_code():
     assert reference.page() == TEXT, "run: python -m tests.docs.reference"
 
 
@@ -29,21 +29,21 @@ def test_every_option_has_a_sentence_in_its_docstring(function):
         assert said.endswith((".", ")"))
 
 
-def test_a_declared_tasks_options_can_be_seen_from_its_signature():
+def test_the_signature_of_outbox_task_shows_all_options():
     signature = inspect.signature(Outbox.task)
     assert signature.parameters["queue"].default == "default"
     assert signature.parameters["function"].default is not inspect.Parameter.empty
     assert not [one for one in signature.parameters.values() if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
 
 
-def test_whatever_a_context_has_is_of_handlers_or_of_the_worker():
+def test_every_context_attribute_is_documented_or_internal():
     public = {name for name in dir(TaskContext) if not name.startswith("_")}
     said = set(re.findall(r"`ctx\.(\w+)", TEXT))
     assert public - said <= reference.NOT_OF_HANDLERS
     assert said.isdisjoint(reference.NOT_OF_HANDLERS)
 
 
-def test_every_exported_exception_is_there():
+def test_the_page_lists_every_exported_exception():
     exported = {
         name
         for name in outboxq.__all__
@@ -52,21 +52,21 @@ def test_every_exported_exception_is_there():
     assert {name for name in exported if f"`{name}" not in TEXT} == set()
 
 
-def test_every_variable_that_the_package_names_is_there():
+def test_the_page_lists_every_environment_variable():
     """The keys of Flask's configuration and of Django's settings are on those frameworks' pages."""
     sources = [path for path in (ROOT / "outboxq").rglob("*.py") if "contrib" not in path.parts]
     named = {one for path in sources for one in re.findall(r"\bOUTBOXQ_[A-Z_]+", path.read_text())}
     assert named <= set(re.findall(r"`(OUTBOXQ_[A-Z_]+)`", TEXT)), "a variable is missing"
 
 
-def test_every_exit_code_of_the_commands_is_there():
+def test_the_page_lists_every_exit_code():
     codes = {code for name, code in vars(reference.console).items() if name.startswith("EXIT_")}
     assert codes | {0, 1} | set(reference.OF_THE_PROGRAM) == {
         int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)
     }
 
 
-def test_each_name_in_completion_is_in_the_reference():
+def test_each_public_attribute_is_in_the_reference():
     outbox = Outbox()
     task = outbox.task(name="a")(lambda: None)
     pages = {"outbox": outbox, "task": task, "task ": task.using(), "harness": Harness(outbox), "store": outbox.store}

@@ -22,23 +22,23 @@ MADE_UP = {"error"}
 
 
 @pytest.mark.parametrize("page", objects.PAGES)
-def test_a_page_of_objects_is_what_the_code_says(page):
+def test_a_page_of_objects_matches_the_code(page):
     written = between(objects.FOLDER / f"{page}.md", objects.PART)
     assert written == objects.part(page), "run: python -m tests.docs.objects"
 
 
 @pytest.mark.current  # older releases of click and SQLAlchemy word metavariables and types differently
 @pytest.mark.parametrize("page", lists.PAGES)
-def test_a_page_that_is_a_list_is_what_the_code_says(page):
+def test_a_page_with_a_list_matches_the_code(page):
     assert between(lists.FOLDER / f"{page}.md", "list") == lists.PAGES[page](), "run: python -m tests.docs.lists"
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_a_picture_is_what_the_code_draws(name):
+def test_a_picture_matches_the_output_of_the_code(name):
     assert (pictures.FOLDER / name).read_text() == pictures.PICTURES[name](), "run: python -m website.pictures"
 
 
-def test_every_public_name_has_one_place():
+def test_every_public_name_is_on_one_page():
     """An exception is on the page of exceptions, and may also be on another page."""
     placed = [name for page in objects.PAGES for name in objects.names_of(page)]
     assert len(placed) == len(set(placed))
@@ -48,13 +48,13 @@ def test_every_public_name_has_one_place():
     assert {*objects.BY_NAME} - raised == {*placed}
 
 
-def test_every_public_name_says_what_it_is():
+def test_every_public_name_has_a_docstring():
     without = [name for name in outboxq.__all__ if not inspect.getdoc(getattr(outboxq, name))]
     assert without == []
 
 
 @pytest.mark.parametrize("names", [objects.SUPPORTED, objects.INTERNAL], ids=["supported", "internal"])
-def test_a_name_that_is_set_apart_exists(names):
+def test_names_listed_as_special_exist(names):
     """A list of names that no longer exist would hide a later name."""
     for owner, members in names.items():
         kind, _, noun = owner.partition(".")
@@ -64,7 +64,7 @@ def test_a_name_that_is_set_apart_exists(names):
             assert set(members.split()) - known == set(), owner
 
 
-def test_every_command_and_option_is_there():
+def test_the_page_lists_every_command_and_option():
     text = (lists.FOLDER / "commands.md").read_text()
     for name, command in lists.visible(main, "outboxq"):
         _, _, after = text.partition(f"\n## {name}\n")
@@ -73,7 +73,7 @@ def test_every_command_and_option_is_there():
         assert {name for name in options - {"--help"} if f"`{name}" not in section} == set(), name
 
 
-def test_every_table_and_column_is_there():
+def test_the_page_lists_every_table_and_column():
     text = (lists.FOLDER / "tables.md").read_text()
     for table in lists.tasks.metadata.sorted_tables:
         _, _, after = text.partition(f"\n## {table.name}\n")
@@ -82,7 +82,7 @@ def test_every_table_and_column_is_there():
 
 
 @pytest.mark.parametrize("status", TaskStatus)
-def test_the_data_of_an_event_has_no_other_keys(database, status):
+def test_event_data_has_only_documented_keys(database, status):
     for number, act in enumerate(ACTIONS.values()):
         claim = brought_to(database, status, f"{status}-{number}")
         with suppress(InvalidTransition, LeaseLost):

@@ -40,18 +40,18 @@ def _words(span: timedelta) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def test_its_table_of_waits_is_what_the_default_policy_draws():
+def test_the_table_of_waits_matches_the_default_policy():
     assert between(PAGE, "waits") == waits(), "run: python -m tests.docs.test_retries_page"
 
 
-def test_no_wait_is_longer_than_the_bound_and_the_least_is_none():
+def test_waits_are_between_zero_and_the_bound():
     for wanted, drawn in ((timedelta(0), lambda low, _high: low), (longest(3), lambda _low, high: high)):
         with patch("random.uniform", drawn):
             assert POLICY.next_delay(attempt=3, error=OSError(), max_attempts=None, elapsed=timedelta(0)) == wanted
     assert longest(50) == timedelta(hours=1)
 
 
-def test_its_sentence_about_the_whole_time_is_the_sum_of_the_waits():
+def test_the_total_time_on_the_page_is_the_sum_of_the_waits():
     assert POLICY.max_attempts
     total = sum((longest(attempt) for attempt in range(1, POLICY.max_attempts)), timedelta(0))
     said = re.search(
@@ -61,14 +61,14 @@ def test_its_sentence_about_the_whole_time_is_the_sum_of_the_waits():
     assert [int(one) for one in said.groups()] == [total // timedelta(minutes=1), total / 2 // timedelta(minutes=1)]
 
 
-def test_its_parameters_are_those_of_a_policy():
+def test_the_parameters_match_those_of_a_retry_policy():
     fields = [one for one in dataclasses.fields(RetryPolicy) if one.init]
     listed = re.findall(r"^\| `(\w+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE)
     assert [name for name, _ in listed] == [one.name for one in fields]
     assert listed[0][1] == str(POLICY.max_attempts)
 
 
-def test_it_has_the_number_of_recoveries_that_the_code_has():
+def test_the_number_of_recoveries_matches_the_code():
     assert MAX_RECOVERIES == 3
     assert "… for the fourth time in a row | the task is Failed" in PAGE.read_text()
 

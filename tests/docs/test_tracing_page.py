@@ -27,7 +27,7 @@ def no_client_is_left():
 
 @pytest.mark.in_turn
 @pytest.mark.usefixtures("no_client_is_left")
-def test_its_blocks_run_from_top_to_bottom(database, monkeypatch, tmp_path):
+def test_the_blocks_of_the_page_run_from_top_to_bottom(database, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     url = make_url(database.url).render_as_string(hide_password=False)
     names: dict[str, object] = {}
@@ -41,19 +41,19 @@ def test_its_blocks_run_from_top_to_bottom(database, monkeypatch, tmp_path):
                 names[name].store.bound_engine.dispose()
 
 
-def test_its_attributes_and_metrics_are_those_of_the_code():
+def test_the_attributes_and_metrics_match_the_code():
     source = (ROOT / "outboxq" / "contrib" / "opentelemetry.py").read_text()
     in_code = set(re.findall(r'"(messaging\.[\w.]+)"', source))
     assert set(re.findall(r"`(messaging\.[\w.]+)`", TEXT.partition("## Sentry")[0])) == in_code
 
 
-def test_its_fields_in_sentry_are_those_of_the_code():
+def test_the_sentry_fields_exist_in_the_code():
     source = (ROOT / "outboxq" / "contrib" / "sentry.py").read_text()
     named = set(re.findall(r"`(messaging\.[\w.]+)`", TEXT.partition("## Sentry")[2]))
     assert named < set(re.findall(r'"(messaging\.[\w.]+)"', source))
 
 
-def test_its_outcomes_and_its_limits_are_those_of_the_code():
+def test_the_outcomes_and_limits_match_the_code():
     assert f"up to {LONGEST:,} bytes" in TEXT
     assert SAME_TRACE_FOR.total_seconds() == 5 * 60
     [line] = [line for line in TEXT.splitlines() if line.startswith("| `messaging.outboxq.outcome`")]

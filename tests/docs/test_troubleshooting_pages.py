@@ -18,7 +18,7 @@ from tests.terminal import shown
 
 
 @pytest.mark.parametrize("name", [*NAMES, COMMANDS])
-def test_the_messages_of_an_error_are_those_of_the_code(name):
+def test_the_messages_of_an_error_match_the_code(name):
     assert between(PAGE, name) == error_messages.part(name), "run: python -m tests.docs.error_messages"
 
 
@@ -34,7 +34,7 @@ def test_nearly_every_error_has_a_message():
     assert sum(map(len, messages().values())) > 300
 
 
-def test_a_value_is_left_out_and_a_constant_is_not():
+def test_messages_omit_values_but_include_constants():
     source = """
 _CURE = "write more"
 raise UnknownTask(f"task {name!r} is{a}{b} unknown; {_CURE}" + why)
@@ -48,7 +48,7 @@ def test_a_message_that_contains_code_is_quoted_as_a_whole():
     assert quoted("run `outboxq status`") == "`` run `outboxq status` ``"
 
 
-def test_a_message_that_is_raised_is_on_the_page():
+def test_a_raised_message_is_among_the_listed_ones():
     outbox = Outbox("sqlite:///shop.db")
     outbox.task(name="shop.charge")(lambda: None)
     with pytest.raises(UnknownTask) as raising:
@@ -58,7 +58,7 @@ def test_a_message_that_is_raised_is_on_the_page():
 
 
 @pytest.mark.in_turn
-def test_a_terminal_is_told_the_id_of_an_error_and_a_script_is_not(database):
+def test_the_name_of_an_error_is_printed_to_a_terminal_but_not_to_a_pipe(database):
     command = [sys.executable, "-m", "outboxq", "schedule", "show", "nightly", "--url", database.url]
     code, seen = shown(command, env={**os.environ, "TERM": "dumb"}, columns=400)
     assert code == 3

@@ -140,20 +140,20 @@ def drop(database) -> None:
 
 
 @pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
-def test_the_first_task_in_flask(database, url, directory):
+def test_the_flask_tutorial_works(database, url, directory):
     address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
     Reader(directory, FLASK, **address).follow(TUTORIALS / "flask.md")
     drop(database)
 
 
-def test_the_first_task_with_sqlalchemy(database, url, directory):
+def test_the_sqlalchemy_tutorial_works(database, url, directory):
     address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
     Reader(directory, "", **address).follow(TUTORIALS / "sqlalchemy.md")
     drop(database)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_first_task_in_django(kind, request, directory):
+def test_the_django_tutorial_works(kind, request, directory):
     """The test uses its own databases, because the page migrates them."""
     replaced = {}
     if kind == "postgresql":
@@ -163,13 +163,13 @@ def test_the_first_task_in_django(kind, request, directory):
     Reader(directory, DJANGO, **replaced).follow(TUTORIALS / "django.md")
 
 
-def test_the_first_task_in_fastapi(database, url, directory):
+def test_the_fastapi_tutorial_works(database, url, directory):
     address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
     Reader(directory, ASGI, **address).follow(TUTORIALS / "fastapi.md")
     drop(database)
 
 
-def test_the_first_task_in_asynchronous_fastapi(database, url, directory):
+def test_the_asynchronous_fastapi_tutorial_works(database, url, directory):
     page = TUTORIALS / "fastapi-async.md"
     if database.name == "postgresql":
         address = {'"postgresql+psycopg://shop@localhost/shop"': repr(url)}

@@ -14,7 +14,7 @@ from tests.forked import ROOT
 PAGE = (ROOT / "docs" / "sqlalchemy.md").read_text()
 
 
-def test_each_command_uses_the_outbox_that_it_names(tmp_path: Path) -> None:
+def test_each_command_uses_the_named_outbox(tmp_path: Path) -> None:
     [program] = re.findall(r"^```python\n(# company\.py: .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     [commands] = re.findall(r"^```console\n(\$ outboxq upgrade company:.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     (tmp_path / "company.py").write_text(program)

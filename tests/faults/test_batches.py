@@ -286,7 +286,7 @@ def survive(
 
 
 @pytest.mark.in_turn
-def test_what_follows_a_batch_comes_once_though_workers_are_killed(
+def test_a_then_task_is_enqueued_once_while_workers_are_killed(
     database: Database, workers: Fork, tmp_path: Path
 ) -> None:
     done = survive(database, workers, tmp_path, rounds=2, members=220, kills=2, seed=19)
@@ -300,7 +300,7 @@ def planned() -> tuple[int, int, int, object]:
 
 
 @pytest.mark.campaign
-def test_fifty_batches_of_ten_thousand_and_a_hundred_kills_each(
+def test_fifty_large_batches_enqueue_their_then_task_once_despite_kills(
     database: Database, workers: Fork, tmp_path: Path
 ) -> None:
     rounds, members, kills, seed = planned()
@@ -309,7 +309,7 @@ def test_fifty_batches_of_ten_thousand_and_a_hundred_kills_each(
 
 
 @pytest.mark.campaign
-def test_what_follows_a_batch_reads_all_results_though_all_older_than_two_seconds_is_pruned(
+def test_a_then_task_reads_all_results_although_ended_tasks_are_pruned_after_two_seconds(
     database: Database, workers: Fork, tmp_path: Path
 ) -> None:
     rounds, members, kills, seed = planned()

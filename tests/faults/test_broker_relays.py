@@ -137,7 +137,7 @@ class Broker:
     ],
     ids=["few", "campaign"],
 )
-def test_each_committed_event_arrives_in_the_order_of_its_key(
+def test_committed_events_arrive_in_order_for_each_key(
     database: Database, tmp_path: Path, events: int, keys: int, kills: int, restarts: int
 ) -> None:
     chance = random.Random(events)

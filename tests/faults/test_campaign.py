@@ -252,16 +252,14 @@ def test_no_task_is_lost_or_runs_twice_when_processes_die_and_the_database_is_un
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
-def test_nothing_of_20_000_tasks_is_lost_or_runs_twice_when_processes_are_killed_200_times_and_the_database_is_away(
-    campaign, effects, orders
-):
+def test_none_of_20_000_tasks_is_lost_or_runs_twice_through_200_kills_and_database_outages(campaign, effects, orders):
     done = survive(campaign(LONG), effects, orders)
     assert done["fenced"] > 0
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
-def test_fifty_mostly_idle_workers_lose_no_task_and_run_none_twice_beside_an_old_snapshot(campaign, effects, orders):
+def test_fifty_mostly_idle_workers_run_each_task_once_despite_an_old_snapshot(campaign, effects, orders):
     crowd = campaign(CROWD)
     done = survive(crowd, effects, orders)
     assert 0 < done["asleep"] < CROWD.kills + CROWD.stops

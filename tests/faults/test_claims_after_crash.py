@@ -57,7 +57,7 @@ def crash(server, outbox, handles):
     assert set(statuses(outbox, handles)) == {TaskStatus.READY}, "a claim survived the crash: the test proved nothing"
 
 
-def test_a_task_that_was_claimed_ahead_does_not_begin_if_another_worker_has_it(crashing, caplog):
+def test_a_prefetched_task_does_not_start_if_another_worker_has_claimed_it(crashing, caplog):
     server, outbox = crashing
     caplog.set_level(logging.INFO)
     runs = Runs(outbox)
@@ -81,7 +81,7 @@ def test_a_task_that_was_claimed_ahead_does_not_begin_if_another_worker_has_it(c
     assert set(statuses(outbox, handles)) == {TaskStatus.RUNNING}
 
 
-def test_a_worker_that_claims_again_what_it_still_runs_goes_on_with_that(crashing, caplog):
+def test_a_worker_that_reclaims_a_task_it_still_runs_continues_it(crashing, caplog):
     server, outbox = crashing
     caplog.set_level(logging.INFO)
     runs = Runs(outbox)

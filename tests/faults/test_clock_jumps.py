@@ -222,7 +222,7 @@ def judged(course):
 
 
 @pytest.mark.in_turn
-def test_ticks_through_a_clock_that_jumps_an_hour_a_day_and_thirty_days(database, fork, tmp_path):
+def test_no_tick_is_lost_or_runs_twice_although_the_clock_jumps_thirty_days(database, fork, tmp_path):
     course = tick_through(database, fork, tmp_path, planters=1, runners=2, schedules=4, jumps=5, kills=5, seed=1)
     wanted, _ = judged(course)
     assert wanted > 50
@@ -230,7 +230,7 @@ def test_ticks_through_a_clock_that_jumps_an_hour_a_day_and_thirty_days(database
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
-def test_ticks_through_a_hundred_jumps_with_kills_pauses_and_changed_rules(database, fork, tmp_path):
+def test_no_tick_is_lost_or_runs_twice_through_jumps_kills_pauses_and_rule_changes(database, fork, tmp_path):
     """OUTBOXQ_TEST_SEED sets another course, and OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
     seed, jumps = (
         int(os.environ.get(f"OUTBOXQ_TEST_{name}", number)) for name, number in (("SEED", 1), ("JUMPS", 100))

@@ -57,7 +57,7 @@ def waits(database, task_id, why):
     until(lambda: reason(database, task_id) is why)
 
 
-def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp_path):
+def test_each_reason_to_wait_is_reported_with_its_cures(database, put, told, fork, tmp_path):
     store, running = database.store, {"directory": str(tmp_path)}
     store.queues.pause("paused", create=True)
     store.queues.limit("narrow", concurrency=1, create=True)
@@ -108,7 +108,7 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: store.get(still).completed_at)
 
 
-def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
+def test_a_task_unknown_to_the_only_worker_is_explained(database, put, told, fork):
     lives(fork(unknown_task_delay=600))
     stranger = put("unheard", "faults")
     until(lambda: EventType.RELEASED in [event.event_type for event in database.store.history(stranger)])
@@ -119,12 +119,12 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
     assert cures == ["worker APP -q faults"]
 
 
-def test_without_a_worker_one_is_to_be_started(database, put, told):
+def test_without_a_worker_the_cure_is_to_start_one(database, put, told):
     task_id = put("nothing", "faults", args={"number": 1})
     assert told(task_id) == ("no live worker serves its queue 'faults'", ["worker APP -q faults"])
 
 
-def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, fork, tmp_path):
+def test_a_task_waiting_for_a_running_task_of_its_key_is_explained(database, put, told, fork, tmp_path):
     lives(fork())
     first = put("wait", "faults", args={"directory": str(tmp_path)}, partition_key="k")
     until(lambda: started_by(tmp_path))
@@ -138,9 +138,7 @@ def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, for
     until(lambda: database.store.get(second).completed_at)
 
 
-def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(
-    database, put, told, fork, died, tmp_path
-):
+def test_a_killed_worker_is_reported_before_and_after_its_lease_expires(database, put, told, fork, died, tmp_path):
     task_id = put("wait", "faults", args={"directory": str(tmp_path)}, lease=timedelta(minutes=10))
     worker = fork(heartbeat=None)
     until(lambda: started_by(tmp_path))
@@ -163,7 +161,7 @@ def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(
 
 
 @pytest.mark.parametrize("met", ["nothing", "a task that it does not know"])
-def test_a_worker_that_has_stopped_is_gone_at_once(database, put, told, fork, met):
+def test_a_stopped_worker_is_no_longer_listed(database, put, told, fork, met):
     worker = fork()
     lives(worker)
     if met != "nothing":

@@ -53,7 +53,7 @@ def once_each(scene):
 
 
 @pytest.mark.parametrize("point", sorted(RELEASING))
-def test_whoever_dies_there_while_it_gives_back_leaves_its_task_to_another(database, add, fork, died, tmp_path, point):
+def test_a_task_is_completed_after_its_worker_dies_while_releasing_it(database, add, fork, died, tmp_path, point):
     task_id = add("wait", directory=str(tmp_path))
     victim = fork(fault={"point": point, "action": "kill"}, drain_timeout=0.01)
     until(lambda: started_by(tmp_path))
@@ -66,7 +66,7 @@ def test_whoever_dies_there_while_it_gives_back_leaves_its_task_to_another(datab
 
 
 @pytest.mark.parametrize("point", [point for point in Failpoint if point not in RELEASING])
-def test_whoever_dies_there_leaves_nothing_that_another_does_not_finish(
+def test_another_worker_completes_all_tasks_after_a_death_at_a_failpoint(
     database, scene, fork, died, effects, tmp_path, point
 ):
     victim = fork(fault={"point": point, "action": "kill"})
@@ -112,7 +112,7 @@ def alone(database, add, died, tmp_path):
 
 
 @pytest.mark.parametrize("point", [point for point in Failpoint if point not in IN_A_TRANSACTION | RELEASING])
-def test_whoever_freezes_there_past_its_lease_changes_nothing_when_it_wakes(
+def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_continues(
     database, alone, add, fork, died, effects, point
 ):
     ids, options = alone(point)
@@ -135,7 +135,7 @@ def test_whoever_freezes_there_past_its_lease_changes_nothing_when_it_wakes(
 
 
 @pytest.mark.parametrize("point", sorted(IN_A_TRANSACTION))
-def test_whoever_freezes_inside_a_transaction_commits_it_whole_or_not_at_all(
+def test_a_transaction_of_a_frozen_worker_is_committed_completely_or_not_at_all(
     database, scene, fork, died, effects, point
 ):
     zombie = fork(fault={"point": point, "action": "freeze"})
@@ -158,7 +158,7 @@ def test_whoever_freezes_inside_a_transaction_commits_it_whole_or_not_at_all(
     ],
     indirect=["database"],
 )
-def test_what_a_zombie_writes_in_its_transaction_is_rolled_back(database, add, fork, died, effects, point):
+def test_writes_of_a_worker_that_lost_its_lease_are_rolled_back(database, add, fork, died, effects, point):
     """A claims, its lease expires, B completes the task with its effect, and then A continues. (SQLite has one writer at a time.)"""
     task_id = add("entry", number=1)
     zombie = fork(fault={"point": point, "action": "freeze"}, **QUIET)
@@ -176,7 +176,7 @@ def test_what_a_zombie_writes_in_its_transaction_is_rolled_back(database, add, f
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", ["note", "entry"])
-def test_whoever_dies_inside_a_handler_leaves_its_task_to_another(
+def test_another_worker_completes_a_task_whose_worker_died_in_the_handler(
     database, add, fork, died, effects, tmp_path, name, when
 ):
     args = {"number": 1} if name == "entry" else {"directory": str(tmp_path), "name": "it"}
@@ -193,7 +193,7 @@ def test_whoever_dies_inside_a_handler_leaves_its_task_to_another(
     assert effects() == ([task_id.hex] if name == "entry" else [])
 
 
-def test_a_finished_task_whose_lease_was_left_behind_stays_finished(database, add, fork, died):
+def test_an_ended_task_with_a_leftover_lease_is_unchanged(database, add, fork, died):
     """A worker finds the lease among the expired ones and deletes it."""
     ends = [database.store.complete, lambda claim: database.store.fail(claim, "no"), None]
     finished = []

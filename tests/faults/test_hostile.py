@@ -26,7 +26,7 @@ def beats(database, one):
     return lambda: database.store.get(one).lease_expires_at > first
 
 
-def test_a_handler_that_means_to_end_the_process_ends_only_its_attempt(database, add, fork, tmp_path):
+def test_a_handler_that_tries_to_exit_the_process_ends_only_its_attempt(database, add, fork, tmp_path):
     """As many such handlers run as there are threads. No thread dies, and neither does the heartbeat."""
     witness = add("wait", directory=str(tmp_path))
     worker = fork()
@@ -45,7 +45,7 @@ def test_a_handler_that_means_to_end_the_process_ends_only_its_attempt(database,
     assert database.store.get(witness).recovery_attempts == 0
 
 
-def test_a_handler_that_ends_the_process_is_taken_for_a_dead_worker(database, add, fork, died, tmp_path):
+def test_a_task_whose_handler_exits_the_process_is_recovered(database, add, fork, died, tmp_path):
     hostile = add("hostile", kind="os._exit(3)", directory=str(tmp_path))
     worker = fork()
     assert worker.wait() == 3
@@ -56,7 +56,7 @@ def test_a_handler_that_ends_the_process_is_taken_for_a_dead_worker(database, ad
     assert (task.status, task.recovery_attempts, task.last_error) == (TaskStatus.FAILED, 0, "ValueError: os._exit(3)")
 
 
-def test_a_handler_that_swallows_everything_keeps_neither_the_others_nor_the_process(database, add, fork, tmp_path):
+def test_a_handler_that_catches_everything_blocks_neither_others_nor_the_exit(database, add, fork, tmp_path):
     stubborn = add("hostile", kind="swallows everything", directory=str(tmp_path))
     worker = fork(concurrency=2, drain_timeout=0.5)
     until(lambda: started_by(tmp_path))
@@ -80,7 +80,7 @@ THREADS = {
 
 
 @pytest.mark.parametrize("thread", THREADS)
-def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add, fork, tmp_path, thread):
+def test_a_dead_worker_thread_stops_the_process_and_releases_tasks(database, add, fork, tmp_path, thread):
     """Supervisors notice a process that has ended, but not one that does nothing."""
     tasks = [add("heed", directory=str(tmp_path)), add("nothing", number=1)]
     worker = fork(fault={"point": THREADS[thread], "action": "end_thread"}, drain_timeout=25)
@@ -94,7 +94,7 @@ def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add,
     assert database.rows("SELECT count(*) FROM task_leases") == [(0,)]
 
 
-def test_a_dead_heartbeat_does_not_leave_its_tasks_to_run_out(database, add, fork, tmp_path):
+def test_a_worker_whose_heartbeat_dies_releases_its_tasks(database, add, fork, tmp_path):
     """They are released, so that another worker can run them immediately."""
     task_id = add("heed", directory=str(tmp_path))
     worker = fork(fault={"point": Failpoint.BEFORE_BEAT, "action": "end_thread"})

@@ -58,7 +58,7 @@ def holder(database, crowd, task_id):
     return next((one for one in crowd if worker_id is not None and f"({worker_id}) started" in one.text()), None)
 
 
-def test_no_more_of_a_key_run_or_start_than_may_in_processes_that_are_killed(database, fork):
+def test_limits_per_key_are_not_exceeded_although_processes_are_killed(database, fork):
     database.store.queues.limit("faults", concurrency_per_key=AT_ONCE, rate_per_key=(STARTS, SECONDS), create=True)
     chance = random.Random(7)
     crowd = [fork(concurrency=3, heartbeat=None) for _ in range(3)]

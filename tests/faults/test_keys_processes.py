@@ -180,7 +180,7 @@ def survive(database, fork, *, workers, producers, tasks, kills):
     return kinds, passed
 
 
-def test_keys_keep_their_order_in_processes_that_are_killed(database, fork):
+def test_keys_keep_their_order_although_processes_are_killed(database, fork):
     survive(database, fork, workers=3, producers=3, tasks=90, kills=1)
 
 

@@ -122,7 +122,7 @@ def wakes(distributor, store):
 # The connection breaks and is restored
 
 
-def test_a_listener_that_is_terminated_listens_again(postgresql, start):
+def test_a_listener_whose_connection_is_terminated_reconnects(postgresql, start):
     distributor = start()
     assert distributor.health.connections == 1
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_a_listener_that_is_terminated_listens_again(postgresql, start):
         postgresql.claim(10, store=postgresql.store)
 
 
-def test_a_task_committed_while_the_worker_cannot_listen_is_found_when_it_listens_again(postgresql, start, proxy):
+def test_a_worker_is_woken_for_missed_tasks_when_it_listens_again(postgresql, start, proxy):
     """It is woken when it listens again, not only by its next poll, which is a minute away."""
     distributor = start(listen_url=proxy.url)
     distributor._poll_without_listener = MINUTE.total_seconds()
@@ -154,7 +154,7 @@ def test_a_task_committed_while_the_worker_cannot_listen_is_found_when_it_listen
     assert wakes(distributor, postgresql.store)
 
 
-def test_it_polls_while_it_cannot_listen_and_says_why(postgresql, start, proxy, caplog):
+def test_a_worker_polls_while_it_cannot_listen_and_reports_why(postgresql, start, proxy, caplog):
     distributor = start(listen_url=proxy.url)
     with Claimer(postgresql.store, distributor) as claimer:
         proxy.refuse()
@@ -172,7 +172,7 @@ def test_it_polls_while_it_cannot_listen_and_says_why(postgresql, start, proxy, 
     assert "polling" in warnings[0].getMessage()
 
 
-def test_a_black_hole_is_noticed(postgresql, start, proxy):
+def test_an_unresponsive_network_is_noticed(postgresql, start, proxy):
     """Nothing arrives, not even the end of the connection, so the distributor must ask."""
     distributor = start(listen_url=proxy.url)
     with Claimer(postgresql.store, distributor) as claimer:
@@ -187,7 +187,7 @@ def test_a_black_hole_is_noticed(postgresql, start, proxy):
     assert proxy.accepted >= 3
 
 
-def test_it_asks_whether_the_server_is_there_more_often_than_a_firewall_forgets(postgresql):
+def test_the_listener_pings_often_enough_to_keep_firewall_connections_open(postgresql):
     distributor = create_work_distributor(postgresql.store)
     assert distributor._listener.ping_every + distributor._listener.answer_timeout <= 90
 
@@ -211,7 +211,7 @@ def test_a_frozen_server_process_is_noticed(own_store, make):
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_server_that_crashes_and_starts_again_is_listened_to_again(own_cluster, own_store, make):
+def test_a_worker_listens_again_after_a_crash_of_the_server(own_cluster, own_store, make):
     distributor = make(own_store)
     distributor.start()
     until(lambda: distributor.health.listening)
@@ -229,7 +229,7 @@ def test_a_server_that_crashes_and_starts_again_is_listened_to_again(own_cluster
     assert wakes(again, own_store)
 
 
-def test_many_breaks_one_after_the_other_lose_nothing(postgresql, start):
+def test_many_consecutive_connection_losses_lose_no_task(postgresql, start):
     distributor = start()
     chance = random.Random(5)
     with Claimer(postgresql.store, distributor, tells=False) as claimer:
@@ -249,7 +249,7 @@ def test_many_breaks_one_after_the_other_lose_nothing(postgresql, start):
 @pytest.mark.parametrize(
     "error", [psycopg.OperationalError("refused"), ConnectionRefusedError("refused"), RuntimeError("no token")]
 )
-def test_it_tries_ever_more_seldom(monkeypatch, error):
+def test_pauses_between_connection_attempts_grow(monkeypatch, error):
     """This holds for every error, because an engine's creator may raise its own."""
     asked, tried = [], []
 
@@ -275,7 +275,7 @@ def test_it_tries_ever_more_seldom(monkeypatch, error):
     assert asked[2] > 3 * asked[0]
 
 
-def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(postgresql, monkeypatch, caplog):
+def test_pauses_grow_if_connections_break_as_soon_as_the_listener_listens(postgresql, monkeypatch, caplog):
     """This happens behind a load balancer whose server is down. Connecting is not a success if no notification ever arrives."""
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
     listened = []
@@ -295,7 +295,7 @@ def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(pos
     assert caplog.messages
 
 
-def test_a_listener_that_never_connected_says_so_once(make, proxy, caplog):
+def test_a_listener_that_never_connected_logs_only_one_warning(make, proxy, caplog):
     proxy.refuse()
     distributor = make(listen_url=proxy.url)
     connect, tries = distributor._listener.connect, []
@@ -309,7 +309,7 @@ def test_a_listener_that_never_connected_says_so_once(make, proxy, caplog):
     listens_again(distributor, 0)
 
 
-def test_an_attempt_that_fails_wakes_nobody(start, proxy):
+def test_a_failed_connection_attempt_wakes_no_worker(start, proxy):
     """A failed attempt is no sign of new work. Polling finds new work meanwhile."""
     distributor = start(listen_url=proxy.url)
     proxy.refuse()
@@ -331,7 +331,7 @@ def test_an_attempt_that_fails_wakes_nobody(start, proxy):
 # The server that it listens to
 
 
-def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
+def test_the_listen_url_is_used_only_for_listening(postgresql, start, proxy):
     with Proxy(postgresql.url) as other:
         store = Store(postgresql.own(make_engine(other.url)))
         distributor = start(store, listen_url=proxy.url, quick=False)
@@ -342,7 +342,7 @@ def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
         until(lambda: proxy.connections == 0)
 
 
-def test_a_listen_url_that_leads_to_another_database_is_found_out(postgresql, cluster, make, caplog):
+def test_a_listen_url_of_another_database_is_detected(postgresql, cluster, make, caplog):
     elsewhere = cluster.create_database()
     distributor = make(listen_url=elsewhere)
     distributor.start()
@@ -357,14 +357,14 @@ def test_a_listen_url_that_leads_to_another_database_is_found_out(postgresql, cl
 @pytest.mark.parametrize(
     ("url", "error"), [("nowhere", ConfigurationError), ("mysql://host/database", UnsupportedDatabase)]
 )
-def test_a_listen_url_that_leads_to_no_postgresql_is_refused_where_it_is_given(postgresql, url, error):
+def test_a_listen_url_without_postgresql_is_refused_immediately(postgresql, url, error):
     """Otherwise, the thread would try to connect for ever."""
     with pytest.raises(error):
         create_work_distributor(postgresql.store, listen_url=url)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through(postgresql, make, caplog, kind):
+def test_a_pooler_that_forwards_no_notifications_is_detected_and_the_worker_polls(postgresql, make, caplog, kind):
     with pooling(kind, postgresql.url, pool_size=2) as pooler:
         engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
         distributor = make(Store(engine))
@@ -384,7 +384,7 @@ def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_past_the_pooler_it_listens(postgresql, start, kind):
+def test_a_listen_url_bypasses_the_pooler(postgresql, start, kind):
     with pooling(kind, postgresql.url, pool_size=2) as pooler:
         engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
         distributor = start(Store(engine), listen_url=postgresql.url)
@@ -393,7 +393,7 @@ def test_past_the_pooler_it_listens(postgresql, start, kind):
         engine.dispose()
 
 
-def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgresql, proxy):
+def test_a_network_that_stalls_during_the_delivery_check_is_not_taken_for_a_pooler(postgresql, proxy):
     """Otherwise, it would never listen again. The network stalls just before the other connection notifies this one."""
     opened = []
 
@@ -412,7 +412,7 @@ def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgr
     listener.close()
 
 
-def test_a_connection_that_is_to_speak_and_stalls_is_given_up(postgresql, proxy):
+def test_a_notifying_connection_that_stalls_is_given_up(postgresql, proxy):
     """The network stalls just after the connection was opened. Nothing else would end the wait for its answer."""
     spoken = []
 
@@ -448,7 +448,7 @@ def test_close_ends_a_listener_that_waits_for_a_silent_server(start, proxy):
     assert not distributor._listener.is_alive()
 
 
-def test_close_does_not_wait_for_ever_for_a_connection_into_a_black_hole(make, proxy, monkeypatch):
+def test_close_does_not_wait_forever_for_an_unresponsive_connection(make, proxy, monkeypatch):
     assert module._CLOSE_TIMEOUT <= 5
     monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.5)
     proxy.pause()
@@ -465,7 +465,7 @@ def test_close_does_not_wait_for_ever_for_a_connection_into_a_black_hole(make, p
 
 
 @pytest.mark.parametrize("fault", ["refuse", "pause"])
-def test_close_does_not_wait_for_a_database_that_is_away(postgresql, start, proxy, fault):
+def test_close_does_not_wait_for_an_unavailable_database(postgresql, start, proxy, fault):
     """Its row in `sleeping_workers` expires."""
     store = Store(postgresql.own(make_engine(proxy.url)))
     distributor = start(store)
@@ -488,7 +488,7 @@ def test_close_does_not_wait_for_a_database_that_is_away(postgresql, start, prox
         assert woken.result(30) - began < PROMPTLY
 
 
-def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, start):
+def test_close_during_a_reconnection_leaves_no_thread_or_connection(postgresql, start):
     chance = random.Random(9)
     for _ in range(6):
         distributor = start()

@@ -137,7 +137,7 @@ def test_a_standby_that_is_promoted_late_takes_over(load, database, server, stan
 @pytest.mark.parametrize("database", ["alone"], indirect=True)
 @in_the_campaign
 @pytest.mark.parametrize(("tasks", "blows"), [(LONG, 8)])
-def test_a_restart_of_the_server_is_nobodys_failure(load, database, server, effects, tasks, blows):
+def test_a_server_restart_loses_or_repeats_no_task(load, database, server, effects, tasks, blows):
     at_work = load(tasks)
     for _ in range(blows + 1):
         server.restart("fast")
@@ -150,7 +150,7 @@ def test_a_restart_of_the_server_is_nobodys_failure(load, database, server, effe
 @pytest.mark.parametrize(
     ("tasks", "blows"), [(SHORT, 1), pytest.param(LONG, 8, marks=pytest.mark.campaign)], ids=["short", "long"]
 )
-def test_connections_that_are_terminated_are_nobodys_failure(load, database, effects, tasks, blows):
+def test_terminated_connections_lose_or_repeat_no_task(load, database, effects, tasks, blows):
     at_work, terminated = load(tasks), 0
     for _ in range(5 * blows):
         [(count,)] = database.rows(TERMINATE)
@@ -163,7 +163,7 @@ def test_connections_that_are_terminated_are_nobodys_failure(load, database, eff
 @pytest.mark.parametrize("database", ["postgresql_on_a_small_disk", "sqlite_on_a_small_disk"], indirect=True)
 @in_the_campaign
 @pytest.mark.parametrize(("tasks", "blows"), [(LONG, 8)])
-def test_a_full_disk_is_nobodys_failure(load, database, volume, effects, tmp_path, tasks, blows):
+def test_a_full_disk_loses_or_repeats_no_task(load, database, volume, effects, tmp_path, tasks, blows):
     disk = disk_of(database, volume, tmp_path)
     at_work = load(tasks)
     if isinstance(disk, FileLimits):

@@ -42,7 +42,7 @@ def runs_of(database, one):
     return kinds.count(EventType.CLAIMED) - kinds.count(EventType.RELEASED) - not_begun
 
 
-def test_a_poison_task_is_abandoned_after_three_recoveries_and_takes_nobody_along(database, add, fork, died, tmp_path):
+def test_a_poison_task_is_abandoned_after_three_recoveries_and_no_other_task_fails(database, add, fork, died, tmp_path):
     normal = [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(50)]
     poison = add("poison")
     normal += [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(50, 100)]
@@ -56,7 +56,7 @@ def test_a_poison_task_is_abandoned_after_three_recoveries_and_takes_nobody_alon
     assert max(hits(database, one) for one in normal) <= SUSPECT, "after that, such a task runs in another process"
 
 
-def test_several_poison_tasks_at_once_are_abandoned_and_take_nobody_along(database, add, fork, died, tmp_path):
+def test_several_poison_tasks_are_abandoned_and_no_other_task_fails(database, add, fork, died, tmp_path):
     normal, poison = [], []
     for number in range(40):
         normal.append(add("note", directory=str(tmp_path), name=f"n{number}", milliseconds=20))
@@ -85,7 +85,7 @@ def suspect(database, died):
     return kill
 
 
-def test_what_was_finished_is_written_before_a_suspect_begins(database, add, fork, died, suspect, tmp_path):
+def test_outcomes_are_stored_before_a_suspect_begins(database, add, fork, died, suspect, tmp_path):
     """Otherwise, the process's death would lose the outcomes of earlier tasks."""
     poison = add("poison")
     suspect([poison])
@@ -107,7 +107,7 @@ def suspects(add, suspect, tmp_path):
     return ids
 
 
-def test_suspects_run_one_at_a_time_in_their_process_beside_others(database, add, suspects, fork, tmp_path):
+def test_suspects_in_a_process_run_one_at_a_time_alongside_other_tasks(database, add, suspects, fork, tmp_path):
     normal = [add("note", directory=str(tmp_path), name=f"normal-{n}", milliseconds=50) for n in range(20)]
     worker = fork()
     until(lambda: left(database) == 0)
@@ -123,7 +123,7 @@ def test_suspects_run_one_at_a_time_in_their_process_beside_others(database, add
     assert beside, "no task ran beside a suspect, so the test proved nothing"
 
 
-def test_suspects_that_wait_for_their_turn_are_given_back_and_not_counted(database, suspects, fork):
+def test_waiting_suspects_are_released_without_using_an_attempt(database, suspects, fork):
     finish(database, fork())
     all_completed(database, suspects)
     histories = [[event.event_type for event in database.store.history(one)] for one in suspects]
@@ -132,7 +132,7 @@ def test_suspects_that_wait_for_their_turn_are_given_back_and_not_counted(databa
     assert [database.store.get(one).attempt for one in suspects] == [1] * 3
 
 
-def test_suspects_that_are_given_back_may_run_in_another_process_at_once(database, add, suspect, fork, tmp_path):
+def test_suspects_that_are_released_may_run_in_another_process_immediately(database, add, suspect, fork, tmp_path):
     """They run at the same time, because each waits until all run."""
     suspects = [add("wait", directory=str(tmp_path)) for _ in range(3)]
     suspect(suspects)
@@ -150,7 +150,7 @@ def test_suspects_that_are_given_back_may_run_in_another_process_at_once(databas
     all_completed(database, suspects)
 
 
-def test_a_task_is_stopped_again_and_again_and_none_of_them_counts(database, add, fork, tmp_path):
+def test_a_task_released_many_times_uses_no_attempts_or_recoveries(database, add, fork, tmp_path):
     task_id = add("wait", directory=str(tmp_path))
     database.run("UPDATE task_executions SET max_attempts = 3")
     for _ in range(7):  # more than the allowed attempts and recoveries together
@@ -166,7 +166,7 @@ def test_a_task_is_stopped_again_and_again_and_none_of_them_counts(database, add
     assert runs_of(database, task_id) == 1
 
 
-def test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal(database, add, fork, tmp_path):
+def test_prefetched_tasks_are_run_by_another_worker_promptly_after_the_signal(database, add, fork, tmp_path):
     blocked = add("wait", directory=str(tmp_path))
     ahead = [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(9)]
     busy = fork(concurrency=1, prefetch=9, drain_timeout=60)

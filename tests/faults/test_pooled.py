@@ -66,14 +66,14 @@ def enqueue_at_once(outbox: Outbox, threads: int, each: int) -> tuple[int, list[
     return threads * each - len(errors), errors
 
 
-def test_threads_that_enqueue_meet_no_error(postgresql, pooled):
+def test_threads_enqueue_through_a_pooler_without_errors(postgresql, pooled):
     written, errors = enqueue_at_once(pooled, THREADS, EACH)
     print(f"enqueued {written}, failed {len(errors)}")
     assert {str(error).partition("\n")[0] for error in errors} == set()
     assert postgresql.rows("SELECT count(*) FROM task_executions") == [(THREADS * EACH,)]
 
 
-def test_workers_lose_nothing_and_have_each_effect_once(postgresql, pooled, pooled_url, tmp_path):
+def test_workers_lose_no_task_and_repeat_no_effect(postgresql, pooled, pooled_url, tmp_path):
     postgresql.run("CREATE TABLE effects (task CHAR(32) NOT NULL)")
     workers = [Worker(pooled_url, tmp_path / f"worker-{number}.log") for number in range(2)]
     try:
@@ -103,7 +103,7 @@ def test_workers_lose_nothing_and_have_each_effect_once(postgresql, pooled, pool
         assert log.count(DEAF) == 1
 
 
-def test_the_commands_work(cluster, pooled_url, postgresql, request):
+def test_commands_work_through_a_pooler(cluster, pooled_url, postgresql, request):
     def run(*words):
         return forked.run([*forked.PYTHON, "-m", "outboxq", *words], capture_output=True, text=True)
 

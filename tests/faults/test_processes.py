@@ -15,7 +15,7 @@ from tests.waiting import PROMPTLY, until
 pytestmark = pytest.mark.in_turn
 
 
-def test_a_killed_workers_task_is_claimable_after_its_lease_and_not_before(database, add, fork, tmp_path):
+def test_a_task_of_a_killed_worker_is_claimable_only_after_its_lease(database, add, fork, tmp_path):
     task_id = add("wait", lease=5, directory=str(tmp_path))
     first = fork(heartbeat=None)
     until(lambda: first.pid in started_by(tmp_path))
@@ -39,7 +39,7 @@ def test_a_killed_workers_task_is_claimable_after_its_lease_and_not_before(datab
     assert history[2].created_at >= left.lease_expires_at
 
 
-def test_a_worker_told_to_stop_finishes_what_runs_and_exits_with_0(database, add, start, tmp_path):
+def test_a_worker_told_to_stop_finishes_its_task_and_exits_with_0(database, add, start, tmp_path):
     """The worker starts as a user would start it."""
     task_id = add("wait", directory=str(tmp_path))
     worker = start()
@@ -51,7 +51,7 @@ def test_a_worker_told_to_stop_finishes_what_runs_and_exits_with_0(database, add
     assert "stopped" in worker.text()
 
 
-def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(database, add, fork, tmp_path):
+def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_continues(database, add, fork, tmp_path):
     task_id = add("wait", lease=2, directory=str(tmp_path))
     zombie = fork(heartbeat=None)
     until(lambda: zombie.pid in started_by(tmp_path))
@@ -71,9 +71,7 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(database, 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_workers_that_were_frozen_or_killed_while_asleep_do_not_keep_the_tasks_that_call_them(
-    database, add, fork, number
-):
+def test_tasks_that_notify_frozen_or_killed_workers_run_promptly(database, add, fork, number):
     """Three of four workers are lost, so some tasks notify only workers that cannot react. The last one would poll after a minute."""
     *lost, _ = [fork(poll=60, heartbeat=None) for _ in range(4)]
     until(lambda: database.rows("SELECT count(*) FROM sleeping_workers") == [(4,)])

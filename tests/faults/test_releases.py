@@ -53,7 +53,7 @@ def asks(release: Release, url: str, task_id: str) -> str:
     return said[-2][1]
 
 
-def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases, url, producers):
+def test_this_release_works_after_the_next_one_has_expanded_the_schema(releases, url, producers):
     today, following, _ = releases
     assert today.upgrade(url).endswith(f" is now {REVISION}\n")
     producers.append(running := today.produce(url))
@@ -80,7 +80,7 @@ def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases,
     assert following.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
 
 
-def test_the_next_release_runs_on_todays_schema_before_it_expands_it(releases, url, producers):
+def test_the_next_release_works_with_the_current_schema_before_the_upgrade(releases, url, producers):
     today, following, _ = releases
     today.upgrade(url)
     producers.append(early := following.produce(url))
@@ -97,7 +97,7 @@ def test_the_next_release_runs_on_todays_schema_before_it_expands_it(releases, u
     assert today.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
 
 
-def test_the_next_release_says_what_it_brings_and_takes_it_back(releases, url):
+def test_the_next_release_reports_its_revision_and_can_be_downgraded(releases, url):
     today, following, _ = releases
     today.upgrade(url)
     (code, said), (_, history), (_, script) = following.commands(
@@ -120,9 +120,7 @@ def test_the_next_release_says_what_it_brings_and_takes_it_back(releases, url):
     today.work(url)
 
 
-def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
-    releases, url, producers, tmp_path: Path
-):
+def test_an_incompatible_schema_does_not_stop_a_running_fleet(releases, url, producers, tmp_path: Path):
     """The supervisor keeps trying to restart recycled processes until the fleet is replaced or, as here, the schema is downgraded."""
     today, following, after = releases
     today.upgrade(url)

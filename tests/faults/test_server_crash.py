@@ -31,7 +31,7 @@ def crashing():
         server.stop()
 
 
-def test_a_claim_that_a_crash_took_back_is_fenced_although_the_next_has_its_token(crashing):
+def test_a_claim_undone_by_a_crash_is_fenced_although_the_next_one_has_its_token(crashing):
     server, store = crashing
     task = store.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"))
     [lost] = store.claim_ready_task(1, worker_id=uuid4())
@@ -81,7 +81,7 @@ def test_acknowledged_commits_survive_a_crash_and_only_asynchronous_ends_may_rep
     assert statuses(store, relaxed, transactional, follow_up) == [TaskStatus.COMPLETED] * 3
 
 
-def test_a_relaxed_end_of_a_key_that_a_crash_took_back_keeps_the_others_of_its_key_waiting(crashing):
+def test_a_non_durable_end_undone_by_a_crash_keeps_later_tasks_of_its_key_waiting(crashing):
     server, store = crashing
     clock = Clock()
     store = Store(store.engine, clock=clock)

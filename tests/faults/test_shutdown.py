@@ -113,7 +113,7 @@ def run(database, nursery, tmp_path):
 
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("told", TABLE)
-def test_a_worker_that_is_told_to_stop(database, run, tmp_path, told, load):
+def test_a_worker_that_is_told_to_stop_exits(database, run, tmp_path, told, load):
     signals, expected = TABLE[told]
     graceful = expected is GRACEFUL
     cell = Cell(database, tmp_path, load, lingers=0.3 if graceful else GRACE - 5)
@@ -130,7 +130,7 @@ def test_a_worker_that_is_told_to_stop(database, run, tmp_path, told, load):
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path, load):
+def test_a_worker_that_is_told_to_stop_while_it_starts_exits(database, start, tmp_path, load):
     """The signal arrives within 100 ms after the worker starts to handle signals."""
     cell, worker = Cell(database, tmp_path, load), start(*OPTIONS[2:], *drains(SHORT if load == "blocked" else LONG))
     until(lambda: worker.hears(TERM), every=0.001)
@@ -145,7 +145,7 @@ def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_what_was_ignored_when_a_worker_started_it_goes_on_ignoring(database, start, add):
+def test_a_worker_ignores_signals_that_were_ignored_when_it_started(database, start, add):
     """Signals are ignored under nohup or with a script's `&`."""
     worker = start(*OPTIONS[2:], ignores=("HUP", "INT", "QUIT"))
     until(worker.is_up)
@@ -180,7 +180,7 @@ def ends_without_a_database(cell, worker):
 
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_worker_that_is_told_to_stop_while_it_connects_again(database, cluster, run, tmp_path, load):
+def test_a_worker_that_is_told_to_stop_while_it_reconnects_exits(database, cluster, run, tmp_path, load):
     cell, worker = Cell(database, tmp_path, load), run(SHORT)
     cell.settle(worker)
     until(lambda: "listening on" in worker.text())
@@ -201,7 +201,7 @@ def own_cluster():
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_worker_that_is_told_to_stop_while_the_postgresql_database_is_down(own_cluster, nursery, tmp_path, load):
+def test_a_worker_that_is_told_to_stop_while_postgresql_is_down_exits(own_cluster, nursery, tmp_path, load):
     url = own_cluster.create_database()
     migrations.upgrade(url)
     database = Database("postgresql", url)

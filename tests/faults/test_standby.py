@@ -46,7 +46,7 @@ def test_a_worker_on_a_standby_is_refused(standby):
         standby.worker().start()
 
 
-def test_what_only_looks_may_look_there(standby, there):
+def test_read_only_calls_work_on_a_standby(standby, there):
     store = standby.store
     assert store.get(there).id == there
     assert [event.event_type for event in store.history(there)] == ["task_created"]
@@ -76,7 +76,7 @@ def backend(store):
 
 
 @pytest.mark.parametrize(("call", "answer"), [("enqueue", "read-only transaction"), ("cancel", "during recovery")])
-def test_a_connection_to_a_standby_is_not_kept_for_the_next_transaction(standby, there, call, answer):
+def test_a_connection_to_a_standby_is_not_reused_for_the_next_transaction(standby, there, call, answer):
     """By then, another of the hosts in the URL may be the primary."""
     over = threading.Event()
     over.set()
@@ -91,7 +91,7 @@ def test_a_connection_to_a_standby_is_not_kept_for_the_next_transaction(standby,
     assert backend(store) != before
 
 
-def test_an_enqueue_in_a_callers_transaction_says_that_the_server_takes_no_writes(standby):
+def test_an_enqueue_in_a_transaction_of_the_caller_fails_on_a_standby(standby):
     with standby.store.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql("BEGIN")
         with pytest.raises(DBAPIError, match="read-only transaction"):

@@ -94,7 +94,7 @@ def test_a_task_killed_between_any_two_statements_of_its_steps_repeats_no_comple
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-def test_a_long_task_killed_between_any_two_statements(
+def test_a_long_task_killed_between_statements_repeats_no_step(
     database, stepped, fork, recovered, completed, effects, tmp_path
 ):
     killed(database, stepped, fork, recovered, completed, effects, tmp_path, count=LONG, least=40)
@@ -134,7 +134,9 @@ def killed(database, stepped, fork, recovered, completed, effects, tmp_path, *, 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-def test_a_thousand_tasks_of_twenty_steps_under_kills(database, stepped, fork, recovered, completed, effects, tmp_path):
+def test_a_thousand_tasks_repeat_no_completed_step_under_kills(
+    database, stepped, fork, recovered, completed, effects, tmp_path
+):
     """Two workers run at a time, and one of them is killed at random moments until all tasks have ended."""
     chance, tasks = random.Random(7), [stepped(LONG) for _ in range(1000)]
     running = [fork(concurrency=4) for _ in range(2)]

@@ -105,7 +105,7 @@ def family(database, tmp_path, start):
 only_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
-def test_a_signal_to_all_is_one_polite_stop_though_the_supervisor_hears_it_late(family):
+def test_a_signal_to_all_processes_is_one_stop_if_the_supervisor_gets_it_late(family):
     """A service manager stops a service this way."""
     one = family()
     one.supervisor.send(signal.SIGSTOP)
@@ -119,7 +119,7 @@ def test_a_signal_to_all_is_one_polite_stop_though_the_supervisor_hears_it_late(
     one.ends_in_time()
 
 
-def test_a_signal_to_all_is_one_polite_stop_though_the_workers_hear_it_late(family):
+def test_a_signal_to_all_processes_is_one_stop_if_the_workers_get_it_late(family):
     one = family()
     one.supervisor.send(TERM)
     one.have_been_told()
@@ -130,7 +130,7 @@ def test_a_signal_to_all_is_one_polite_stop_though_the_workers_hear_it_late(fami
 
 
 @only_sqlite
-def test_a_second_ctrl_c_gives_back_what_runs(family):
+def test_a_second_ctrl_c_releases_running_tasks(family):
     """A terminal signals the supervisor's process group."""
     one = family()
     os.killpg(one.supervisor.pid, INT)
@@ -140,7 +140,7 @@ def test_a_second_ctrl_c_gives_back_what_runs(family):
 
 
 @only_sqlite
-def test_a_second_signal_counts_where_all_but_one_are_ignored(family):
+def test_a_second_signal_counts_if_all_but_sigterm_are_ignored(family):
     """With `&` in a script, commands ignore SIGINT and SIGQUIT."""
     one = family(ignores=("INT", "QUIT", "HUP"))
     one.supervisor.send(TERM)
@@ -152,7 +152,7 @@ def test_a_second_signal_counts_where_all_but_one_are_ignored(family):
 
 
 @only_sqlite
-def test_two_signals_to_a_worker_give_back_what_it_runs(family):
+def test_two_signals_to_a_worker_release_its_tasks(family):
     one = family()
     one.tell_workers()
     one.have_been_told()

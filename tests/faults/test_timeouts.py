@@ -41,7 +41,7 @@ def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_handler_blocked_in_c_is_ended_with_its_process_and_its_neighbours_finish(
+def test_a_handler_blocked_in_c_is_ended_with_its_process_and_other_tasks_complete(
     database, add, block, fork, tmp_path
 ):
     """The other tasks are asked to stop only when the process is about to end, and they still complete."""
@@ -62,7 +62,7 @@ def test_a_handler_blocked_in_c_is_ended_with_its_process_and_its_neighbours_fin
     all_completed(database, [*beside, waiting])
 
 
-def test_a_supervisor_replaces_the_process_at_once(database, add, block, start, tmp_path):
+def test_a_supervisor_replaces_a_killed_process_immediately(database, add, block, start, tmp_path):
     stuck = [block(tmp_path) for _ in range(2)]
     worker = start("--processes", "2", "-c", "2", "--timeout-grace", "500ms", "--poll", "100ms")
     notes = [add("nothing", number=number) for number in range(30)]
@@ -85,7 +85,7 @@ def test_only_the_child_of_a_blocked_handler_is_killed(database, add, block, for
     until(lambda: worker.orphans() == [])
 
 
-def test_a_killed_child_costs_its_own_task_an_attempt_and_no_other(database, add, fork, tmp_path):
+def test_only_the_task_of_a_killed_child_uses_an_attempt(database, add, fork, tmp_path):
     one, other = (add("wait", directory=str(tmp_path)) for _ in range(2))
     worker = fork(concurrency=2, **ISOLATED)
     children = until(lambda: len(found := started_by(tmp_path)) == 2 and sorted(found))
@@ -100,7 +100,7 @@ def test_a_killed_child_costs_its_own_task_an_attempt_and_no_other(database, add
     assert attempts == [(1, 0), (2, 0)]
 
 
-def test_a_killed_worker_takes_its_children_along_and_another_one_takes_over(database, add, fork, died, tmp_path):
+def test_children_of_a_killed_worker_end_and_another_worker_takes_over(database, add, fork, died, tmp_path):
     task = add("wait", directory=str(tmp_path))
     worker = fork(concurrency=2, **ISOLATED)
     until(lambda: started_by(tmp_path))
@@ -114,7 +114,7 @@ def test_a_killed_worker_takes_its_children_along_and_another_one_takes_over(dat
     assert kinds(database, task).count(EventType.RESET) == 1
 
 
-def test_a_worker_whose_server_of_children_is_killed_gives_its_tasks_back(database, add, fork, tmp_path):
+def test_a_worker_whose_fork_server_is_killed_releases_its_tasks(database, add, fork, tmp_path):
     task = add("wait", directory=str(tmp_path))
     worker = fork(concurrency=2, **ISOLATED)
     (child,) = until(lambda: started_by(tmp_path))
@@ -130,7 +130,7 @@ def test_a_worker_whose_server_of_children_is_killed_gives_its_tasks_back(databa
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one signal", "two signals"])
-def test_a_signal_to_all_processes_ends_them_as_it_ends_a_worker(database, add, fork, tmp_path, at_once):
+def test_a_signal_to_all_processes_has_the_same_effect_as_to_the_worker(database, add, fork, tmp_path, at_once):
     """A service manager sends it this way. The children leave it to the worker."""
     task = add("hold", directory=str(tmp_path))
     worker = fork(concurrency=1, **{**ISOLATED, "drain_timeout": 40})
@@ -148,7 +148,7 @@ def test_a_signal_to_all_processes_ends_them_as_it_ends_a_worker(database, add, 
     assert database.store.get(task).status is (TaskStatus.READY if at_once else TaskStatus.COMPLETED)
 
 
-def test_effects_happen_once_however_often_children_their_server_and_workers_are_killed(database, add, effects, fork):
+def test_effects_happen_once_despite_kills_of_children_fork_servers_and_workers(database, add, effects, fork):
     """Each kill follows some progress, so that no task runs out of recoveries."""
     chance = random.Random(7)
     tasks = [add("entry", lease=1, number=number) for number in range(40)]

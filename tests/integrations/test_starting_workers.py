@@ -80,7 +80,7 @@ def test_a_worker_stops_cleanly_while_its_application_is_imported(front_end):
     "words",
     [["flask", "--app=shop", "outboxq", "workers", "list"], ["flask", "--app", "shop", "routes"]],
 )
-def test_another_command_of_flask_is_ended_by_the_signal(words, tmp_path, monkeypatch):
+def test_a_signal_ends_another_flask_command(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("flask", words, number=signal.SIGTERM).returncode == -signal.SIGTERM
 

@@ -94,7 +94,7 @@ def granted(place, role):
 
 
 @pytest.mark.parametrize("role", Role)
-def test_what_is_printed_is_what_is_granted(made, role):
+def test_the_printed_statements_grant_the_same_as_apply(made, role):
     printed, applied = made.role(), made.role()
     said = outboxq("grants", "--role", role, printed, "--url", made.url)
     assert said.exit_code == 0, said.output
@@ -108,7 +108,7 @@ def test_what_is_printed_is_what_is_granted(made, role):
         made.store(name).rights.ensure(role) if role is not Role.PRODUCER else made.store(name).enqueue(new())
 
 
-def test_a_producers_features_are_granted_with_it(made):
+def test_the_features_of_a_producer_are_granted(made):
     name = made.role()
     said = outboxq("grants", "--role", "producer", "--with", "replace", "--with", "emit", name, "--url", made.url)
     assert len(said.stdout.splitlines()) == len(rights(Role.PRODUCER, {Feature.REPLACE, Feature.EMIT}))
@@ -117,7 +117,7 @@ def test_a_producers_features_are_granted_with_it(made):
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_the_name_of_a_role_is_data(made, name):
+def test_role_names_are_quoted(made, name):
     made.role(name)
     done = outboxq("grants", "--role", "worker", "--apply", name, "--url", made.url)
     assert done.exit_code == 0, done.output
@@ -125,7 +125,7 @@ def test_the_name_of_a_role_is_data(made, name):
 
 
 @pytest.mark.parametrize("schema", ["jobs", None])
-def test_the_schema_is_the_one_in_which_the_tables_lie(place, schema):
+def test_privileges_are_granted_on_the_schema_of_the_tables(place, schema):
     migrations.upgrade(place.url, schema="jobs")
     place.run(f"ALTER DATABASE {make_url(place.url).database} SET search_path = jobs")
     name = place.role()
@@ -136,7 +136,7 @@ def test_the_schema_is_the_one_in_which_the_tables_lie(place, schema):
     place.store(name, schema=schema).rights.ensure(Role.WORKER)
 
 
-def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
+def test_a_failed_grant_is_an_error_and_grants_nothing(made):
     """PostgreSQL itself only warns."""
     weak, name = made.role(), made.role()
     outboxq("grants", "--role", "operator", "--apply", weak, "--url", made.url)
@@ -146,14 +146,14 @@ def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
     assert granted(made, name) == 0
 
 
-def test_a_role_that_is_not_there_is_told_in_a_sentence(made):
+def test_granting_to_an_unknown_role_prints_one_sentence(made):
     done = outboxq("grants", "--role", "worker", "--apply", "nobody_here", "--url", made.url)
     assert done.exit_code == 2
     assert "unknown database role 'nobody_here'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_role_that_may_not_look_is_told_who_grants(made):
+def test_a_role_without_privileges_is_told_to_grant_as_the_owner(made):
     weak = made.role()
     done = outboxq("grants", "--role", "worker", "mailer", "--url", made.url_of(weak))
     assert done.exit_code == 77
@@ -161,27 +161,27 @@ def test_a_role_that_may_not_look_is_told_who_grants(made):
     assert "--role viewer" not in done.stderr
 
 
-def test_a_migrators_rights_are_granted_by_the_owner_of_the_schema(made):
+def test_only_the_owner_of_the_schema_can_grant_privileges_to_a_migrator(made):
     weak, name = made.role(), made.role()
     done = outboxq("grants", "--role", "migrator", "--apply", name, "--url", made.url_of(weak))
     assert done.exit_code == 77
     assert done.stderr.endswith("run this as the owner of the schema\n")
 
 
-def test_what_a_producer_does_besides_is_granted_to_a_worker_as_a_producer(made):
+def test_granting_a_worker_a_producers_features_suggests_both_roles(made):
     done = outboxq("grants", "--role", "worker", "--with", "emit", "mailer", "--url", made.url)
     assert done.exit_code == 1
     assert "grant it both roles: outboxq grants --role producer --with emit mailer" in done.stderr
 
 
-def test_no_sqlite_file_is_made_to_say_that_it_has_no_roles(tmp_path):
+def test_granting_on_sqlite_does_not_create_a_file(tmp_path):
     done = outboxq("grants", "--role", "worker", "me", "--url", f"sqlite:///{tmp_path}/new.db")
     assert done.exit_code == 2
     assert "SQLite has no roles" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sqlite_has_no_roles(sqlite):
+def test_granting_on_sqlite_is_refused(sqlite):
     done = outboxq("grants", "--role", "worker", "me", "--url", sqlite.url)
     assert done.exit_code == 2
     assert "SQLite has no roles" in done.stderr
@@ -189,7 +189,7 @@ def test_sqlite_has_no_roles(sqlite):
         Store(sqlite.engine).rights.grants(Role.WORKER, "me")
 
 
-def test_a_worker_that_lacks_a_right_does_not_start_and_says_which_command_grants_it(made):
+def test_a_worker_lacking_a_privilege_does_not_start_and_names_the_command_that_grants_it(made):
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.WORKER, name)
     made.run(f"REVOKE INSERT ON task_metrics FROM {name}")
@@ -202,7 +202,7 @@ def test_a_worker_that_lacks_a_right_does_not_start_and_says_which_command_grant
 
 
 @pytest.mark.parametrize("features", [[], list(set(Feature) - {Feature.RESULTS}), list(Feature)], ids=len)
-def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, features):
+def test_a_producer_cannot_read_arguments_or_end_tasks(made, features):
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name, features)
     made.store().enqueue(new())
@@ -230,7 +230,7 @@ def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, feature
 COMMAND = r"outboxq grants --role {role}{options} {name} --apply"
 
 
-def test_who_may_not_enqueue_is_told_before_the_callers_transaction_is_aborted(made):
+def test_enqueueing_without_privileges_is_refused_and_the_transaction_stays_usable(made):
     name = made.role()
     store = made.store(name)
     for features, task in (("", new()), (" --with idempotency", new(idempotency_key="k"))):
@@ -246,7 +246,7 @@ def test_who_may_not_enqueue_is_told_before_the_callers_transaction_is_aborted(m
         store.enqueue(new(), using=session)
 
 
-def test_who_may_not_enqueue_is_told_what_is_lacking_alone(made):
+def test_the_error_for_a_refused_enqueue_names_the_missing_privilege(made):
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     made.run(f"REVOKE INSERT ON task_outbox FROM {name}")
@@ -266,7 +266,7 @@ def test_who_may_not_enqueue_is_told_what_is_lacking_alone(made):
         (("queue", "pause", "default"), "viewer"),
     ],
 )
-def test_a_command_without_rights_says_what_is_lacking(made, command, role):
+def test_a_command_without_privileges_names_the_grants_command(made, command, role):
     name = made.role()
     done = outboxq(*command, "--url", made.url_of(name))
     assert done.exit_code == 77, done.output
@@ -275,7 +275,7 @@ def test_a_command_without_rights_says_what_is_lacking(made, command, role):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_viewer_that_would_change_something_is_told_what_an_operator_is(made):
+def test_a_viewer_that_tries_a_change_is_told_to_use_the_operator_role(made):
     name = made.role()
     outboxq("grants", "--role", "viewer", "--apply", name, "--url", made.url)
     task = made.store().enqueue(new())
@@ -286,7 +286,7 @@ def test_a_viewer_that_would_change_something_is_told_what_an_operator_is(made):
     assert outboxq("task", "cancel", task.id, "--url", made.url_of(name)).exit_code == 0
 
 
-def test_a_worker_without_rights_does_not_start(made):
+def test_a_worker_without_privileges_does_not_start(made):
     name = made.role()
     outbox = Outbox(made.store(name).bound_engine)
     with pytest.raises(NotPermitted, match=COMMAND.format(role="worker", options="", name=name)):
@@ -297,7 +297,7 @@ def test_a_worker_without_rights_does_not_start(made):
         outbox.worker().start()
 
 
-def test_the_worker_command_without_rights_ends_with_a_sentence_and_77(made):
+def test_the_worker_command_without_privileges_prints_one_sentence_and_exits_with_77(made):
     name = made.role()
     done = forked.run(
         [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--burst"],
@@ -312,7 +312,7 @@ def test_the_worker_command_without_rights_ends_with_a_sentence_and_77(made):
     assert "Traceback" not in done.stderr
 
 
-def test_a_worker_whose_right_is_taken_away_says_which(made):
+def test_the_error_names_a_privilege_that_was_revoked_from_a_worker(made):
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.WORKER, name)
     made.run(f"REVOKE UPDATE ON task_executions FROM {name}")
@@ -324,7 +324,7 @@ def test_a_worker_whose_right_is_taken_away_says_which(made):
         reserved.claim_ready_task(1, worker_id=uuid4())
 
 
-def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
+def test_an_error_of_row_level_security_is_raised_unchanged(made):
     """Granting a privilege would not help."""
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
@@ -338,7 +338,7 @@ def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_a_table_of_a_tenant_takes_no_entry_of_ours(made, joined):
+def test_an_outbox_table_earlier_in_the_search_path_is_refused(made, joined):
     """The tenant's table comes first in the search_path, but the task itself would go to `public`."""
     made.run("CREATE SCHEMA tenant; CREATE TABLE tenant.task_outbox (LIKE public.task_outbox INCLUDING ALL)")
     made.run(f"ALTER DATABASE {make_url(made.url).database} SET search_path = tenant, public")
@@ -357,7 +357,7 @@ def test_a_table_of_a_tenant_takes_no_entry_of_ours(made, joined):
 # A migrator
 
 
-def test_a_role_that_owns_only_the_schema_makes_the_tables_there(place):
+def test_a_role_that_owns_only_the_schema_can_create_the_tables(place):
     name = place.role()
     place.run(f"CREATE SCHEMA jobs AUTHORIZATION {name}")
     done = outboxq("upgrade", place.url_of(name), "--schema", "jobs")
@@ -367,7 +367,7 @@ def test_a_role_that_owns_only_the_schema_makes_the_tables_there(place):
 
 
 @pytest.mark.parametrize("schema", ["jobs", "public"])
-def test_a_migrator_makes_and_removes_the_tables_with_the_rights_it_is_granted(place, schema):
+def test_a_migrator_can_create_and_drop_the_tables_with_the_granted_privileges(place, schema):
     name = place.role()
     place.run("CREATE SCHEMA jobs")
     refused = outboxq("upgrade", place.url_of(name), "--schema", schema)
@@ -379,7 +379,7 @@ def test_a_migrator_makes_and_removes_the_tables_with_the_rights_it_is_granted(p
     migrations.downgrade(place.url_of(name), "base", schema=schema)
 
 
-def test_a_schema_that_is_missing_is_made_by_who_may(place):
+def test_upgrade_creates_a_missing_schema_but_grants_refuses_it(place):
     assert outboxq("upgrade", place.url, "--schema", "jobs").exit_code == 0
     done = outboxq("grants", "--role", "migrator", "--apply", place.role(), "--url", place.url, "--schema", "nowhere")
     assert done.exit_code == 2

@@ -78,7 +78,7 @@ def name_of(value):
 
 
 @pytest.mark.parametrize(("kind", "features"), ACTS, ids=name_of)
-def test_a_role_does_its_part_with_the_rights_it_is_granted(stage, role, kind, features):
+def test_each_role_can_do_its_work_with_the_granted_privileges(stage, role, kind, features):
     Store(stage.owner.bound_engine).rights.grant(kind, role, features)
     for act in ACTS[kind, features]:
         with case(act.__name__):
@@ -126,7 +126,7 @@ def is_refused(error):
 
 
 @pytest.mark.parametrize(("kind", "features"), NEEDED, ids=name_of)
-def test_without_any_one_right_something_fails(stage, role, owner, kind, features):
+def test_each_granted_privilege_is_needed(stage, role, owner, kind, features):
     """Revoke each privilege, column by column. Only the acts decide, without the checks that come before a statement."""
     for one in rights(kind, features):
         owner.execute(grant(one, "public", role))
@@ -161,7 +161,7 @@ def refused(stage, act):
     return False
 
 
-def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
+def test_privileges_are_checked_again_after_the_tables_are_created(cluster, role):
     """Missing tables are found without an error of the database, which would abort the caller's transaction."""
     url = cluster.create_database()
     engine = create_engine(make_url(url).set(username=role))
@@ -180,7 +180,7 @@ def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
 
 
 @pytest.mark.parametrize("timeout", [0, 60])
-def test_who_may_not_read_results_hears_which_command_grants_it(stage, role, timeout):
+def test_the_error_for_an_unreadable_result_names_the_command_that_grants_it(stage, role, timeout):
     Store(stage.owner.bound_engine).rights.grant(Role.PRODUCER, role)
     done = stage.claimed()
     stage.owner.complete(done, "1")
@@ -190,7 +190,7 @@ def test_who_may_not_read_results_hears_which_command_grants_it(stage, role, tim
         Outbox(stage.engine).result(done.id, timeout=timeout)
 
 
-def test_who_may_read_results_and_not_batches_waits_for_tasks_only(stage, role):
+def test_a_role_without_the_batches_feature_can_wait_only_for_tasks(stage, role):
     """A wait for a later link names the command that grants the privilege. The wait for the first task continues."""
     Store(stage.owner.bound_engine).rights.grant(Role.PRODUCER, role, {Feature.RESULTS})
     outbox, owner = Outbox(stage.engine), Outbox(stage.owner.bound_engine)
@@ -225,7 +225,7 @@ def test_roles_that_read_tasks_may_wait_for_results(stage, role, kind):
         Outbox(stage.engine).result(handle.task_ids[-1], timeout=0)
 
 
-def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):
+def test_an_unrelated_permission_error_is_not_its_own_cause(url, owner):
     engine = make_engine(url)
     owner.execute(
         "CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS "
@@ -243,7 +243,7 @@ def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):
 
 @pytest.mark.parametrize("kind", [Role.PRODUCER, Role.WORKER, Role.OPERATOR], ids=name_of)
 @pytest.mark.parametrize("first", ["granted", "partitioned"])
-def test_a_role_does_its_part_on_a_partitioned_history(cluster, migrated_postgresql, kind, first):
+def test_each_role_can_do_its_work_on_a_partitioned_history(cluster, migrated_postgresql, kind, first):
     """A producer has privileges on single columns of the tables that are replaced."""
     name, url = f"outboxq_{uuid4().hex[:12]}", cluster.create_database(template=migrated_postgresql)
     features = frozenset(Feature) if kind is Role.PRODUCER else frozenset()

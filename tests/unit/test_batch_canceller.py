@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from outboxq.worker.upkeep import BatchCanceller
 
 
-def test_a_failure_is_followed_by_a_look_at_once_and_many_by_one_a_second():
+def test_batches_are_checked_immediately_after_a_failure_and_at_most_once_a_second():
     looks = []
     store = SimpleNamespace(batches=SimpleNamespace(continue_cancelling=lambda: looks.append(None)))
     canceller = BatchCanceller(store)

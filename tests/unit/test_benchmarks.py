@@ -27,18 +27,18 @@ def results() -> Results:
     return found
 
 
-def test_a_ratio_is_the_median_of_the_rounds_and_not_that_of_the_medians():
+def test_a_ratio_is_the_median_of_the_ratios_of_the_rounds():
     measure = Measure("drain", RATE, {"raw": [100, 200, 400], "outboxq": [50, 100, 500]})
     assert measure.ratio("outboxq", "raw") == 0.5
     assert measure.ratio("outboxq", "nobody") is None
 
 
-def test_who_took_part_in_fewer_rounds_is_compared_by_medians():
+def test_contenders_with_fewer_rounds_are_compared_by_medians():
     measure = Measure("drain", RATE, {"raw": [100, 200, 300], "Huey": [20]})
     assert measure.ratio("Huey", "raw") == 0.1
 
 
-def test_a_file_is_read_as_it_was_written(results, tmp_path):
+def test_results_are_unchanged_after_writing_and_reading(results, tmp_path):
     results.write(tmp_path / "run.json")
     again = Results.read(tmp_path / "run.json")
     assert (again.about, again.missing, again.measures) == (results.about, results.missing, results.measures)
@@ -57,7 +57,7 @@ def test_a_goal_is_met_or_missed_or_not_measured(results):
     assert any(line.endswith("not measured") for line in lines)
 
 
-def test_a_table_shows_medians_spread_and_both_ratios(results):
+def test_a_table_shows_medians_ranges_and_both_ratios(results):
     title, head, raw, outboxq, peer = table(results.measures["postgresql.drain"])
     assert title == "postgresql: drain by 1 process (tasks/s, more is better; 2 x)"
     assert head.split() == ["median", "least", "most", "of", "raw", "outboxq", "is"]
@@ -66,20 +66,20 @@ def test_a_table_shows_medians_spread_and_both_ratios(results):
     assert peer.split() == ["PgQueuer", "525", "350", "700", "0.35", "2.00"]
 
 
-def test_settings_of_sqlite_are_compared_with_their_like():
+def test_sqlite_results_are_compared_with_results_of_the_same_setting():
     samples = {"raw NORMAL": [100.0], "outboxq NORMAL": [50.0], "raw FULL": [40.0], "outboxq FULL": [30.0]}
     lines = [line.split() for line in table(Measure("sqlite: drain", RATE, samples))]
     assert [line[-2] for line in lines[2:]] == ["1.00", "0.50", "1.00", "0.75"]
 
 
-def test_two_runs_are_compared_by_their_figures_and_by_their_ratios(results):
+def test_two_runs_are_compared_by_values_and_by_ratios(results):
     said = compare(results, results)
     assert "postgresql: drain by 1 process" in said
     (line,) = [line for line in said.splitlines() if line.split()[:3] == ["outboxq", "1,050", "1,050"]]
     assert line.split()[3:] == ["1.00", "0.70", "0.70"]
 
 
-def test_the_report_fits_a_terminal_and_says_what_was_not_run(results):
+def test_the_report_fits_a_terminal_and_lists_missing_benchmarks(results):
     results.missing["postgresql: Huey"] = "could not be installed: " + "no network " * 30
     said = report(results)
     assert max(len(line) for line in said.splitlines()) <= WIDTH
@@ -87,7 +87,7 @@ def test_the_report_fits_a_terminal_and_says_what_was_not_run(results):
     assert "Celery" in said
 
 
-def test_a_chart_is_xml_with_a_bar_for_each_and_its_command(results, tmp_path):
+def test_a_chart_is_xml_with_a_label_for_each_bar_and_the_command(results, tmp_path):
     results.about["command"] = "nox -s bench -- --quick"
     made = charts.write(results, tmp_path)
     assert [path.name for path in made] == ["postgresql.drain.svg", "postgresql.pickup.p50.svg"]
@@ -97,14 +97,14 @@ def test_a_chart_is_xml_with_a_bar_for_each_and_its_command(results, tmp_path):
     assert words[-1] == "nox -s bench -- --quick, 2030-01-01, 2 x quick, 8 GiB"
 
 
-def test_the_readme_says_how_many_times_as_fast(results):
+def test_the_readme_table_shows_ratios(results):
     _, _, *rows = published.table(results).splitlines()
     cells = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:4]] for row in rows}
     assert cells["begin a task when it arrives (p50)"] == ["0.70", "2.0"]  # the other run took longer
     assert cells["PostgreSQL: enqueue, one transaction each"] == ["", ""]
 
 
-def test_what_is_published_is_what_the_program_makes_of_the_run_beside_it(tmp_path):
+def test_the_published_files_are_generated_from_the_published_run(tmp_path):
     """The published files are the output of `python -m benchmarks --publish run.json`, without edits."""
     shutil.copy(ROOT / "README.md", tmp_path)
     published.publish(FOLDER / published.RUN, tmp_path)

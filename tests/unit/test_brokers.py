@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_reported_when_the_transport_is_made(case: str) -> None:
+def test_a_mistake_is_reported_when_the_transport_is_created(case: str) -> None:
     make, message = WRONG[case]
     with pytest.raises(ConfigurationError, match=message) as caught:
         make()
@@ -97,7 +97,7 @@ def test_a_mistake_is_reported_when_the_transport_is_made(case: str) -> None:
 
 
 @pytest.mark.parametrize("name", brokers.__all__)
-def test_a_missing_client_is_named_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_client_names_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"url": "redis://h" if name == "RedisStreams" else "amqp://h", "servers": "nats://h", "queue_url": "q"}
     given["topic_arn"] = "arn"
     kind = getattr(brokers, name)
@@ -175,7 +175,7 @@ def redis(
 @pytest.mark.parametrize(
     ("version", "is_known"), [("8.6.0", True), ("10.0.1", True), ("8.4.9", False), ("7.0.15", False)]
 )
-def test_redis_is_told_the_id_if_it_recognises_one(version: str, is_known: bool) -> None:
+def test_the_event_id_is_sent_to_redis_versions_that_support_it(version: str, is_known: bool) -> None:
     one = event()
     with redis(version) as (port, noted):
         transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2", max_length=9)
@@ -241,7 +241,7 @@ class Producer:
         return 0
 
 
-def test_a_message_that_kafka_refuses_with_its_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_makes_kafka_refuse_its_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("confluent_kafka.Producer", Producer)
     transport = Kafka(servers="h", body="payload")
     events = [event("1"), event(json.dumps("x" * 200)), event("2")]
@@ -304,7 +304,7 @@ def published(sender: Sender, events: list[CloudEvent], monkeypatch: pytest.Monk
     return outcomes
 
 
-def test_no_event_of_a_key_overtakes_one_that_sqs_did_not_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_sqs_did_not_store_is_not_overtaken_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(str(number), partition_key="ada" if number % 2 else "bob") for number in range(6)]
     sender = Sender("3")
     outcomes = published(sender, events, monkeypatch, "https://sqs/orders.fifo")
@@ -313,12 +313,12 @@ def test_no_event_of_a_key_overtakes_one_that_sqs_did_not_store(monkeypatch: pyt
     assert all(len({one["MessageGroupId"] for one in batch}) == len(batch) for batch in sender.batches)
 
 
-def test_a_fault_of_the_message_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_is_refused_if_sqs_blames_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = published(Sender("1", is_final=True), [event("1"), event("2")], monkeypatch, "https://sqs/orders")
     assert outcomes == [Refused("Bad"), Confirmed()]
 
 
-def test_a_batch_of_sqs_has_at_most_ten_messages_and_256_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sqs_batch_has_at_most_ten_messages_and_256_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(json.dumps("x" * size)) for size in (200_000, 100_000, 300_000, *[10] * 12)]
     sender = Sender()
     assert published(sender, events, monkeypatch, "https://sqs/orders") == [Confirmed()] * 15
@@ -328,7 +328,9 @@ def test_a_batch_of_sqs_has_at_most_ten_messages_and_256_kib(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("headers", [{f"h{number}": "1" for number in range(11)}, {"a b": "1"}, {"AWS.x": "1"}])
-def test_headers_that_sqs_cannot_take_are_a_refusal(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]) -> None:
+def test_an_event_with_headers_that_sqs_cannot_send_is_refused(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
     sender = Sender()
     [outcome] = published(sender, [event(headers=headers)], monkeypatch, "https://sqs/orders")
     assert isinstance(outcome, Refused)
@@ -359,7 +361,7 @@ class Poller:
         ((10, 2), 12, 0.5, [1, 0]),
     ],
 )
-def test_an_idle_receiver_of_sqs_does_not_poll_without_a_pause(
+def test_an_idle_sqs_receiver_uses_long_polling(
     monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], limit: int, seconds: float, waits: list[int]
 ) -> None:
     poller = Poller(*counts)
@@ -368,7 +370,7 @@ def test_an_idle_receiver_of_sqs_does_not_poll_without_a_pause(
     assert (len(found), poller.waits) == (sum(counts), waits)
 
 
-def test_a_receiver_of_sqs_asks_for_no_more_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sqs_receiver_does_not_request_messages_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise, slow answers would keep the first messages unacknowledged until SQS delivers them again."""
 
     class SlowPoller(Poller):
@@ -385,20 +387,20 @@ def test_a_receiver_of_sqs_asks_for_no_more_after_its_deadline(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("place", ["a b", "a.*", ">", "a..b", "a.", "a\r\nb"])
-def test_a_subject_that_nats_cannot_take_is_a_refusal(place: str) -> None:
+def test_an_event_with_an_invalid_nats_subject_is_refused(place: str) -> None:
     transport = NatsJetStream(servers="nats://127.0.0.1:1", subject=lambda _: place)
     [outcome] = transport.publish([event()], soon())
     assert isinstance(outcome, Refused)
 
 
-def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
+def test_an_event_with_a_line_break_in_a_header_is_refused() -> None:
     transport = NatsJetStream(servers="nats://127.0.0.1:1")
     [outcome] = transport.publish([event(headers={"a": "1\r\nNats-Msg-Id: 2"})], soon())
     assert outcome == Refused("the header 'a' cannot be sent")
 
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
-def test_a_header_that_rabbitmq_reads_as_routing_keys_is_a_refusal(name: str) -> None:
+def test_an_event_whose_header_rabbitmq_reads_as_routing_keys_is_refused(name: str) -> None:
     """The header would make the broker close the channel, so no other event of the batch would be confirmed."""
     [outcome] = RabbitMQ(url="amqp://127.0.0.1:1").publish([event(headers={name: "ada"})], soon())
     assert outcome == Refused(f"RabbitMQ reads the header {name!r} as routing keys; give it another name")
@@ -443,7 +445,7 @@ def fake_nats(monkeypatch: pytest.MonkeyPatch) -> list[Nats]:
     return Nats.made
 
 
-def test_a_connection_to_nats_subscribes_to_its_answers_once(fake_nats: list[Nats]) -> None:
+def test_a_nats_connection_creates_one_jetstream_context(fake_nats: list[Nats]) -> None:
     transport = NatsJetStream(servers="nats://h")
     for _ in range(3):
         assert transport.publish([event(), event()], soon()) == [Confirmed()] * 2
@@ -452,7 +454,7 @@ def test_a_connection_to_nats_subscribes_to_its_answers_once(fake_nats: list[Nat
     assert (client.contexts, len(client.published)) == (1, 6)
 
 
-def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats: list[Nats]) -> None:
+def test_only_the_message_that_is_too_large_with_its_headers_is_refused(fake_nats: list[Nats]) -> None:
     """The server closes the connection when it receives such a message."""
     transport = NatsJetStream(servers="nats://h", body="payload")
     one = event(headers={"a": "é"})
@@ -469,7 +471,7 @@ def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats
     ]
 
 
-def test_an_event_that_nats_does_not_answer_hides_no_other_answer(fake_nats: list[Nats]) -> None:
+def test_an_event_without_an_answer_of_nats_does_not_affect_the_others(fake_nats: list[Nats]) -> None:
     transport = NatsJetStream(servers="nats://h", body="payload")
     outcomes = transport.publish([event("1"), event("0"), event("2")], time.monotonic() + 0.5)
     transport.close()
@@ -477,13 +479,13 @@ def test_an_event_that_nats_does_not_answer_hides_no_other_answer(fake_nats: lis
 
 
 @pytest.mark.parametrize("name", ["a b", "a:b", "é", ""])
-def test_a_name_of_a_header_that_nats_cannot_take_is_a_refusal(fake_nats: list[Nats], name: str) -> None:
+def test_an_event_with_an_invalid_nats_header_name_is_refused(fake_nats: list[Nats], name: str) -> None:
     transport = NatsJetStream(servers="nats://h")
     assert transport.publish([event(headers={name: "1"})], soon()) == [Refused(f"the header {name!r} cannot be sent")]
     assert fake_nats == []
 
 
-def test_a_deadline_that_passes_in_any_step_of_a_request_to_nats_is_no_error() -> None:
+def test_a_timeout_in_any_step_of_a_request_to_nats_is_not_an_error() -> None:
     """Only one of the steps raises the library's own TimeoutError."""
 
     class Subscription:
@@ -516,9 +518,7 @@ class EmptyNats(Nats):
     async def _process_headers(self, _: object) -> None: ...
 
 
-def test_a_consumer_in_nats_that_was_deleted_is_created_again(
-    fake_nats: list[Nats], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_nats_consumer_is_created_again(fake_nats: list[Nats], monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer is deleted with its stream. Requests to it time out, as if there were no messages."""
     monkeypatch.setattr("nats.aio.client.Client", EmptyNats)
     monkeypatch.setattr(nats_jetstream, "_CHECK_EVERY", 0.0)
@@ -538,7 +538,7 @@ def test_a_consumer_in_nats_that_was_deleted_is_created_again(
 # A stream or topic that was deleted and created again is numbered from the beginning.
 
 
-def test_the_first_messages_of_two_streams_in_nats_with_one_name_differ() -> None:
+def test_two_nats_streams_with_the_same_name_have_different_message_ids() -> None:
     def first(created: datetime) -> str | None:
         place = SimpleNamespace(stream="s", sequence=SimpleNamespace(stream=1), timestamp=created)
         return nats_jetstream._message(SimpleNamespace(data=b"1", headers=None, subject="a", metadata=place)).id
@@ -548,7 +548,7 @@ def test_the_first_messages_of_two_streams_in_nats_with_one_name_differ() -> Non
     assert first(now) != first(now + timedelta(milliseconds=1))
 
 
-def test_the_first_messages_of_two_topics_in_kafka_with_one_name_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_kafka_topics_with_the_same_name_have_different_message_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     class Consumer:
         def __init__(self, _: object) -> None: ...
 
@@ -576,7 +576,7 @@ DIFFERENT: dict[str, list[tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_nats_drops_only_a_repetition(fake_nats: list[Nats], case: str) -> None:
+def test_nats_drops_only_repeated_messages(fake_nats: list[Nats], case: str) -> None:
     one = event()
     for subject, body in DIFFERENT[case] * 2:
         transport = NatsJetStream(servers="nats://h", subject=subject, body=body)
@@ -588,7 +588,7 @@ def test_nats_drops_only_a_repetition(fake_nats: list[Nats], case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_a_fifo_queue_drops_only_a_repetition(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_a_fifo_queue_drops_only_repeated_messages(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     one, sender = event(), Sender()
     monkeypatch.setattr(Sqs, "client", lambda _: sender)
     for queue, body in DIFFERENT[case] * 2:
@@ -621,14 +621,12 @@ class Streams:
         (TimeoutError("late"), Unsure("TimeoutError: late")),
     ],
 )
-def test_a_subject_without_an_answer_is_refused_only_if_no_stream_has_it(
-    found: str | Exception, outcome: Outcome
-) -> None:
+def test_an_unanswered_subject_is_refused_only_if_no_stream_has_it(found: str | Exception, outcome: Outcome) -> None:
     """While a cluster elects the leader of a stream, there is no answer either."""
     assert asyncio.run(nats_jetstream._without_stream(Streams(found), "s")) == outcome  # type: ignore[arg-type]
 
 
-def test_properties_of_rabbitmq_that_are_not_utf_8_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rabbitmq_properties_that_are_not_utf_8_are_read_as_escaped_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """pika returns such properties as bytes. A receiver would fail on the same message repeatedly."""
     monkeypatch.setattr(rabbitmq._Consumer, "__init__", lambda *_: None)
     consumer = rabbitmq._Consumer(RabbitMQ(url="amqp://h", queue="q"))
@@ -660,7 +658,7 @@ _json = st.recursive(
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(data=_json, indent=st.sampled_from([None, 0, 2]), key=st.none() | st.text(min_size=1))
-def test_what_a_cloud_event_contains_is_read_unchanged(data: object, indent: int | None, key: str | None) -> None:
+def test_the_contents_of_a_cloud_event_are_read_unchanged(data: object, indent: int | None, key: str | None) -> None:
     payload = json.dumps(data, indent=indent)
     sent = event(payload, partition_key=key, headers={"tenant": "eu"})
     read = read_event(sent.as_json().encode(), {"x": "1"})
@@ -678,7 +676,7 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
     assert json.loads(read.data) == json.loads(body) or json.loads(body)["specversion"]
 
 
-def test_a_binary_event_has_its_attributes_in_headers() -> None:
+def test_the_attributes_of_a_binary_event_are_read_from_headers() -> None:
     headers = {"ce_id": "e1", "ce_source": "erp", "ce_type": "t", "ce_partitionkey": "ada", "traceparent": "00"}
     read = read_event(b" 1.10 ", headers, id="other", source="queue", type="key")
     assert (read.id, read.source, read.type, read.data, read.partition_key) == ("e1", "erp", "t", "1.10", "ada")
@@ -691,7 +689,7 @@ def test_binary_data_is_refused() -> None:
         read_event(json.dumps(body).encode(), {})
 
 
-def test_an_attribute_that_is_null_is_missing() -> None:
+def test_a_null_attribute_is_treated_as_missing() -> None:
     """The JSON format of CloudEvents says so, and several of its libraries write null."""
     given = dict.fromkeys(["id", "source", "type", "partitionkey", "traceparent", "subject", "data_base64"])
     read = read_event(
@@ -703,7 +701,7 @@ def test_an_attribute_that_is_null_is_missing() -> None:
         read_event(json.dumps({"specversion": "1.0", **given}).encode(), {}, type="t")
 
 
-def test_an_attribute_that_is_nested_as_deep_as_can_be_read_is_no_error() -> None:
+def test_an_attribute_nested_too_deeply_is_refused_as_unreadable() -> None:
     def body(depth: int) -> bytes:
         return f'{{"specversion": "1.0", "id": "i", "type": "t", "x": {"[" * depth}{"]" * depth}}}'.encode()
 
@@ -713,18 +711,18 @@ def test_an_attribute_that_is_nested_as_deep_as_can_be_read_is_no_error() -> Non
             read_event(body(depth := depth + 1), {})
 
 
-def test_a_member_of_the_payload_is_not_taken_for_the_payload() -> None:
+def test_a_data_member_inside_an_attribute_is_not_mistaken_for_the_payload() -> None:
     body = '{"x": {"data": 1, "}": "}"}, "specversion": "1.0", "data": {"data": 2.50}, "id": "i", "type": "t", "source": "s"}'
     assert read_event(body.encode(), {}).data == '{"data": 2.50}'
 
 
-def test_a_message_keeps_no_private_header() -> None:
+def test_private_headers_are_removed_from_a_message() -> None:
     [letter] = letters.letters_of([event(headers={"Cookie": "c", "a": "1"})], "{topic}", "payload", "ce_", [None])
     assert "Cookie" not in letter.headers
     assert letter.headers["a"] == "1"
 
 
-def test_commands_for_redis_are_encoded_as_its_client_encodes_them():
+def test_commands_for_redis_are_encoded_as_by_the_redis_client():
     body = b"\x00\r\n" * 100_000
     [letter] = letters.letters_of([event(headers={"a": "ü"})], "strëam", "cloudevent", "ce_", [None])
     letter = letter._replace(body=body)
@@ -736,7 +734,7 @@ def test_commands_for_redis_are_encoded_as_its_client_encodes_them():
     assert publisher._command(letter) == b"".join(Connection().pack_commands([(*own[:2], *once, *own[2:])]))
 
 
-def test_what_redis_has_answered_before_the_connection_is_lost_is_known():
+def test_answers_of_redis_before_a_lost_connection_are_used():
     one, two = event(), event()
     with redis("7.0.15", most=1) as (port, _):
         transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2")
@@ -745,7 +743,7 @@ def test_what_redis_has_answered_before_the_connection_is_lost_is_known():
     assert (first, type(second)) == (Confirmed(), Unsure)
 
 
-def test_commands_for_redis_are_written_in_large_parts():
+def test_commands_for_redis_are_written_in_large_chunks():
     commands = [b"x" * 1000] * 600 + [b"y" * 300_000] * 2
     parts = redis_streams._parts(commands)
     assert b"".join(parts) == b"".join(commands)

@@ -17,7 +17,7 @@ def heard(*several):
     return found
 
 
-def test_a_worker_looks_for_the_first_call_that_is_not_answered():
+def test_a_worker_checks_for_work_after_the_first_unanswered_call():
     found = heard(("mail", 7, 1.0), ("mail", 5, 2.0), ("mail", 9, 3.0))
     assert found.look_at == 11
     found.answered("mail", 5)
@@ -26,7 +26,7 @@ def test_a_worker_looks_for_the_first_call_that_is_not_answered():
     assert found.look_at == math.inf
 
 
-def test_an_answer_is_about_one_queue():
+def test_an_answer_applies_to_one_queue():
     found = heard(("news", 6, 0.0), ("mail", 7, 1.0), ("news", 7, 2.0))
     found.answered("mail", 7)
     assert found.look_at == 10
@@ -34,19 +34,19 @@ def test_an_answer_is_about_one_queue():
     assert found.look_at == 12
 
 
-def test_both_notifications_of_a_transaction_are_answered():
+def test_one_answer_covers_both_notifications_of_a_transaction():
     found = heard(("mail", 7, 1.0), ("mail", 7, 1.1))
     found.answered("mail", 7)
     assert found.look_at == math.inf
 
 
-def test_the_answer_to_a_call_that_was_not_heard_answers_nothing():
+def test_the_answer_to_an_unreceived_call_does_not_affect_other_calls():
     found = heard(("mail", 7, 1.0))
     found.answered("mail", 8)
     assert found.look_at == 11
 
 
-def test_a_worker_that_cannot_keep_all_calls_looks_itself(monkeypatch):
+def test_a_worker_that_cannot_keep_all_calls_checks_for_work(monkeypatch):
     """The answer to the last call that the worker kept says nothing about later calls."""
     monkeypatch.setattr(postgresql, "_MOST", 2)
     found = heard(("mail", 1, 1.0), ("mail", 2, 2.0), ("mail", 3, 3.0))
@@ -55,6 +55,6 @@ def test_a_worker_that_cannot_keep_all_calls_looks_itself(monkeypatch):
 
 
 @pytest.mark.parametrize(("heard_before", "last"), [(1.0, {}), (1.5, {"mail": 9}), (2.5, {"mail": 9, "news": 5})])
-def test_a_worker_answers_the_last_call_of_each_queue_that_has_waited(heard_before, last):
+def test_a_worker_answers_the_last_call_of_each_queue_received_before_a_time(heard_before, last):
     found = heard(("mail", 7, 1.0), ("news", 5, 2.0), ("mail", 9, 3.0))
     assert found.last(heard_before=heard_before) == last

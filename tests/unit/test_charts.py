@@ -92,14 +92,14 @@ def test_any_values_are_drawn_inside_the_plot(seed):
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, -1.0])
-def test_a_value_that_is_no_amount_is_not_drawn(odd):
+def test_a_value_that_is_not_an_amount_is_not_drawn(odd):
     chart = lines("Depth", axis(3), series([1, odd, 3]))
     check(chart)
     assert [len(part) for part in points(chart.lines[0].path)] == [1, 1]
     check(stacked("Throughput", axis(3), series([1, odd, 3])))
 
 
-def test_bars_are_stacked_without_a_gap_and_end_at_their_sum():
+def test_bars_are_stacked_without_gaps_up_to_their_sum():
     chart = stacked("Throughput", axis(2), series([30, 0], [10, 0], [0, 20]))
     assert [shape.kind for shape in chart.bars] == ["completed", "retried", "failed"]
     ((left, low, height),), ((above, high, smaller),), ((right, _, _),) = (bars(shape.path) for shape in chart.bars)
@@ -112,7 +112,7 @@ def test_bars_are_stacked_without_a_gap_and_end_at_their_sum():
     assert height == pytest.approx(3 * smaller, abs=0.1)
 
 
-def test_the_bars_of_a_colour_are_one_path():
+def test_bars_of_the_same_colour_are_one_path():
     chart = stacked("Throughput", axis(2), series([30, 10], [10, 0]))
     completed, retried = chart.bars
     (_, first, tall), (_, second, short) = bars(completed.path)
@@ -126,7 +126,7 @@ def test_a_chart_of_days_names_the_day_of_each_step():
     assert chart.rows[0][0] == "1 Jan 10:00"
 
 
-def test_a_line_has_a_gap_where_nothing_is_known_and_a_dot_where_one_value_is_alone():
+def test_a_line_has_gaps_at_unknown_values_and_dots_at_single_values():
     chart = lines("Depth", axis(6), series([1, 2, None, 3, None, 4]))
     (line,), (dots,) = chart.lines, chart.points
     assert [len(part) for part in points(line.path)] == [2, 1, 1]
@@ -146,7 +146,7 @@ def test_a_line_has_a_gap_where_nothing_is_known_and_a_dot_where_one_value_is_al
         (3_100_000, ["0", "1M", "2M", "3M", "4M"]),
     ],
 )
-def test_counts_have_round_numbers(highest, words):
+def test_axes_of_counts_have_round_numbers(highest, words):
     assert [tick.words for tick in stacked("Throughput", axis(1), series([highest])).values] == words
 
 
@@ -161,23 +161,23 @@ def test_counts_have_round_numbers(highest, words):
         (400_000, ["0", "2 d", "4 d", "6 d"]),
     ],
 )
-def test_spans_have_round_numbers(highest, words):
+def test_axes_of_durations_have_round_numbers(highest, words):
     assert [tick.words for tick in lines("Wait", axis(1), series([highest]), of_time=True).values] == words
 
 
-def test_times_are_labelled_at_round_ones_and_midnight_by_its_date():
+def test_labels_are_at_round_times_and_midnight_shows_the_date():
     long = Axis(since=datetime(2029, 12, 31, 12, 15, tzinfo=UTC), step=15 * MINUTE, steps=96, tick=4 * HOUR)
     assert [tick.words for tick in time_ticks(long)] == ["16:00", "20:00", "1 Jan", "04:00", "08:00", "12:00"]
     assert [tick.anchor for tick in time_ticks(long)] == ["middle"] * 5 + ["end"]
 
 
-def test_an_empty_chart_says_so_and_zeros_of_lines_are_values():
+def test_a_chart_of_zeros_is_empty_only_if_it_has_bars():
     assert stacked("Throughput", axis(3), series([0, 0, 0], [0, 0, 0])).is_empty
     assert lines("Depth", axis(3), series([None, None, None])).is_empty
     assert not lines("Depth", axis(3), series([None, 0, None])).is_empty
 
 
-def test_the_sentence_and_the_table_have_the_numbers():
+def test_the_label_and_the_table_contain_the_numbers():
     chart = stacked("Throughput", axis(3), series([1200, 0, 34], [0, 0, 1]))
     assert chart.label == "Throughput from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: 1,234 completed, 1 retried."
     assert chart.rows == [("11:59", ["34", "1"]), ("11:57", ["1,200", "0"])]
@@ -187,7 +187,7 @@ def test_the_sentence_and_the_table_have_the_numbers():
     assert depth.steps[1].title == "11:58 to 11:59: unknown"
 
 
-def test_one_peak_does_not_flatten_the_rest_and_its_number_is_written():
+def test_a_single_peak_is_cut_off_and_its_value_is_noted():
     column = [float(100 + index) for index in range(59)]
     chart = lines("Depth", axis(60), series([*column[:30], 150_000, *column[30:]], names=("due",)))
     assert [tick.words for tick in chart.values] == ["0", "50", "100", "150", "200"]
@@ -199,7 +199,7 @@ def test_one_peak_does_not_flatten_the_rest_and_its_number_is_written():
     assert (zeros.values[-1].words, zeros.notes) == ("150k", [])
 
 
-def test_missing_samples_are_shown_as_missing_and_other_unknown_values_are_not():
+def test_only_missing_samples_are_marked_as_missing():
     column = [None, 1, None, None, 4, None]
     chart = lines("Depth", axis(6), series(column), is_sampled=True)
     assert [step.x for step in chart.missing] == [chart.steps[index].x for index in (0, 2, 3, 5)]
@@ -216,7 +216,7 @@ def test_a_sparkline_needs_two_values():
     assert area.startswith(line)
 
 
-def test_the_drawing_has_no_styles_and_no_scripts_of_its_own():
+def test_a_drawing_has_no_inline_styles_or_scripts():
     chart = stacked("<b>Through</b>", axis(3), series([1, 2, 3], names=["<i>done</i>"]))
     text = str(environment().get_template("charts.html").module.card(chart, "nothing"))
     assert "style=" not in text
@@ -226,7 +226,7 @@ def test_the_drawing_has_no_styles_and_no_scripts_of_its_own():
     assert text.count("<title>") == 3
 
 
-def test_the_bars_of_ticks_are_as_high_as_their_tasks_ran_long():
+def test_the_height_of_a_tick_bar_shows_how_long_its_task_ran():
     ended = [(TaskStatus.COMPLETED, 4 * MINUTE), (TaskStatus.FAILED, MINUTE), (TaskStatus.RUNNING, None), (None, None)]
     runs = [
         TickRun(schedule="a", tick=NOON + place * HOUR, task_id=UUID(int=place), status=status, ran=ran)

@@ -70,7 +70,7 @@ def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
     assert store.left == 0
 
 
-def test_a_task_that_is_declared_while_its_claim_is_sorted_is_given_back():
+def test_a_task_declared_while_its_claim_is_dispatched_is_released():
     outbox, given_back = Outbox(), []
 
     class Declaring(threading.Event):

@@ -107,14 +107,14 @@ def completer(store, leases, monkeypatch):
     one.join(60)
 
 
-def test_a_heartbeat_that_was_sent_before_does_not_take_the_claim_from_its_handler(active, store, leases):
+def test_a_heartbeat_sent_before_the_new_claim_does_not_end_the_claim(active, store, leases):
     leases.run_once()
     assert store.asked == 1
     assert not active.context.lost
     assert active.next_beat < time.monotonic() + 60
 
 
-def test_a_heartbeat_that_was_sent_after_it_does(active, store, leases):
+def test_a_heartbeat_sent_after_the_new_claim_can_end_the_claim(active, store, leases):
     leases.hold_on(active.claim, sent=time.monotonic())
     until(lambda: time.monotonic() > active.claimed_again_at)
     store.claim_again = lambda: None
@@ -122,14 +122,14 @@ def test_a_heartbeat_that_was_sent_after_it_does(active, store, leases):
     assert active.context.was_lost
 
 
-def test_an_outcome_that_was_refused_before_is_written_again(active, store, leases, completer):
+def test_an_outcome_refused_before_the_new_claim_is_written_again(active, store, leases, completer):
     completer.put(Outcome(claim=active.claim, event_type=EventType.COMPLETED), active)
     until(lambda: leases.held() == [])
     assert store.asked == 2
     assert not active.context.was_lost
 
 
-def test_an_outcome_is_written_again_also_by_a_worker_that_stops(active, store, leases, completer):
+def test_a_stopping_worker_also_writes_a_refused_outcome_again(active, store, leases, completer):
     completer.put(Outcome(claim=active.claim, event_type=EventType.COMPLETED), active)
     completer.finish()
     completer.join(60)
@@ -153,13 +153,13 @@ def runner(store, leases):
     return TaskRunner(own=store, leases=leases, outcomes=Puts(), begin=None, attempt=None)
 
 
-def test_a_claim_that_is_found_lost_before_it_begins_is_given_back_if_it_was_claimed_again(active, leases, runner):
+def test_a_claim_found_lost_before_its_start_is_released_if_it_was_made_again(active, leases, runner):
     runner.run(active)
     assert [one.event_type for one in runner.outcomes] == [EventType.RELEASED]
     assert leases.held() == []
 
 
-def test_a_claim_that_is_found_lost_before_it_begins_is_left_alone_else(active, store, leases, runner):
+def test_a_claim_found_lost_before_its_start_is_dropped_if_it_was_not_made_again(active, store, leases, runner):
     store.claim_again = lambda: None
     runner.run(active)
     assert runner.outcomes == []
@@ -170,7 +170,7 @@ def unanswered(_asked):
     raise ConnectionError("the server is away")
 
 
-def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, store, leases, runner, caplog):
+def test_a_claim_that_cannot_be_verified_is_released(active, store, leases, runner, caplog):
     store.heartbeat = unanswered
     runner.run(active)
     [outcome] = runner.outcomes
@@ -181,7 +181,7 @@ def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, sto
     assert leases.held() == [active]  # heartbeats extend its lease until its outcome is written
 
 
-def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases, runner, caplog):
+def test_a_suspect_task_whose_start_cannot_be_recorded_is_released(leases, runner, caplog):
     runner.begin = unanswered
     claim = replace(claim_of(), recovery_attempts=SUSPECT)
     [suspect] = leases.hold([TaskContext(claim, max_attempts=None, stopping=threading.Event())], sent=time.monotonic())
@@ -193,7 +193,7 @@ def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases
     assert leases.held() == [suspect]
 
 
-def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(active, leases):
+def test_a_stopping_worker_does_not_release_a_task_whose_handler_runs(active, leases):
     """The drain waits for that handler, and its outcome is written."""
     other, stopping, given_back = claim_of(), threading.Event(), []
 
@@ -238,7 +238,7 @@ def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(acti
 
 
 @pytest.mark.parametrize("when", ["before it ended", "after it ended"])
-def test_a_handler_that_was_told_of_the_loss_is_not_believed(active, store, leases, completer, when):
+def test_the_outcome_of_a_handler_that_knew_of_the_loss_is_discarded(active, store, leases, completer, when):
     """The handler may have stopped half-way, as it should, and then returned."""
     written = []
     store.claim_again = lambda: None
@@ -252,7 +252,7 @@ def test_a_handler_that_was_told_of_the_loss_is_not_believed(active, store, leas
     assert [one.event_type for one in written] == [EventType.RELEASED]
 
 
-def test_an_outcome_is_left_to_the_database_where_no_connection_was_lost(active, store, leases, completer):
+def test_an_outcome_is_written_unchanged_if_no_connection_was_lost(active, store, leases, completer):
     store.claim_again, leases.broke_at = (lambda: None), -math.inf
     written = []
     store.finish = lambda outcomes, **_options: written.extend(outcomes) or frozenset()

@@ -158,7 +158,7 @@ def block_the_first(store):
     return gate
 
 
-def test_a_single_outcome_is_written_at_once(completer, store):
+def test_a_single_outcome_is_written_immediately(completer, store):
     def seconds() -> float:
         before, began = len(store.batches), time.monotonic()
         completer.put(outcome())
@@ -169,7 +169,7 @@ def test_a_single_outcome_is_written_at_once(completer, store):
     assert {len(batch) for batch in store.batches} == {1}
 
 
-def test_outcomes_that_come_during_a_write_are_the_next_batch(completer, store):
+def test_outcomes_that_arrive_during_a_write_form_the_next_batch(completer, store):
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
@@ -194,7 +194,7 @@ def test_a_batch_has_at_most_1000_outcomes(completer, store):
     assert [one for batch in store.batches[1:] for one in batch] == rest
 
 
-def test_a_flush_returns_when_everything_before_it_is_written(completer, store):
+def test_a_flush_returns_when_all_earlier_outcomes_are_written(completer, store):
     gate = block_the_first(store)
     completer.put(outcome())
     assert completer.flush(0.02) is False
@@ -204,11 +204,11 @@ def test_a_flush_returns_when_everything_before_it_is_written(completer, store):
     assert sum(map(len, store.batches)) == 2
 
 
-def test_a_flush_of_nothing_returns(completer):
+def test_a_flush_without_outcomes_returns(completer):
     assert completer.flush(10) is True
 
 
-def test_finish_writes_what_was_put_before_it_and_ends(completer, store):
+def test_finish_writes_all_earlier_outcomes_and_ends_the_thread(completer, store):
     gate = block_the_first(store)
     for _ in range(5):
         completer.put(outcome())
@@ -219,7 +219,7 @@ def test_finish_writes_what_was_put_before_it_and_ends(completer, store):
     assert sum(map(len, store.batches)) == 5
 
 
-def test_an_outcome_that_cannot_be_written_fails_alone_and_the_others_are_written(completer, store, leases, caplog):
+def test_an_outcome_that_cannot_be_written_does_not_affect_the_others(completer, store, leases, caplog):
     gate = block_the_first(store)
     bad, written = outcome(leases), []
 
@@ -261,9 +261,7 @@ def fail(times, error, failures):
 
 @pytest.mark.parametrize("error", [Away, Full])
 @pytest.mark.parametrize("ends", ["it lasts", "its time is over", "it was told so"])
-def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
-    completer, store, leases, caplog, ends, error
-):
+def test_outcomes_wait_for_the_database_even_if_their_lease_seems_lost(completer, store, leases, caplog, ends, error):
     """Only the database knows whether another worker has claimed the task since."""
     store.answer = fail(3, error(), [])
     one = outcome(leases, seconds=0.0001 if ends == "its time is over" else 60.0)
@@ -277,7 +275,7 @@ def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
 
 
 @pytest.mark.parametrize("error", [Away, Full])
-def test_nothing_is_to_be_claimed_while_outcomes_cannot_be_written(completer, store, leases, error):
+def test_claiming_is_stopped_while_outcomes_cannot_be_written(completer, store, leases, error):
     away, seen = threading.Event(), []
 
     def answer(_outcomes):
@@ -296,7 +294,7 @@ def test_nothing_is_to_be_claimed_while_outcomes_cannot_be_written(completer, st
     assert completer.can_write.is_set()
 
 
-def test_an_outcome_whose_row_is_locked_waits_apart_from_the_others(completer, store, leases):
+def test_an_outcome_whose_row_is_locked_does_not_delay_others(completer, store, leases):
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
@@ -314,7 +312,7 @@ def test_an_outcome_whose_row_is_locked_waits_apart_from_the_others(completer, s
     assert store.unlocked[-1] == [locked]
 
 
-def test_a_locked_outcome_is_written_although_others_keep_coming(completer, store, leases):
+def test_a_locked_outcome_is_written_while_others_keep_arriving(completer, store, leases):
     locked, over = outcome(leases), threading.Event()
     store.locked = {locked.claim.id}
 
@@ -332,7 +330,7 @@ def test_a_locked_outcome_is_written_although_others_keep_coming(completer, stor
     over.set()
 
 
-def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(completer, store, leases):
+def test_the_ends_of_a_locked_batch_wait_together_and_do_not_delay_others(completer, store, leases):
     """Meanwhile, it writes releases and the outcomes of other tasks. It does not try to write later ends of the batch."""
     gate = block_the_first(store)
     completer.put(outcome())
@@ -364,7 +362,7 @@ def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(com
     assert not completer.has_locked
 
 
-def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, store, leases):
+def test_locked_batches_are_retried_in_turn_between_other_writes(completer, store, leases):
     """An outcome waits for at most one locked batch, however many there are."""
     batches = [new_batch_id() for _ in range(20)]
     store.locked_batches = set(batches)
@@ -412,7 +410,7 @@ def test_a_worker_claims_nothing_while_very_many_outcomes_wait_for_a_lock(
     assert caplog.text.count("until there are fewer, this worker claims no tasks") == 1
 
 
-def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, leases):
+def test_a_failure_that_waits_for_its_batch_is_not_reported_yet(completer, store, leases):
     batch, told = new_batch_id(), []
     completer.on_member_failed = lambda: told.append(len(store.unlocked))
     store.locked_batches = {batch}
@@ -424,7 +422,7 @@ def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, le
     assert len(told) == 1
 
 
-def test_a_failure_in_place_of_a_refused_outcome_is_told(completer, store, leases):
+def test_a_failure_that_replaces_a_refused_outcome_is_reported(completer, store, leases):
     told = []
     completer.on_member_failed = lambda: told.append(len(store.batches))
     store.answer = fail(1, ValueError("no"), [])
@@ -449,7 +447,7 @@ def test_a_refused_outcome_shows_that_outcomes_can_be_written_again(completer, s
     assert completer.can_write.is_set()
 
 
-def test_a_locked_outcome_is_written_before_the_end(completer, store, leases):
+def test_a_locked_outcome_is_written_before_the_thread_ends(completer, store, leases):
     locked = outcome(leases)
     store.locked = {locked.claim.id}
     completer.put(locked)
@@ -476,7 +474,7 @@ def test_a_database_that_refuses_all_outcomes_ends_the_worker(store, leases, die
     assert "permission denied for table execution_events" in str(died[0])
 
 
-def test_a_missing_file_ends_the_worker_at_once_with_an_error_that_says_so(store, leases, died):
+def test_a_missing_file_ends_the_worker_with_an_error_that_names_the_file(store, leases, died):
     def answer(_outcomes):
         raise FileUnusable("the SQLite file shop.db was deleted while it was open")
 
@@ -522,7 +520,7 @@ def test_claims_stay_held_until_their_outcomes_are_written(completer, store, lea
     assert completer.flush(10)
 
 
-def test_no_write_is_tried_again_once_the_worker_has_stopped(completer, store, leases, caplog):
+def test_writes_are_not_retried_after_the_worker_has_stopped(completer, store, leases, caplog):
     def answer(_outcomes):
         raise Away
 
@@ -592,7 +590,7 @@ def test_a_flush_does_not_wait_for_a_dead_thread(store, leases, died, monkeypatc
     assert returned.wait(60)
 
 
-def test_failpoints_stand_before_and_after_the_write(store, leases, died):
+def test_failpoints_are_reached_before_and_after_the_write(store, leases, died):
     happened = []
     store.answer = lambda _: happened.append("write") or frozenset()
     completer = Completer(store, Leases(store, on_failpoint=happened.append), on_thread_failure=died.append)

@@ -77,7 +77,7 @@ QUESTION = "letters of 'm\\x1b[31mail': 3,000 will be discarded\nContinue? [y/N]
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Yes\n"])
-def test_a_yes_on_the_terminal_goes_on(command, answer):
+def test_answering_yes_on_a_terminal_makes_the_change(command, answer):
     code, text = on_terminal(command, answers=[("[y/N] ", answer)])
     assert code == 0
     assert QUESTION in text
@@ -90,14 +90,14 @@ def test_a_yes_on_the_terminal_goes_on(command, answer):
     [("\n", 1), ("n\n", 1), ("yess\n", 1), ("\x04", 1), ("\x03", 130)],
     ids=["return", "no", "typo", "end of input", "Ctrl-C"],
 )
-def test_every_other_answer_changes_nothing(command, answer, code):
+def test_any_other_answer_changes_nothing(command, answer, code):
     ended, text = on_terminal(command, answers=[("[y/N] ", answer)])
     assert ended == code
     assert text.endswith("outboxq: nothing was changed\n")
     assert "3000 discarded" not in text
 
 
-def test_in_a_pipe_an_answer_on_stdin_is_not_read_and_the_sentence_names_both_options(command):
+def test_without_a_terminal_the_command_is_refused_and_names_both_options(command):
     out, err = in_pipe(command, code=2)
     assert out == ""
     assert err.startswith("outboxq: nothing was changed: without a terminal")
@@ -106,13 +106,13 @@ def test_in_a_pipe_an_answer_on_stdin_is_not_read_and_the_sentence_names_both_op
     assert in_pipe(command, "--json", code=2)[0] == ""
 
 
-def test_yes_asks_nothing_and_counts_nothing(command):
+def test_the_yes_option_skips_the_question_and_the_count(command):
     assert in_pipe(command, "--yes") == ("3000 discarded\n", "")
     code, text = on_terminal(command, "--yes")
     assert (code, "[y/N]" in text, "counted" in text) == (0, False, False)
 
 
-def test_a_dry_run_prints_how_many_and_the_first_few(command):
+def test_a_dry_run_prints_the_count_and_the_first_few(command):
     assert (
         in_pipe(command, "--dry-run")[0] == "letters of 'm\\x1b[31mail': 3,000 would be discarded\n  a\\x1b\n  b\n  …\n"
     )
@@ -127,24 +127,24 @@ def test_a_dry_run_prints_how_many_and_the_first_few(command):
     }
 
 
-def test_where_nothing_is_found_there_is_no_question(command):
+def test_no_question_is_asked_if_nothing_matches(command):
     code, text = on_terminal(command, "--count", "0")
     assert (code, "[y/N]" in text) == (0, False)
 
 
-def test_a_bar_is_shown_on_a_terminal_and_nothing_in_a_pipe(command):
+def test_a_progress_bar_is_shown_only_on_a_terminal(command):
     _, text = on_terminal(command, "--yes", "--work", "quick")
     assert "3000/3000" in text
     assert in_pipe(command, "--yes", "--work", "quick") == ("3000 discarded\n", "working\nbatch over\n")
 
 
-def test_ctrl_c_says_how_far_it_came(command):
+def test_ctrl_c_prints_the_number_of_changes_made(command):
     code, text = on_terminal(command, "--yes", "--work", "endless", answers=[("working", "\x03")])
     assert code == 130
     assert "outboxq: stopped: 1,500 of 3,000 discarded; these changes are committed\n" in text
 
 
-def test_ctrl_c_lets_the_present_batch_end(command):
+def test_ctrl_c_lets_the_current_batch_finish(command):
     code, text = on_terminal(command, "--yes", "--work", "batches", answers=[("working", "\x03")])
     assert code == 130
     assert "Ctrl-C again stops immediately" in text
@@ -152,7 +152,7 @@ def test_ctrl_c_lets_the_present_batch_end(command):
     assert "3000 discarded" not in text
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_present_batch(command):
+def test_a_second_ctrl_c_does_not_wait_for_the_current_batch(command):
     answers = [("working", "\x03"), ("Ctrl-C again stops immediately", "\x03")]
     code, text = on_terminal(command, "--yes", "--work", "stuck", answers=answers)
     assert code == 130

@@ -68,7 +68,7 @@ class UnitOfWork:
         return False
 
 
-def test_it_says_what_the_task_is():
+def test_the_context_has_the_data_of_its_task():
     claim = claim_of()
     context = TaskContext(claim, max_attempts=5, stopping=threading.Event())
     assert (context.task_id, context.pipeline_execution_id) == (claim.id, claim.pipeline_execution_id)
@@ -86,7 +86,7 @@ def test_a_task_without_a_timeout_never_times_out(clock):
     context.checkpoint()
 
 
-def test_the_timeout_counts_from_the_handlers_begin(clock):
+def test_the_timeout_counts_from_the_start_of_the_handler(clock):
     context = context_of(timeout_seconds=2.5)
     clock[0] += 100
     assert not context.timed_out  # waiting does not count: the handler has not started
@@ -107,7 +107,7 @@ def test_a_checkpoint_past_the_timeout_fails_the_attempt(clock):
         context.checkpoint()
 
 
-def test_a_checkpoint_agrees_to_a_cancellation():
+def test_a_checkpoint_raises_cancel_if_a_cancel_was_requested():
     context = context_of()
     context.checkpoint()
     context.cancel_requested = True
@@ -117,7 +117,7 @@ def test_a_checkpoint_agrees_to_a_cancellation():
         context.checkpoint()
 
 
-def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back_at_once():
+def test_a_checkpoint_of_a_stopping_worker_snoozes_the_task_without_a_delay():
     stopping = threading.Event()
     context = context_of(stopping)
     assert not context.should_stop
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back_at_once():
     assert (snooze.value.delay, snooze.value.reason) == (timedelta(0), "the worker is stopping")
 
 
-def test_a_checkpoint_under_a_lost_lease_ends_the_handler(clock):
+def test_a_checkpoint_with_a_lost_lease_ends_the_handler(clock):
     context = context_of()
     context.deadline = clock[0] + 1
     context.checkpoint()
@@ -143,7 +143,7 @@ def test_a_checkpoint_under_a_lost_lease_ends_the_handler(clock):
     assert lost.value.reason == "its lease was lost"
 
 
-def test_of_several_reasons_the_one_that_decides_most_is_given(clock):
+def test_a_checkpoint_raises_the_most_important_of_several_reasons(clock):
     stopping = threading.Event()
     context = context_of(stopping, timeout_seconds=1)
     context.began = module.time.monotonic()
@@ -158,7 +158,7 @@ def test_of_several_reasons_the_one_that_decides_most_is_given(clock):
         context.checkpoint()
 
 
-def test_a_lease_is_lost_when_it_is_said_so_and_when_its_time_is_over(clock):
+def test_a_lease_is_lost_if_it_is_marked_lost_or_has_expired(clock):
     context = context_of()
     assert not context.lost  # the worker has not set the deadline yet
     context.deadline = clock[0] + 1
@@ -171,7 +171,7 @@ def test_a_lease_is_lost_when_it_is_said_so_and_when_its_time_is_over(clock):
     assert context.lost
 
 
-def test_only_a_joined_context_has_a_transaction():
+def test_only_a_context_with_a_unit_of_work_has_a_transaction():
     context = context_of()
     assert not context.is_transactional
     for name in ("connection", "session"):
@@ -195,7 +195,7 @@ def test_retry_at_and_snooze_do_not_return():
     assert snooze.value.delay == timedelta(seconds=30)
 
 
-def test_the_current_context_is_the_threads_own():
+def test_each_thread_has_a_separate_current_context():
     assert module.current.get() is None
     context, seen = context_of(), []
     token = module.current.set(context)

@@ -107,7 +107,7 @@ def times(leases):
     return [(one.wait_seconds, one.run_seconds) for one in leases.meter.read().values()]
 
 
-def test_an_outcome_that_is_tried_again_after_the_worker_claimed_its_task_again_counts_once(completer, store, leases):
+def test_an_outcome_that_is_written_again_after_a_new_claim_counts_once(completer, store, leases):
     active = attempt(leases, ran=2.0)
 
     def answer(outcomes):
@@ -125,7 +125,7 @@ def test_an_outcome_that_is_tried_again_after_the_worker_claimed_its_task_again_
 
 
 @pytest.mark.parametrize("kind", [EventType.COMPLETED, EventType.RELEASED])
-def test_an_outcome_that_the_database_refuses_for_good_counts_as_lost(completer, store, leases, kind):
+def test_an_outcome_that_the_database_always_refuses_counts_as_lost(completer, store, leases, kind):
     def answer(_outcomes):
         raise ValueError("refused")
 
@@ -149,7 +149,7 @@ def test_an_outcome_that_a_stopped_worker_could_not_write_counts_as_lost(complet
     assert ends(leases) == {"lost": 1}
 
 
-def test_an_attempt_whose_task_this_worker_has_claimed_again_counts_with_its_own_times(completer, store, leases):
+def test_a_lost_attempt_counts_with_its_times_though_its_task_was_claimed_again(completer, store, leases):
     first = attempt(leases, ran=2.0)
     attempt(leases, task_id=first.claim.id, token=2, ran=50.0)
     store.answer = lambda outcomes: frozenset(one.claim.id for one in outcomes)
@@ -159,7 +159,7 @@ def test_an_attempt_whose_task_this_worker_has_claimed_again_counts_with_its_own
     assert times(leases) == [(1.0, 2.0)]
 
 
-def test_two_attempts_at_a_task_that_end_together_are_told_apart(completer, store, leases, caplog):
+def test_two_attempts_at_a_task_that_end_together_are_counted_separately(completer, store, leases, caplog):
     first = attempt(leases, ran=2.0)
     second = attempt(leases, task_id=first.claim.id, token=2, ran=50.0)
     store.answer = lambda outcomes: frozenset(one.claim.id for one in outcomes if one.claim.lease_token == 1)
@@ -173,7 +173,7 @@ def test_two_attempts_at_a_task_that_end_together_are_told_apart(completer, stor
     assert leases.held() == []
 
 
-def test_a_task_that_is_given_back_counts_once_although_its_handler_ends_later(completer, store, leases):
+def test_a_released_task_counts_once_although_its_handler_ends_later(completer, store, leases):
     active = attempt(leases)
     assert Handback(store, leases).give_back(5.0) == 1
     store.answer = lambda outcomes: frozenset(one.claim.id for one in outcomes)
@@ -182,7 +182,7 @@ def test_a_task_that_is_given_back_counts_once_although_its_handler_ends_later(c
     assert ends(leases) == {"released": 1}
 
 
-def test_an_outcome_that_was_written_during_the_hand_back_counts_as_what_was_written(completer, store, leases):
+def test_an_outcome_written_during_the_release_counts_instead_of_the_release(completer, store, leases):
     active = attempt(leases, ran=2.0)
 
     def answer(outcomes):
@@ -197,7 +197,7 @@ def test_an_outcome_that_was_written_during_the_hand_back_counts_as_what_was_wri
     assert ends(leases) == {"completed": 1}
 
 
-def test_an_attempt_that_lost_its_lease_before_the_hand_back_counts_as_lost(store, leases):
+def test_an_attempt_that_lost_its_lease_before_the_release_counts_as_lost(store, leases):
     active = attempt(leases)
     active.context.began = 101.0
     store.answer = lambda outcomes: frozenset(one.claim.id for one in outcomes)
@@ -217,7 +217,7 @@ def test_an_attempt_that_was_lost_and_claimed_again_counts_once(completer, store
     assert ends(leases) == {"lost": 1}
 
 
-def test_the_wait_is_up_to_the_start_also_if_the_claim_was_made_again_since_then(leases):
+def test_the_wait_ends_at_the_start_even_if_the_claim_is_made_again_later(leases):
     active = attempt(leases, ran=2.0, sent=100.0)
     assert leases.hold_on(active.claim, sent=500.0)
     assert leases.hold_on(active.claim, sent=600.0)

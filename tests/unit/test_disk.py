@@ -49,7 +49,7 @@ def events(engine: Engine) -> Engine:
     return engine
 
 
-def test_a_small_disk_is_filled_and_freed_and_gone_afterwards(tmp_path: Path) -> None:
+def test_a_small_disk_can_be_filled_and_freed_and_is_removed_afterwards(tmp_path: Path) -> None:
     with mounted(4) as directory:
         if directory is None:  # in this case, the campaign reports it and uses another method
             return
@@ -66,7 +66,7 @@ def test_a_small_disk_is_filled_and_freed_and_gone_afterwards(tmp_path: Path) ->
     assert str(directory) not in mounts()
 
 
-def test_a_process_that_is_killed_leaves_no_disk_behind() -> None:
+def test_a_killed_process_does_not_leave_a_disk_behind() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-c", KILLED], capture_output=True, check=False, text=True, cwd=ROOT, env=environment
@@ -77,7 +77,7 @@ def test_a_process_that_is_killed_leaves_no_disk_behind() -> None:
         until(lambda: not Path(directory).exists() and directory not in mounts())
 
 
-def test_without_the_right_to_mount_sqlites_writers_may_not_make_files_longer(tmp_path: Path) -> None:
+def test_without_permission_to_mount_sqlite_writers_cannot_extend_files(tmp_path: Path) -> None:
     path = tmp_path / "outboxq.db"
     engine = create_engine(f"sqlite:///{path}")
     with engine.connect() as connection:
@@ -107,7 +107,7 @@ def test_without_the_right_to_mount_sqlites_writers_may_not_make_files_longer(tm
     engine.dispose()
 
 
-def test_without_the_right_to_mount_postgresql_refuses_every_event(cluster) -> None:
+def test_without_permission_to_mount_postgresql_refuses_every_event(cluster) -> None:
     engine = events(create_engine(url := cluster.create_database()))
     try:
         disk = Refusals(engine)

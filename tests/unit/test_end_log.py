@@ -71,13 +71,13 @@ def told(caplog):
     return tell
 
 
-def test_a_line_says_how_it_ended_and_ends_there(told):
+def test_a_completed_attempt_is_logged_without_further_details(told):
     record = told(lambda: None)
     assert record.getMessage() == f"task {CLAIM.id} (shop.work): task_completed in 0.201 s"
     assert (record.levelname, record.event, record.attempt, record.queue) == ("INFO", "task_completed", 1, "mail")
 
 
-def test_a_line_says_when_it_runs_again(told):
+def test_the_line_contains_the_time_of_the_next_run(told):
     def snooze():
         raise Snooze(30)
 
@@ -96,7 +96,7 @@ def test_a_line_says_when_it_runs_again(told):
     assert ", attempt 1 of 10, next attempt at 2030-01-01 13:00:00 UTC: Retry: again at" in told(later).getMessage()
 
 
-def test_a_retry_says_what_was_raised_and_when_the_next_attempt_is(told):
+def test_the_line_of_a_retry_contains_the_error_and_the_next_attempt(told):
     record = told(declined, max_attempts=2)
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
@@ -106,7 +106,7 @@ def test_a_retry_says_what_was_raised_and_when_the_next_attempt_is(told):
     assert record.exception == {"type": f"{__name__}.Declined", "message": r"order 7 was declined\x1b[2J"}
 
 
-def test_the_last_failure_says_how_to_see_the_traceback(told):
+def test_the_line_of_the_last_failure_names_the_traceback_command(told):
     record = told(declined, attempt=2, max_attempts=2)
     line = record.getMessage()
     assert record.levelname == "ERROR"
@@ -121,18 +121,18 @@ def test_the_last_failure_says_how_to_see_the_traceback(told):
         (FrontEnd(program="manage.py outboxq"), f"manage.py outboxq task show {CLAIM.id} --traceback"),
     ],
 )
-def test_the_command_is_the_one_of_the_program_at_hand(told, front_end, typed):
+def test_the_command_is_written_for_the_current_program(told, front_end, typed):
     assert told(declined, max_attempts=1, front_end=front_end).getMessage().endswith(f"; see: {typed}")
 
 
-def test_a_worker_is_started_as_its_program_starts_one():
+def test_the_worker_command_is_written_for_the_current_program():
     worker = ("worker", "-q", "my mail")
     assert FrontEnd().typed(worker) == "outboxq worker APP -q 'my mail'"
     assert FrontEnd(app="shop:outbox").typed(worker) == "outboxq worker shop:outbox -q 'my mail'"
     assert FrontEnd(program="manage.py outboxq", finds_app=True).typed(("worker",)) == "manage.py outboxq worker"
 
 
-def test_a_long_message_is_cut_and_an_empty_one_is_none(told):
+def test_a_long_message_is_truncated_and_a_missing_one_is_empty(told):
     def talk():
         raise ValueError("x" * 5000)
 
@@ -153,13 +153,13 @@ def test_a_long_message_is_cut_and_an_empty_one_is_none(told):
         (False, "DEBUG", False, False),
     ],
 )
-def test_the_tracebacks_option_decides_which_records_have_the_exception(told, tracebacks, level, retry, last):
+def test_the_tracebacks_option_determines_which_records_have_the_exception(told, tracebacks, level, retry, last):
     for bound, wanted in ((2, retry), (1, last)):
         info = told(declined, max_attempts=bound, tracebacks=tracebacks, level=level).exc_info
         assert (info is not None and info[0] is Declined) is wanted
 
 
-def test_a_retry_policy_that_breaks_is_logged(told):
+def test_the_error_of_a_failing_retry_policy_is_logged(told):
     def broken(_state):
         raise OSError("no clock")
 
@@ -170,7 +170,7 @@ def test_a_retry_policy_that_breaks_is_logged(told):
 
 
 @pytest.mark.parametrize("kind", [TextFormatter, JsonFormatter])
-def test_the_log_of_our_commands_prints_the_traceback_only_if_asked(told, kind):
+def test_the_log_of_commands_has_tracebacks_only_if_enabled(told, kind):
     record = told(declined, max_attempts=1)
     logging.Formatter().format(record)  # another handler's formatter, which leaves its text on the record
     assert "Traceback" in record.exc_text
@@ -184,7 +184,7 @@ def test_the_log_of_our_commands_prints_the_traceback_only_if_asked(told, kind):
     assert record.exc_info is not None, "the record stays unchanged for other handlers"
 
 
-def test_json_has_the_exception_as_an_object(told):
+def test_a_json_record_has_the_exception_as_an_object(told):
     record = told(declined, max_attempts=1)
     said = json.loads(JsonFormatter().format(record))
     assert said["exception"] == {"type": f"{__name__}.Declined", "message": r"order 7 was declined\x1b[2J"}
@@ -194,7 +194,7 @@ def test_json_has_the_exception_as_an_object(told):
     assert set(whole) == {"type", "message", "traceback"}
 
 
-def test_the_tracebacks_of_others_are_printed_always(caplog):
+def test_tracebacks_from_other_loggers_are_always_printed(caplog):
     try:
         declined()
     except Declined:

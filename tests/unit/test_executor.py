@@ -73,11 +73,11 @@ def test_an_error_is_retried_by_the_policy_with_its_text_and_traceback():
     assert "in handler" in outcome.data["traceback"]
 
 
-def test_the_last_attempt_fails_for_good():
+def test_the_last_attempt_fails_the_task():
     assert outcome_of(raising(ValueError()), attempt=3).event_type is EventType.FAILED
 
 
-def test_max_attempts_of_the_row_counts_instead_of_the_policys():
+def test_max_attempts_of_the_task_overrides_that_of_the_policy():
     assert outcome_of(raising(ValueError()), attempt=3, max_attempts=4).event_type is EventType.RETRY_SCHEDULED
     assert outcome_of(raising(ValueError()), attempt=1, max_attempts=1).event_type is EventType.FAILED
 
@@ -108,21 +108,21 @@ def test_a_handler_may_raise_or_return_snooze_cancel_and_retry(how, asked, event
     assert outcome_of(raising(asked) if how == "raised" else lambda: asked).event_type is event_type
 
 
-def test_a_reason_that_is_no_text_is_recorded_as_text():
+def test_a_reason_that_is_not_a_string_is_recorded_as_text():
     assert outcome_of(raising(Cancel(ValueError("gone")))).data == {"reason": "gone"}
 
 
-def test_a_snooze_waits_as_long_as_asked_and_no_longer_than_a_date_can_be():
+def test_a_snooze_has_the_given_delay_up_to_ten_years():
     assert outcome_of(raising(Snooze(30))).delay == timedelta(seconds=30)
     assert outcome_of(raising(Snooze(timedelta.max))).delay == timedelta(days=3650)
 
 
 @pytest.mark.parametrize("asked", [0, 0.5, -5, timedelta.min])
-def test_a_snooze_lasts_a_second_at_least_or_a_handler_would_run_again_for_ever_without_a_pause(asked):
+def test_a_snooze_lasts_at_least_a_second_to_prevent_a_loop_without_pauses(asked):
     assert outcome_of(raising(Snooze(asked))).delay == timedelta(seconds=1)
 
 
-def test_what_leaves_a_stopping_worker_is_due_at_once_for_another():
+def test_a_task_left_by_a_stopping_worker_is_due_immediately():
     @Outbox().task(name="t")
     def leaves(ctx: TaskContext) -> None:
         ctx.checkpoint()
@@ -134,27 +134,27 @@ def test_what_leaves_a_stopping_worker_is_due_at_once_for_another():
 
 
 @pytest.mark.parametrize("stored", ["", "{", '{"n": 4', '[{"n": 4}]', "4", '{"n": 4, "n": 5}', "[" * 9999])
-def test_arguments_that_no_code_can_read_fail_at_once(stored):
+def test_unreadable_arguments_fail_the_task_without_a_retry(stored):
     outcome = outcome_of(lambda n: n, stored)
     assert (outcome.event_type, outcome.data["exception"]) == (EventType.FAILED, "outboxq.errors.UnreadableArguments")
     assert outcome.error.endswith("they were not written by enqueue")
 
 
 @pytest.mark.parametrize("stored", ["{}", '{"n": 4, "m": 5}'])
-def test_arguments_that_another_release_may_take_are_tried_again(stored):
+def test_arguments_that_another_release_may_accept_are_retried(stored):
     def handler(n: int) -> int:
         return n
 
     assert outcome_of(handler, stored).event_type is EventType.RETRY_SCHEDULED
 
 
-def test_a_retry_at_a_time_still_counts_its_attempts():
+def test_a_retry_at_a_given_time_counts_as_an_attempt():
     at = NOW + timedelta(hours=1)
     assert outcome_of(raising(Retry(at=at))).available_at == at
     assert outcome_of(raising(Retry(at=at)), attempt=3).event_type is EventType.FAILED
 
 
-def test_a_retry_after_a_delay_waits_as_long_as_asked_and_still_counts_its_attempts():
+def test_a_retry_after_a_delay_has_that_delay_and_counts_as_an_attempt():
     outcome = outcome_of(raising(Retry(timedelta(minutes=5))))
     assert (outcome.delay, outcome.available_at) == (timedelta(minutes=5), None)
     assert outcome_of(raising(Retry(-5))).delay == timedelta(0)
@@ -162,17 +162,17 @@ def test_a_retry_after_a_delay_waits_as_long_as_asked_and_still_counts_its_attem
 
 
 @pytest.mark.parametrize("given", [{}, {"delay": 30, "at": NOW}, {"delay": NOW}, {"delay": "30"}])
-def test_a_retry_without_one_moment_is_refused_where_it_is_written(given):
+def test_a_retry_without_exactly_one_valid_time_is_refused_on_creation(given):
     with pytest.raises(InvalidArgument, match="Retry"):
         Retry(**given)
 
 
-def test_a_naive_retry_time_is_refused_where_it_is_written():
+def test_a_naive_retry_time_is_refused_on_creation():
     with pytest.raises(ValueError, match="aware"):
         Retry(at=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-def test_the_context_is_passed_to_handlers_that_take_it():
+def test_the_context_is_passed_to_handlers_that_accept_it():
     def handler(ctx: TaskContext, n: int) -> list[object]:
         return [ctx.attempt, ctx.max_attempts, ctx.queue, n]
 
@@ -190,7 +190,7 @@ def test_context_retry_at_and_snooze_end_the_attempt():
     assert outcome_of(rest).event_type is EventType.SNOOZED
 
 
-def test_arguments_that_cannot_be_read_fail_the_attempt_with_a_reason():
+def test_arguments_that_do_not_fit_fail_the_attempt_with_a_reason():
     outcome = outcome_of(lambda n: n, '{"m": 1}')
     assert outcome.event_type is EventType.RETRY_SCHEDULED
     assert (
@@ -204,11 +204,11 @@ def test_arguments_that_cannot_be_read_fail_the_attempt_with_a_reason():
     [(OSError, EventType.FAILED), ((OSError, PayloadError), EventType.RETRY_SCHEDULED)],
     ids=["without PayloadError", "with PayloadError"],
 )
-def test_arguments_of_another_version_follow_the_policys_list_of_errors(listed, kind):
+def test_the_retry_policy_decides_about_arguments_of_another_version(listed, kind):
     assert outcome_of(lambda n: n, '{"n": 1, "m": 1}', retry=RetryPolicy(retry=listed)).event_type is kind
 
 
-def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
+def test_a_result_that_is_not_json_fails_the_task_without_a_retry():
     outcome = outcome_of(object)
     assert outcome.event_type is EventType.FAILED
     assert "PayloadError" in outcome.error
@@ -217,7 +217,7 @@ def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
 @pytest.mark.parametrize(
     ("handler", "kind"), [(raising(OSError()), OSError), (object, PayloadError), (lambda: 1, type(None))]
 )
-def test_the_context_tells_why_a_task_failed(handler, kind):
+def test_the_context_contains_the_error_of_the_task(handler, kind):
     task = Outbox().task(name="t", retry=SOON)(handler)
     claim = claim_of(task)
     execute(task, context := context_of(claim, task, threading.Event()))
@@ -233,7 +233,7 @@ def test_any_message_can_be_recorded(evil):
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
-def test_an_error_that_cannot_even_be_printed_is_recorded(raised):
+def test_an_error_that_cannot_be_printed_is_recorded(raised):
     class Broken(Exception):
         def __str__(self):
             raise raised("no")
@@ -249,7 +249,7 @@ def test_a_broken_policy_fails_the_task_with_both_errors():
     assert "ZeroDivisionError" in outcome.data["policy_error"]
 
 
-def test_locals_are_not_kept():
+def test_the_traceback_does_not_contain_locals():
     def handler():
         password = "hunter2"  # noqa: F841
         raise ValueError("boom")
@@ -257,7 +257,7 @@ def test_locals_are_not_kept():
     assert "hunter2" not in outcome_of(handler).data["traceback"].replace('password = "hunter2"', "")
 
 
-def test_the_clock_of_a_timeout_starts_with_the_function():
+def test_the_time_for_a_timeout_starts_with_the_handler():
     seen = []
 
     def handler(ctx: TaskContext) -> None:
@@ -272,7 +272,7 @@ def test_the_clock_of_a_timeout_starts_with_the_function():
     assert seen == [False]
 
 
-def test_a_checkpoint_ends_the_attempt_as_it_says():
+def test_a_checkpoint_ends_the_attempt_according_to_its_reason():
     def handler(ctx: TaskContext) -> None:
         ctx.checkpoint()
         raise AssertionError("not reached")
@@ -297,7 +297,7 @@ def test_a_checkpoint_ends_the_attempt_as_it_says():
     assert given_back.data == {"reason": "the worker is stopping"}
 
 
-def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
+def test_enqueueing_without_a_target_or_a_unit_of_work_fails():
     outbox = Outbox()
     other = outbox.task(name="other")(lambda: None)
     task = outbox.task(name="t", retry=RetryPolicy.never())(lambda: other.enqueue())  # noqa: PLW0108
@@ -307,7 +307,7 @@ def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
     assert "InvalidTarget: other: the current transaction is not known" in outcome.error
 
 
-def test_a_context_is_current_only_while_its_function_runs():
+def test_a_context_is_current_only_while_its_handler_runs():
     from outboxq.context import current
 
     seen = []
@@ -323,7 +323,7 @@ def test_a_context_is_current_only_while_its_function_runs():
     assert seen == [True] * 3
 
 
-def test_the_policy_decides_about_errors_after_the_handler_too():
+def test_the_retry_policy_also_applies_to_errors_after_the_handler():
     task = Outbox().task(name="t", retry=SOON)(lambda: None)
     first, last = claim_of(task), claim_of(task, attempt=3)
     retried = failed(task, context_of(first, task, threading.Event()), ValueError("at commit"))
@@ -334,7 +334,7 @@ def test_the_policy_decides_about_errors_after_the_handler_too():
     )
 
 
-def test_the_time_in_the_handler_counts_where_its_transaction_cannot_be_committed():
+def test_the_time_in_the_handler_counts_if_the_transaction_cannot_be_committed():
     task = Outbox().task(name="t", retry=RetryPolicy(wait=5, stop=tenacity.stop_after_delay(60)))(lambda: None)
     context = context_of(claim_of(task), task, threading.Event())
     assert failed(task, context, ValueError("at commit")).event_type is EventType.RETRY_SCHEDULED

@@ -34,7 +34,7 @@ def test_ids_numbers_and_quoted_texts_are_left_out(error, message):
     assert message_of(error) == message
 
 
-def test_a_long_message_ends_at_a_word_and_at_200_characters():
+def test_a_long_message_is_cut_to_200_characters_without_partial_ids():
     both = [("word " * 100 + str(uuid4()))[: HEAD - number] for number in (0, 0)]
     assert message_of(both[0]) == message_of(both[1])
     assert len(message_of(both[0])) == 200
@@ -43,7 +43,7 @@ def test_a_long_message_ends_at_a_word_and_at_200_characters():
     assert len({message_of(" ".join([text] * 300)[:HEAD]) for text in ("x", "y")}) == 2
 
 
-def test_the_id_of_a_group_is_that_of_other_processes():
+def test_the_id_of_a_group_is_the_same_in_all_processes():
     assert group_of("mail.send", "builtins.ValueError", "no") == "cb092cf0205338ab"
     names = {group_of(*one) for one in (("a", None, "b"), ("a", "b", ""), ("a", "", "b"), ("ab", None, ""))}
     assert len(names) == 3, "an exception of None and an empty name are the same, and all others differ"

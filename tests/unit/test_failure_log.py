@@ -42,20 +42,20 @@ def lines(caplog):
     return [record.getMessage() for record in caplog.records]
 
 
-def test_the_first_line_comes_at_once_and_is_one_line(failing, caplog):
+def test_the_first_failure_is_logged_immediately_in_one_line(failing, caplog):
     failing.failed("claiming failed", lost())
     assert lines(caplog) == ["claiming failed: OperationalError: server closed the connection"]
     assert caplog.text.count("\n") == 1
 
 
-def test_the_traceback_with_its_sql_is_for_debugging(failing, caplog):
+def test_the_traceback_and_the_sql_are_logged_at_debug_level(failing, caplog):
     caplog.set_level(logging.DEBUG)
     failing.failed("claiming failed", lost())
     assert [record.levelname for record in caplog.records] == ["ERROR", "DEBUG"]
     assert "MATERIALIZED" in caplog.text
 
 
-def test_a_mistake_in_the_program_keeps_its_traceback(failing, caplog):
+def test_a_programming_error_is_logged_with_its_traceback(failing, caplog):
     try:
         raise KeyError("task_id")
     except KeyError as error:
@@ -63,7 +63,7 @@ def test_a_mistake_in_the_program_keeps_its_traceback(failing, caplog):
     assert "Traceback" in caplog.text
 
 
-def test_a_right_that_is_lacking_is_one_sentence_to_its_end(failing, caplog):
+def test_a_missing_privilege_is_logged_in_one_complete_sentence(failing, caplog):
     what = (
         "the database role 'shop' lacks "
         + "SELECT on task_outbox, " * 20
@@ -76,7 +76,7 @@ def test_a_right_that_is_lacking_is_one_sentence_to_its_end(failing, caplog):
     assert said.exc_info is None
 
 
-def test_what_goes_on_for_ten_minutes_is_ten_lines_and_none_is_left_out_of_the_count(failing, clock, caplog):
+def test_ten_minutes_of_failures_are_ten_lines_that_count_every_failure(failing, clock, caplog):
     for _ in range(1200):
         failing.failed("claiming failed", lost())
         clock[0] += 0.5
@@ -89,7 +89,7 @@ def test_what_goes_on_for_ten_minutes_is_ten_lines_and_none_is_left_out_of_the_c
     assert left_out == 9 * 119
 
 
-def test_another_kind_of_error_is_said_at_once(failing, caplog):
+def test_another_kind_of_error_is_logged_immediately(failing, caplog):
     for error in (lost(), full(), lost(), full()):
         failing.failed("claiming failed", error)
     assert lines(caplog)[1:] == [
@@ -97,7 +97,7 @@ def test_another_kind_of_error_is_said_at_once(failing, caplog):
     ]
 
 
-def test_its_end_is_said_once_with_how_long_it_lasted(failing, clock, caplog):
+def test_the_end_of_a_failure_is_logged_once_with_its_duration(failing, clock, caplog):
     for _ in range(3):
         failing.failed("claiming failed", lost())
         clock[0] += 2
@@ -106,7 +106,7 @@ def test_its_end_is_said_once_with_how_long_it_lasted(failing, clock, caplog):
     assert lines(caplog)[1:] == ["claiming works again after 3 failures in 6.0 s"]
 
 
-def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
+def test_an_intermittent_failure_is_two_lines_a_minute(failing, clock, caplog):
     for _ in range(600):
         failing.failed("claiming failed", lost())
         failing.worked("claiming works again")
@@ -114,7 +114,7 @@ def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
     assert len(lines(caplog)) == 10
 
 
-def test_no_failure_is_counted_twice(failing, clock, caplog):
+def test_failures_are_not_counted_twice(failing, clock, caplog):
     """The line about the end has counted these failures, so the next line leaves them out."""
     for _ in range(6):
         failing.failed("claiming failed", lost())
@@ -127,7 +127,7 @@ def test_no_failure_is_counted_twice(failing, clock, caplog):
     ]
 
 
-def test_a_failure_that_no_line_has_told_of_is_counted_by_the_next_one(failing, clock, caplog):
+def test_an_unlogged_failure_is_counted_in_the_next_line(failing, clock, caplog):
     for error in (lost(), full()):
         failing.failed("claiming failed", error)
         failing.worked("claiming works again")
@@ -147,12 +147,12 @@ def test_a_failure_that_no_line_has_told_of_is_counted_by_the_next_one(failing, 
     ]
 
 
-def test_what_never_failed_says_nothing(failing, caplog):
+def test_success_without_an_earlier_failure_is_not_logged(failing, caplog):
     failing.worked("claiming works again")
     assert lines(caplog) == []
 
 
-def test_a_message_of_any_length_is_one_short_line(caplog):
+def test_a_message_of_any_length_is_logged_in_one_short_line(caplog):
     say(
         log,
         logging.ERROR,
@@ -163,7 +163,7 @@ def test_a_message_of_any_length_is_one_short_line(caplog):
     assert len(caplog.text) < 500
 
 
-def test_an_error_that_cannot_be_read_is_named(caplog):
+def test_an_error_that_cannot_be_printed_is_logged_by_name(caplog):
     class Silent(Exception):
         def __str__(self):
             raise RuntimeError("no")

@@ -29,7 +29,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, name), command
 
 
-def test_flask_has_every_command_but_those_that_make_no_sense_there():
+def test_flask_has_all_commands_except_those_meant_for_elsewhere():
     ours, theirs = dict(commands(main)), dict(commands(FLASK))
     assert (
         {path[0] for path in ours.keys() - theirs.keys()}
@@ -46,7 +46,7 @@ def test_flask_has_every_command_but_those_that_make_no_sense_there():
     } <= theirs.keys()
 
 
-def test_no_command_of_flask_asks_for_the_database_and_each_has_the_other_parameters():
+def test_flask_commands_have_all_parameters_except_the_database():
     ours = dict(commands(main))
     for path, command in commands(FLASK):
         names = {one.name for one in command.params}
@@ -56,7 +56,7 @@ def test_no_command_of_flask_asks_for_the_database_and_each_has_the_other_parame
         assert command.get_short_help_str() not in ("", "()"), path
 
 
-def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_is_typed_in():
+def test_a_new_command_is_added_to_a_framework_and_names_that_frameworks_program():
     group = click.Group("outboxq")
 
     def look(**given: object) -> None:
@@ -97,7 +97,7 @@ class Store:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["task", "--help"], ["queue", "pause", "--help"]])
-def test_help_needs_no_application(words):
+def test_help_does_not_need_an_application(words):
     result = CliRunner().invoke(FLASK, words, prog_name="flask outboxq")
     assert result.exit_code == 0, result.output
     assert result.output.startswith("Usage: flask outboxq")

@@ -32,18 +32,18 @@ def ended(*words: str, both: bool = False) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("words", [("schedule", "next", "0 3 * * *"), ("--help",)], ids=" ".join)
-def test_a_command_on_a_full_disk_ends_with_a_sentence(words):
+def test_a_command_on_a_full_disk_prints_a_message(words):
     code, said = ended(*words)
     assert code == EXIT_UNWRITTEN
     assert said.endswith(SENTENCE)
     assert "Traceback" not in said
 
 
-def test_a_full_disk_below_both_streams_leaves_the_exit_code():
+def test_a_full_disk_under_both_streams_still_sets_the_exit_code():
     assert ended("schedule", "next", "0 3 * * *", both=True) == (EXIT_UNWRITTEN, "")
 
 
-def test_a_full_disk_in_a_frameworks_command_line_ends_with_the_same_sentence(capsys):
+def test_a_full_disk_in_a_frameworks_command_line_prints_the_same_message(capsys):
     with pytest.raises(SystemExit) as stop, speaking_plainly():
         raise NO_SPACE
     assert stop.value.code == EXIT_UNWRITTEN
@@ -55,6 +55,6 @@ def test_a_full_disk_in_a_frameworks_command_line_ends_with_the_same_sentence(ca
     [OSError(errno.ENOSPC, "No space left on device", "report.csv"), OSError(errno.ENOENT, "No such file")],
     ids=["a file of the application", "another error"],
 )
-def test_other_errors_of_files_keep_their_tracebacks(error):
+def test_other_file_errors_are_raised_unchanged(error):
     with pytest.raises(OSError, match="No s"), speaking_plainly():
         raise error

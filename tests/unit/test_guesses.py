@@ -46,12 +46,12 @@ def said(words: str, program: click.Group = main, name: str = "outboxq") -> str:
         ("failed list --state dead", "No such option '--state'; write outboxq task list --status"),
     ],
 )
-def test_words_of_other_programs_are_answered_with_the_way_here(words, cure):
+def test_commands_of_other_programs_get_a_hint_with_the_equivalent(words, cure):
     assert cure in said(words)
     assert "Did you mean" not in said(words)
 
 
-def test_a_framework_is_answered_in_its_own_words():
+def test_hints_inside_a_framework_name_its_program():
     flask = flask_commands()
     assert said("failed retry", flask, "flask outboxq").endswith("; write flask outboxq failed redrive")
     assert said("worker -B", flask, "flask outboxq").endswith("; `flask outboxq schedule list` lists the schedules")
@@ -60,16 +60,16 @@ def test_a_framework_is_answered_in_its_own_words():
 
 
 @pytest.mark.parametrize("words", ["prunes", "failed discrad", "batch cancle", "wroker"])
-def test_a_misspelt_command_is_suggested(words):
+def test_a_misspelt_command_gets_a_suggestion(words):
     assert "Did you mean" in said(words)
 
 
 @pytest.mark.parametrize("words", ["prime", "failed discount", "schedule renew", "task candle", "queue format"])
-def test_a_destructive_command_is_not_suggested_for_a_word_that_only_resembles_it(words):
+def test_a_destructive_command_is_not_suggested_for_a_similar_word(words):
     assert said(words) == f"No such command {words.split()[-1]!r}."
 
 
-def test_a_misspelt_option_is_suggested_as_before():
+def test_a_misspelt_option_gets_a_suggestion():
     assert "Did you mean" in said("worker --concurency 3")
 
 
@@ -82,7 +82,7 @@ def find(words: list[str]) -> click.Command:
     return command
 
 
-def test_every_cure_names_a_command_and_options_that_exist():
+def test_every_hint_names_commands_and_options_that_exist():
     cures = {cure for table in (COMMANDS, OPTIONS) for rows in table.values() for cure in rows.values()}
     written = [
         words for cure in cures for words in re.findall(rf"{PROGRAM} ([a-z -]+[a-z])", cure.replace(" or ", ", "))
@@ -105,7 +105,7 @@ def test_every_cure_names_a_command_and_options_that_exist():
         assert named <= known
 
 
-def test_no_existing_command_has_a_cure():
+def test_existing_commands_do_not_have_hints():
     for group, rows in COMMANDS.items():
         found = find([group] if group else [])
         assert isinstance(found, click.Group)

@@ -44,11 +44,11 @@ def context(headers: str | None) -> TaskContext:
 
 
 @pytest.mark.parametrize("headers", [{"a": ""}, {"Request-Id": "r1", "request-id": "r2"}, {"ü" * 100: "\n'\"☃"}])
-def test_headers_are_read_as_they_were_given(headers):
+def test_headers_are_unchanged_after_writing_and_reading(headers):
     assert dict(headers_of_json(headers_as_json(headers, "it"))) == headers
 
 
-def test_no_headers_are_stored_as_nothing():
+def test_empty_headers_are_stored_as_null():
     assert headers_as_json({}, "it") is None
 
 
@@ -70,7 +70,7 @@ def test_no_headers_are_stored_as_nothing():
         ({"a": "ü" * 4096}, "bytes as JSON"),
     ],
 )
-def test_other_headers_are_refused_with_a_sentence(headers, text):
+def test_invalid_headers_are_refused_with_a_reason(headers, text):
     with pytest.raises(InvalidArgument) as refused:
         headers_as_json(headers, "task 'mail.send'")
     assert text in str(refused.value)
@@ -106,7 +106,7 @@ def test_a_task_without_headers_has_an_empty_mapping():
         pytest.param("[" * 100_000, id="nested"),
     ],
 )
-def test_headers_that_cannot_be_read_are_empty_with_one_warning(stored, caplog):
+def test_unreadable_headers_are_empty_and_cause_one_warning(stored, caplog):
     caplog.set_level(logging.WARNING)
     ctx = context(stored)
     assert ctx.headers == {}
@@ -116,7 +116,7 @@ def test_headers_that_cannot_be_read_are_empty_with_one_warning(stored, caplog):
     assert len(record.getMessage()) < 300
 
 
-def test_what_is_stored_is_short_json():
+def test_headers_are_stored_as_compact_json():
     stored = headers_as_json({"a": "ü", "b": "x"}, "it")
     assert stored == '{"a":"ü","b":"x"}'
     assert json.loads(stored) == {"a": "ü", "b": "x"}

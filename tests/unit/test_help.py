@@ -34,7 +34,7 @@ def shown(command: click.Command) -> str:
     return CliRunner().invoke(command, ["--help"], terminal_width=78).output
 
 
-def test_every_list_has_one_line_for_each_command_with_a_whole_sentence():
+def test_every_list_describes_each_command_in_one_line_with_a_full_sentence():
     for group in GROUPS:
         listed = shown(group).partition("Commands:\n")[2].splitlines()
         lines = [re.fullmatch(r"  (\S+) +([A-Z].*\.)", line) for line in listed]
@@ -53,7 +53,7 @@ def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str
         yield from leaves(one, (*path, name)) if isinstance(one, click.Group) else [(*path, name)]
 
 
-def test_each_command_has_an_example_that_its_parser_takes():
+def test_each_command_has_an_example_that_its_parser_accepts():
     commands = {" ".join(path): example_of(" ".join(path)) for path in leaves(main)}
     assert commands.keys() >= EXAMPLES.keys()
     for words, example in commands.items():
@@ -67,12 +67,12 @@ def test_each_command_has_an_example_that_its_parser_takes():
             assert f"Example:\n    outboxq {words}" in command.get_help(context), words
 
 
-def test_an_example_is_written_as_the_program_is_called():
+def test_an_example_is_written_for_the_current_program():
     result = CliRunner().invoke(FLASK, ["queue", "pause", "--help"], prog_name="flask outboxq")
     assert result.output.endswith("Example:\n    flask outboxq queue pause mail\n")
 
 
-def test_every_help_fits_a_terminal_of_80_columns():
+def test_every_help_text_fits_a_terminal_of_80_columns():
     wide = [
         (path, line)
         for path in leaves(main)
@@ -82,11 +82,11 @@ def test_every_help_fits_a_terminal_of_80_columns():
     assert wide == []
 
 
-def test_flask_lists_the_group_with_a_whole_sentence():
+def test_flask_lists_the_group_with_a_full_sentence():
     assert re.fullmatch(r"[A-Z].*\.", FLASK.get_short_help_str(60))
 
 
-def test_every_help_is_made_of_whole_sentences():
+def test_every_help_text_consists_of_full_sentences():
     texts = [inspect.cleandoc(one.help or "").replace("\b", "").strip() for one in COMMANDS]
     assert [text for text in texts if not re.match(r"[A-Z][^\n]*\.(\n\n|$)", text)] == []
     options = [one for command in COMMANDS for one in command.params if isinstance(one, click.Option)]

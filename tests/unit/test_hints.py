@@ -59,7 +59,7 @@ def send(outbox):
         ("link", "write outbox.chain(…), or outbox.batch(then=…)"),
     ],
 )
-def test_an_option_among_the_arguments_is_answered_with_using(send, name, cure):
+def test_the_error_for_an_option_among_the_arguments_names_using(send, name, cure):
     with pytest.raises(InvalidCall, match=rf"{name} is an option of a call and not an argument: ") as raised:
         send.enqueue(1, **{name: 5})
     assert str(raised.value).endswith(cure)
@@ -115,7 +115,7 @@ def test_an_option_among_the_arguments_is_answered_with_using(send, name, cure):
         (lambda outbox, _send: Harness(outbox).drain(queue="mail"), r'queues=\["mail"\]'),
     ],
 )
-def test_an_option_of_another_library_is_answered_with_the_way_here(outbox, send, made, cure):
+def test_the_error_for_another_librarys_option_names_the_equivalent(outbox, send, made, cure):
     with pytest.raises(InvalidCall, match=rf"has no option '.*'; (write|it is not needed:) .*{cure}"):
         made(outbox, send)
 
@@ -178,7 +178,7 @@ def test_every_table_of_guessed_options_is_checked():
     [(outboxq, guessed_attributes.OF_THE_MODULE), (brokers, guessed_attributes.OF_THE_BROKERS)],
     ids=["outboxq", "brokers"],
 )
-def test_every_hint_for_a_name_of_a_module_names_what_there_is(module, guesses):
+def test_every_hint_for_a_missing_name_of_a_module_names_existing_names(module, guesses):
     for name, cure in guesses.items():
         with pytest.raises(AttributeError, match=re.escape(f"; write {cure}") + "$"):
             getattr(module, name)
@@ -195,57 +195,57 @@ def test_every_hint_for_a_name_of_a_module_names_what_there_is(module, guesses):
         (lambda outbox, _send: Harness(outbox, outbox), r"Harness\(outbox, using=session\)"),
     ],
 )
-def test_a_value_by_position_is_answered_with_the_way_here(outbox, send, made, cure):
+def test_the_error_for_a_positional_value_names_the_option(outbox, send, made, cure):
     with pytest.raises(InvalidCall, match=rf"takes its options by name.*; write .*{cure}"):
         made(outbox, send)
 
 
-def test_a_pipe_between_calls_is_answered_with_a_chain(outbox, send):
+def test_the_error_for_a_pipe_between_calls_names_chain(outbox, send):
     with pytest.raises(InvalidCall, match=r"write outbox\.chain\(a\.call\(1\), b\.call\(\)\)$"):
         send.call(1) | send.call(2)
     with pytest.raises(InvalidCall, match=r"write each call in outbox\.chain\(a\.call\(1\), b\.call\(\)\)$"):
         outbox.chain(send.call(1)) | send.call(2)
 
 
-def test_a_name_instead_of_a_function_is_answered_with_its_option(outbox):
+def test_the_error_for_a_name_instead_of_a_function_names_the_option(outbox):
     with pytest.raises(ConfigurationError, match=r"or @outbox\.task\(name='shop\.mail'\)$"):
         outbox.task("shop.mail")
 
 
-def test_an_option_of_a_worker_is_answered_by_the_outbox(outbox):
+def test_the_error_for_an_unknown_worker_option_names_the_right_one(outbox):
     with pytest.raises(
         InvalidCall, match=r"^worker\(\) has no option 'threads'; write concurrency=; its options are queues, "
     ):
         outbox.worker(threads=3)
 
 
-def test_a_number_as_a_rule_is_answered_with_every(outbox):
+def test_the_error_for_a_number_as_a_rule_names_every(outbox):
     with pytest.raises(InvalidArgument, match="for an interval, write every=30$"):
         outbox.periodic(30)
 
 
 @pytest.mark.parametrize("name", ["delay", "apply_async"])
-def test_a_chain_and_a_call_are_enqueued_by_enqueue(outbox, send, name):
+def test_the_error_for_other_ways_to_enqueue_names_enqueue(outbox, send, name):
     with pytest.raises(AttributeError, match=r"; write outbox\.chain\(…\)\.using\(session\)\.enqueue\(\)$"):
         getattr(outbox.chain(send.call(1)), name)
     with pytest.raises(AttributeError, match=r"write task\.using\(session\)\.enqueue\(…\)"):
         getattr(send.call(1), name)
 
 
-def test_the_schedules_know_other_names_of_put(outbox):
+def test_the_error_for_schedules_add_names_put(outbox):
     with pytest.raises(AttributeError, match=r"^outbox\.schedules has no 'add'; write outbox\.schedules\.put\("):
         _ = outbox.schedules.add
 
 
 @pytest.mark.parametrize("name", ["chain", "group", "chord", "shared_task", "Celery"])
-def test_the_module_knows_names_of_celery(name):
+def test_the_error_for_a_celery_name_names_the_equivalent(name):
     with pytest.raises(
         AttributeError, match=rf"^module 'outboxq' has no attribute '{name}'; write outbox|; write Outbox"
     ):
         getattr(outboxq, name)
 
 
-def test_a_call_without_the_result_before_it_names_where_results_are(send):
+def test_the_error_for_a_missing_argument_of_a_call_names_ctx_previous(send):
     with pytest.raises(
         InvalidCall, match=r"missing a required argument: 'order_id'.*ctx\.previous.*ctx\.batch\.results\(\)"
     ):
@@ -256,19 +256,19 @@ def test_a_call_without_the_result_before_it_names_where_results_are(send):
 
 
 @pytest.mark.parametrize("option", ["concurrency_key", "partition_key", "idempotency_key", "queue"])
-def test_a_number_as_a_key_is_answered_with_its_type(outbox, send, option):
+def test_the_error_for_a_number_as_a_key_names_its_type(outbox, send, option):
     with pytest.raises(InvalidArgument, match=rf"{option} of .* must be a str, not int; write str\(…\)"):
         send.using(outbox, **{option: 7}).planned(1)
 
 
-def test_a_first_parameter_self_is_refused_when_it_is_declared(outbox):
+def test_a_task_with_a_parameter_self_is_refused_on_declaration(outbox):
     def send(self, order_id: int = 0) -> None: ...
 
     with pytest.raises(ConfigurationError, match="annotate the first parameter as ctx: TaskContext"):
         outbox.task(name="shop.bound")(send)
 
 
-def test_apply_of_a_task_with_a_context_is_answered_with_the_harness(outbox):
+def test_the_error_for_apply_of_a_task_with_a_context_names_the_harness(outbox):
     @outbox.task(name="shop.counted")
     def counted(ctx: TaskContext, order_id: int) -> None: ...
 
@@ -278,7 +278,7 @@ def test_apply_of_a_task_with_a_context_is_answered_with_the_harness(outbox):
         counted(1)
 
 
-def test_a_tuple_for_a_plain_type_is_answered_with_its_item(send):
+def test_the_error_for_a_tuple_as_a_plain_type_suggests_its_item(send):
     with pytest.raises(PayloadError, match="tuple does not fit int: pass an item of the tuple"):
         send.enqueue((1,))
 
@@ -296,25 +296,25 @@ def test_a_rate_without_a_unit_is_refused(text):
         read_rate(text)
 
 
-def test_a_task_execution_knows_other_names_of_its_status():
+def test_the_error_for_other_names_of_the_status_names_status():
     found = object.__new__(TaskExecution)
     for name in ("state", "ready"):
         with pytest.raises(AttributeError, match=r"^a task execution has no '.*'; write status"):
             getattr(found, name)
 
 
-def test_a_chain_has_no_cure_for_what_it_has(outbox, send):
+def test_a_chain_has_no_hints_for_existing_attributes(outbox, send):
     chain = outbox.chain(send.call(1))
     assert [name for name in CURES["a chain"] if hasattr(chain, name)] == []
 
 
 @pytest.mark.parametrize(("rule", "cure"), [("30s", "seconds=30"), ("5m", "minutes=5"), ("1H", "hours=1")])
-def test_a_span_as_a_rule_is_answered_with_every(outbox, rule, cure):
+def test_the_error_for_a_duration_as_a_rule_names_every(outbox, rule, cure):
     with pytest.raises(InvalidArgument, match=rf"^'{rule}' is not a cron expression; .* every=timedelta\({cure}\)"):
         outbox.periodic(rule)
 
 
-def test_a_misspelt_schedule_is_suggested(tmp_path):
+def test_a_misspelt_schedule_name_gets_a_suggestion(tmp_path):
     outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
 
     @outbox.task(name="shop.heartbeat")
@@ -330,7 +330,7 @@ def test_a_misspelt_schedule_is_suggested(tmp_path):
     outbox.store.bound_engine.dispose()
 
 
-def test_a_message_names_commands_as_the_framework_types_them(tmp_path):
+def test_a_message_names_commands_of_the_frameworks_program(tmp_path):
     app = Flask("shop")
     app.config["OUTBOXQ_DATABASE_URL"] = f"sqlite:///{tmp_path}/shop.db"
     outbox = Outboxq(app)

@@ -51,28 +51,28 @@ def script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def test_the_style_is_ruffs():
+def test_ruff_finds_no_violations():
     tool(script("ruff"), "check", ".")
 
 
-def test_the_format_is_ruffs():
+def test_the_code_is_formatted_by_ruff():
     tool(script("ruff"), "format", "--check", ".")
 
 
 @pytest.mark.current  # import-linter requires a later version of rich than outboxq does
-def test_rooms_import_down_and_never_up():
+def test_packages_import_only_from_lower_layers():
     tool(script("lint-imports"))
 
 
 @pytest.mark.apart
 @pytest.mark.current  # type checkers know a table's columns only from SQLAlchemy 2.1 on
-def test_the_types_hold_for_the_package_and_for_its_users():
+def test_mypy_accepts_the_package_and_its_use():
     tool(sys.executable, "-m", "mypy")
 
 
 @pytest.mark.apart
 @pytest.mark.current
-def test_the_types_hold_for_users_of_another_checker_too():
+def test_pyright_accepts_the_package_for_its_users():
     """pyright's programs come with its wheels, so nothing is downloaded."""
     tool(sys.executable, "-m", "pyright", "--pythonpath", sys.executable)
 
@@ -196,29 +196,29 @@ BAD = {
 
 
 @pytest.mark.parametrize("rule", BAD, ids=lambda rule: rule.__name__)
-def test_each_rule_would_notice(monkeypatch, rule):
+def test_each_rule_finds_its_bad_examples(monkeypatch, rule):
     for source in BAD[rule]:
         monkeypatch.setitem(trees(), "bad.py", ast.parse(source))
         assert rule("bad.py"), source
 
 
-def test_a_rules_exceptions_are_needed():
+def test_every_exception_from_a_rule_is_needed():
     """An exception that is no longer needed is a hole in the rule."""
     for rule, places in RULES.items():
         for place in places:
             assert any(rule(name) for name in MODULES if name.startswith(place)), f"{rule.__name__}: {place}"
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     assert [name for name in MODULES | MIGRATIONS if not ast.get_docstring(trees()[name])] == []
 
 
-def test_every_module_fits_in_a_head():
+def test_every_module_has_at_most_600_lines():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: number for name, number in lines.items() if number > 600} == {}
 
 
-def test_the_migrations_are_no_package_for_that_would_hide_the_library():
+def test_the_migrations_are_not_a_package_that_hides_alembic():
     assert not list((ROOT / "alembic").rglob("__init__.py"))
 
 

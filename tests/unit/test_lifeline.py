@@ -53,14 +53,14 @@ def listening() -> bool:
     return any(thread.name == "outboxq-lifeline" for thread in threading.enumerate())
 
 
-def test_a_process_that_does_not_listen_yet_needs_a_signal(lifeline, orders):
+def test_an_order_cannot_be_sent_before_the_process_listens(lifeline, orders):
     assert not lifeline.send(Order.STOP)
     with orders:
         until(lambda: lifeline.send(Order.STOP))
         assert lifeline.send(Order.STOP)
 
 
-def test_a_process_that_has_ended_does_not_listen(lifeline):
+def test_an_order_cannot_be_sent_to_an_ended_process(lifeline):
     lifeline.close_worker_end()
     assert not lifeline.send(Order.STOP)
 
@@ -74,7 +74,7 @@ def test_each_order_reaches_the_worker(lifeline, orders, worker, did):
         until(lambda: did == ["stop", "stop", "at once"])
 
 
-def test_an_order_before_there_is_a_worker_interrupts_the_main_thread_and_is_kept(lifeline, orders, worker, did):
+def test_an_order_before_the_worker_is_attached_interrupts_the_main_thread_and_is_kept(lifeline, orders, worker, did):
     with orders:
         lifeline.send(Order.STOP)
         until(lambda: did == ["interrupt"])
@@ -83,7 +83,7 @@ def test_an_order_before_there_is_a_worker_interrupts_the_main_thread_and_is_kep
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["at once", "after it was heard"])
-def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, did, caplog, heard):
+def test_the_end_of_the_lifeline_stops_the_worker(lifeline, orders, worker, did, caplog, heard):
     """If a written order was not read, the system reports an error at the end of the lifeline."""
     orders.attach(worker)
     with orders:
@@ -102,7 +102,7 @@ def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, d
 
 
 @pytest.mark.parametrize("order", Order)
-def test_an_order_after_the_work_changes_nothing(lifeline, orders, worker, did, order):
+def test_an_order_after_the_worker_has_stopped_is_ignored(lifeline, orders, worker, did, order):
     orders.attach(worker)
     with orders:
         worker.has_stopped = True
@@ -112,7 +112,7 @@ def test_an_order_after_the_work_changes_nothing(lifeline, orders, worker, did, 
     assert did == []
 
 
-def test_an_order_after_the_command_has_failed_changes_nothing(lifeline, orders, did):
+def test_an_order_after_the_command_has_failed_is_ignored(lifeline, orders, did):
     with orders:
         until(listening)
     lifeline.send(Order.AT_ONCE)

@@ -46,12 +46,12 @@ def without_fields(tree: ast.Module) -> list[str]:
     return missing
 
 
-def test_every_log_call_about_a_task_gives_its_fields():
+def test_every_log_call_about_a_task_passes_its_fields():
     found = {str(path): without_fields(sources.tree(path)) for path in sorted(PACKAGE.rglob("*.py"))}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-def test_a_log_call_without_them_would_be_noticed():
+def test_a_log_call_without_the_fields_is_detected():
     assert without_fields(ast.parse("log.warning('%s is late', one.claim)"))
     assert without_fields(ast.parse("log.error('task %s is failed', x)"))
     assert without_fields(ast.parse("say(log, logging.ERROR, f'{claim}: lost', error)"))
@@ -59,7 +59,7 @@ def test_a_log_call_without_them_would_be_noticed():
     assert without_fields(ast.parse("log.info('%d tasks', len(claims))")) == []
 
 
-def test_the_fields_of_a_claim_are_those_of_its_row_without_its_arguments():
+def test_the_fields_of_a_claim_do_not_contain_its_arguments():
     assert fields_of(CLAIM) == OF_A_CLAIM
     assert fields_of(CLAIM, outcome="lost") == {**OF_A_CLAIM, "outcome": "lost"}
 
@@ -91,19 +91,19 @@ def filtered(**extra):
     return {name: getattr(record, name) for name in LOG_FIELDS}
 
 
-def test_a_record_inside_a_handler_gets_its_task(inside):
+def test_a_record_inside_a_handler_has_the_fields_of_the_task(inside):
     assert filtered() == {name: OF_A_CLAIM[name] for name in LOG_FIELDS}
 
 
-def test_a_record_outside_has_none_so_a_format_may_name_the_fields():
+def test_a_record_outside_a_handler_has_empty_fields_for_formats():
     assert filtered() == dict.fromkeys(LOG_FIELDS)
 
 
-def test_a_field_that_the_record_has_is_kept(inside):
+def test_existing_fields_of_a_record_are_kept(inside):
     assert filtered(task="mine", queue=None) == {"task_id": str(CLAIM.id), "task": "mine", "queue": None, "attempt": 1}
 
 
-def test_it_is_configured_by_its_name(inside):
+def test_the_filter_can_be_configured_by_name(inside):
     stream = io.StringIO()
     logger = logging.getLogger("tests.by_name")
     logging.config.dictConfig(
@@ -126,7 +126,7 @@ def test_it_is_configured_by_its_name(inside):
     assert stream.getvalue() == "shop.work 1 sent\n"
 
 
-def test_our_commands_print_them_as_json_and_leave_out_what_is_not_there():
+def test_commands_log_the_fields_as_json_and_omit_missing_ones():
     with process() as (root, stderr):
         configure("INFO", LogFormat.JSON)
         root.info("outside")

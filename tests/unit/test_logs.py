@@ -44,7 +44,7 @@ def process():
         root.setLevel(level)
 
 
-def test_a_json_record_is_one_object_on_one_line_whatever_is_said():
+def test_a_json_record_is_one_object_on_one_line_for_any_message():
     with process() as (_root, stderr):
         configure("INFO", LogFormat.JSON)
         log = logging.getLogger("tests.json")
@@ -76,7 +76,7 @@ def test_a_json_record_has_no_fields_of_another_handler():
     assert set(json.loads(JsonFormatter().format(record))) == {"timestamp", "level", "logger", "message", "extra"}
 
 
-def test_extra_fields_do_not_replace_the_records_own():
+def test_extra_fields_do_not_replace_standard_fields():
     with process() as (_root, stderr):
         configure("INFO", LogFormat.JSON)
         logging.getLogger("tests").info(
@@ -87,7 +87,7 @@ def test_extra_fields_do_not_replace_the_records_own():
         assert said["timestamp"] < "3"
 
 
-def test_text_says_when_how_bad_who_and_what():
+def test_a_text_record_has_the_time_level_logger_and_message():
     with process() as (_root, stderr):
         configure("WARNING", LogFormat.TEXT)
         logging.getLogger("tests").info("unheard")
@@ -96,7 +96,7 @@ def test_text_says_when_how_bad_who_and_what():
         assert stderr.getvalue().count("\n") == 1
 
 
-def test_an_application_that_has_set_up_logging_keeps_what_it_has():
+def test_existing_logging_of_an_application_is_not_changed():
     with process() as (root, _stderr):
         mine = logging.NullHandler()
         root.addHandler(mine)
@@ -121,7 +121,7 @@ print(os.path.samestat(os.fstat(2), os.stat("other" if sys.argv[1:] else os.devn
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_the_number_of_a_closed_stderr_is_reserved_unless_somebody_has_taken_it(tmp_path, taken):
+def test_the_number_of_a_closed_stderr_is_reserved_unless_it_is_in_use(tmp_path, taken):
     """A framework loads the application first, and the application's first connection may get the number 2. No log may be written to it."""
     command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", OTHERS, *(["taken"] if taken else [])]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -145,7 +145,7 @@ class Busy:
         return 10 * self.asked
 
 
-def test_a_record_is_written_above_the_line():
+def test_a_record_is_written_above_the_status_line():
     with process() as (root, stderr):
         handler = LiveHandler()
         configure("INFO", LogFormat.TEXT, handler)
@@ -161,13 +161,13 @@ def test_a_record_is_written_above_the_line():
     assert rest == ""
 
 
-def test_the_line_fits_the_terminal():
+def test_the_status_line_fits_the_terminal():
     with process() as (_root, stderr):
         LiveHandler().show("x" * 500)
         assert stderr.getvalue() == CLEAR + "x" * 79
 
 
-def test_the_line_says_how_fast_the_worker_is_and_goes_when_it_stops(monkeypatch):
+def test_the_status_line_shows_the_workers_rate_and_is_cleared_when_it_stops(monkeypatch):
     with process() as (_root, stderr):
         monkeypatch.setattr(logs, "EVERY", 0.01)
         handler, worker = LiveHandler(), Busy()
@@ -182,7 +182,7 @@ def test_the_line_says_how_fast_the_worker_is_and_goes_when_it_stops(monkeypatch
         assert "outboxq-live" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_there_is_no_line_where_the_application_logs_by_itself(monkeypatch):
+def test_no_status_line_is_shown_if_the_application_sets_up_logging(monkeypatch):
     with process() as (root, stderr):
         monkeypatch.setattr(logs, "EVERY", 0.01)
         root.addHandler(logging.NullHandler())
@@ -193,7 +193,7 @@ def test_there_is_no_line_where_the_application_logs_by_itself(monkeypatch):
         assert stderr.getvalue() == ""
 
 
-def test_a_terminal_that_was_closed_stops_nobody(monkeypatch):
+def test_closing_the_terminal_does_not_stop_the_worker(monkeypatch):
     with process() as (_root, stderr):
         handler = LiveHandler()
         configure("INFO", LogFormat.TEXT, handler)

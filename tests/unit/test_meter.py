@@ -63,7 +63,7 @@ def ends(meter: Meter) -> dict[str, int]:
         (EventType.RELEASED, "released"),
     ],
 )
-def test_an_end_counts_as_what_was_written_and_a_lost_one_as_lost(kind, name):
+def test_an_end_counts_as_the_written_outcome_and_a_lost_end_as_lost(kind, name):
     meter = Meter()
     count(meter, end(kind))
     assert ends(meter) == {name: 1}
@@ -72,7 +72,7 @@ def test_an_end_counts_as_what_was_written_and_a_lost_one_as_lost(kind, name):
 
 
 @pytest.mark.parametrize("kind", [EventType.RETRY_SCHEDULED, EventType.FAILED])
-def test_a_failure_past_the_timeout_counts_as_timed_out_and_as_nothing_else(kind):
+def test_a_timeout_error_after_the_timeout_counts_only_as_timed_out(kind):
     meter = Meter()
     late, early = (0.0, 2.5), (0.0, 1.5)
     count(meter, end(kind, timeout=2.0, exception="builtins.TimeoutError"), late)
@@ -84,13 +84,13 @@ def test_a_failure_past_the_timeout_counts_as_timed_out_and_as_nothing_else(kind
     assert ends(meter) == {"timed_out": 1, other: 3}
 
 
-def test_a_task_that_completes_past_its_timeout_is_completed():
+def test_a_task_that_completes_after_its_timeout_counts_as_completed():
     meter = Meter()
     count(meter, end(EventType.COMPLETED, timeout=2.0), (0.0, 2.5))
     assert ends(meter) == {"completed": 1}
 
 
-def test_times_go_into_the_buckets_and_unknown_ones_nowhere():
+def test_known_times_are_counted_in_buckets_and_unknown_ones_omitted():
     meter = Meter()
     count(meter, end(EventType.COMPLETED), (0.0005, 0.003))
     count(meter, end(EventType.COMPLETED), (7200.0, None))
@@ -102,7 +102,7 @@ def test_times_go_into_the_buckets_and_unknown_ones_nowhere():
     assert (counts.wait_seconds, counts.run_seconds) == (7200.0005, 0.003)
 
 
-def test_what_was_read_stays_as_it_was():
+def test_later_ends_do_not_change_counts_already_read():
     meter = Meter()
     count(meter, end(EventType.COMPLETED), (0.1, 0.1))
     meter.claimed(1, 0.01)
@@ -113,7 +113,7 @@ def test_what_was_read_stays_as_it_was():
     assert (claims.claims, sum(claims.by_seconds), sum(claims.by_tasks)) == (1, 1, 1)
 
 
-def test_tries_to_claim_count_by_their_result():
+def test_attempts_to_claim_are_counted_by_result():
     meter = Meter()
     meter.claimed(3, 0.003)
     meter.claimed(2000, 0.5)
@@ -129,7 +129,7 @@ def test_tries_to_claim_count_by_their_result():
     assert sum(claims[ClaimResult.ERROR].by_tasks) == 0
 
 
-def test_queues_of_recovered_tasks_and_lost_leases_are_counted():
+def test_recovered_tasks_and_lost_leases_are_counted_by_queue():
     meter = Meter()
     meter.recovered(["mail", "mail", "web"])
     meter.lease_lost("mail")

@@ -74,7 +74,7 @@ def context() -> TaskContext:
 @pytest.mark.parametrize(
     "names", [TASK, OUTBOX, HANDLE, STORE, CONTEXT], ids=["task", "outbox", "handle", "store", "context"]
 )
-def test_each_guess_from_another_library_is_answered_with_the_way_here(outbox, send_receipt, names) -> None:
+def test_each_guess_from_another_library_gets_a_hint_with_the_equivalent(outbox, send_receipt, names) -> None:
     targets = {
         TASK: send_receipt,
         OUTBOX: outbox,
@@ -88,7 +88,7 @@ def test_each_guess_from_another_library_is_answered_with_the_way_here(outbox, s
     ] == []
 
 
-def test_the_sentences(outbox, send_receipt) -> None:
+def test_hints_have_the_expected_text(outbox, send_receipt) -> None:
     handle = Handle(id=UUID(int=7))
     assert answer(handle, "status") == "a handle has no 'status'; write outbox.store.get(handle.id).status"
     assert answer(handle, "started_at") == "a handle has no 'started_at'; write outbox.store.get(handle.id).started_at"
@@ -103,7 +103,7 @@ def test_the_sentences(outbox, send_receipt) -> None:
     )
 
 
-def test_a_framework_that_knows_the_transaction_is_answered_without_a_session() -> None:
+def test_hints_omit_the_session_if_the_framework_knows_the_transaction() -> None:
     outbox = Outbox("sqlite:////nowhere/shop.db", session=scoped_session(sessionmaker()))
     task = outbox.task(name="shop.hello")(lambda: None)
     assert answer(task, "apply_async") == "a task has no 'apply_async'; write <lambda>.using(delay=…).enqueue(…)"
@@ -174,7 +174,7 @@ def keywords(function: Callable[..., object]) -> set[str]:
     return found
 
 
-def test_every_hint_names_what_can_be_written(objects) -> None:
+def test_every_hint_names_code_that_exists(objects) -> None:
     """A hint must not name attributes that do not exist, or call objects that cannot be called."""
     outbox, handle = objects["an Outbox"], objects["a handle"]
     names = {noun: {*cures} for noun, cures in CURES.items()}
@@ -223,7 +223,7 @@ def test_the_fields_in_hints_exist() -> None:
 
 
 @pytest.mark.parametrize("noun", ["dead_letters", "queues", "workers", "batches", "log", "engine", "stats"])
-def test_a_part_of_the_store_is_called_only_if_it_can_be(outbox, noun) -> None:
+def test_hints_call_a_part_of_the_store_only_if_it_is_callable(outbox, noun) -> None:
     written = answer(outbox, noun).partition("; write ")[2]
     assert ("(…)" in written) is callable(getattr(outbox.store, noun)), written
 
@@ -238,7 +238,7 @@ def test_an_error_inside_a_property_is_not_hidden() -> None:
         _ = Broken("sqlite:////nowhere/shop.db").store
 
 
-def test_handles_are_copied_and_pickled_as_before() -> None:
+def test_handles_can_be_copied_and_pickled() -> None:
     handle = Handle(id=UUID(int=7))
     assert copy.copy(handle) == pickle.loads(pickle.dumps(handle)) == handle
     assert not hasattr(handle, "__len__")
@@ -252,12 +252,12 @@ def test_handles_are_copied_and_pickled_as_before() -> None:
         ("max_attempt", "did you mean 'max_attempts'"),
     ],
 )
-def test_an_unknown_option_of_a_policy(option, instead) -> None:
+def test_the_error_for_an_unknown_policy_option_names_one(option, instead) -> None:
     with pytest.raises(InvalidCall, match=rf"^RetryPolicy\(\) has no option '{option}'.*{instead}"):
         RetryPolicy(**{option: 3})
 
 
-def test_completion_lists_what_applications_use(outbox, send_receipt) -> None:
+def test_completion_lists_only_names_for_applications(outbox, send_receipt) -> None:
     def listed(target: object) -> set[str]:
         return {name for name in dir(target) if not name.startswith("_")}
 

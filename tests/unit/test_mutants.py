@@ -32,7 +32,7 @@ def complaints(mutant: Mutant) -> Iterator[str]:
             yield f"{path} has no test {test}"
 
 
-def test_every_mutant_can_be_made_and_its_tests_exist():
+def test_every_mutant_can_be_applied_and_its_tests_exist():
     found = [f"{mutant.mistake}: {complaint}" for mutant in MUTANTS for complaint in complaints(mutant)]
     assert found == [], "\n".join(["", *found])
     assert len(MUTANTS) > 300

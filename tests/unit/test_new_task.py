@@ -14,7 +14,7 @@ from outboxq.model.uuid7 import uuid7
 GIVEN: dict[str, Any] = {"id": uuid7(), "task_name": "tests.work", "args": "{}"}
 
 
-def test_a_field_that_is_left_out_has_its_default():
+def test_an_omitted_field_has_its_default():
     new = NewTask(**GIVEN, priority=3)
     defaults = {one.name: one.default for one in fields(NewTask) if one.name not in GIVEN}
     assert asdict(new) == {**defaults, **GIVEN, "priority": 3}
@@ -26,7 +26,7 @@ def test_a_field_that_is_left_out_has_its_default():
     assert hash(new) == hash(NewTask(**GIVEN, **{**defaults, "priority": 3}))
 
 
-def test_it_can_be_changed_only_in_a_copy():
+def test_a_new_task_can_be_changed_only_in_a_copy():
     new = NewTask.of({"task_name": "tests.work"}, uuid7(), "{}")
     with pytest.raises(FrozenInstanceError):
         new.priority = 3  # type: ignore[misc]
@@ -43,6 +43,6 @@ def test_it_can_be_changed_only_in_a_copy():
         ({"id": uuid7(), "args": "{}"}, "missing 1 required keyword-only argument: 'task_name'"),
     ],
 )
-def test_the_names_of_its_fields_are_checked(given, message):
+def test_field_names_are_checked(given, message):
     with pytest.raises(TypeError, match=f"NewTask.__init__\\(\\) {message}"):
         NewTask(**given)

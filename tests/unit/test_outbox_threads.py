@@ -23,7 +23,7 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_threads_that_come_first_at_once_share_one_engine(tmp_path):
+def test_threads_that_create_the_store_simultaneously_share_it(tmp_path):
     for _ in range(ROUNDS):
         outbox, barrier = Outbox(f"sqlite:///{tmp_path}/outbox.db"), threading.Barrier(THREADS)
 

@@ -77,23 +77,23 @@ def printed(*words):
     return CliRunner().invoke(command, words, catch_exceptions=False).stdout
 
 
-def test_a_record_becomes_an_object_with_the_names_of_its_fields():
+def test_a_record_becomes_an_object_with_its_field_names():
     assert as_json(Record()) == EXPECTED
     assert as_json([Record(), {Colour.RED: {UUID(int=1)}}]) == [EXPECTED, {"red": [str(UUID(int=1))]}]
     assert merged(Record(), {"reason": "due"}, without=["huge"]).keys() == {*EXPECTED, "reason"} - {"huge"}
 
 
-def test_what_has_no_form_in_json_is_an_error():
+def test_an_object_that_json_cannot_represent_is_an_error():
     with pytest.raises(TypeError, match="object cannot be represented in JSON"):
         as_json(object())
 
 
-def test_a_table_is_one_list_with_json():
+def test_a_table_is_printed_as_one_json_list():
     assert printed() == "a\tb\n0\t\\x1b\n1\t\\x1b\n"
     assert printed("--json") == '[{"name": "0"}, {"name": "1"}]\n'
 
 
-def test_a_sentence_is_one_object_with_json_in_which_nothing_controls_a_terminal():
+def test_a_sentence_is_printed_as_one_json_object_without_control_characters():
     assert printed("--sentence") == "two\nlines\\x1b\n"
     text = printed("--sentence", "--json")
     assert json.loads(text) == {"name": "\x1b\u202e\x7f\x9b"}
@@ -101,18 +101,18 @@ def test_a_sentence_is_one_object_with_json_in_which_nothing_controls_a_terminal
     assert not set("\x1b\x7f") & set(text)
 
 
-def test_a_document_is_indented_on_a_terminal_but_not_a_line_of_many(monkeypatch, capsys):
+def test_a_json_document_is_indented_on_a_terminal_but_a_json_line_is_not(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     write_json({"a": 1})
     write_json({"a": 1}, line=True)
     assert capsys.readouterr().out == '{\n  "a": 1\n}\n{"a": 1}\n'
 
 
-def test_an_aware_time_is_in_utc_whatever_its_zone():
+def test_an_aware_time_is_written_in_utc():
     assert as_json(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00+00:00"
 
 
-def test_numbers_in_a_table_for_people_are_grouped_and_end_in_one_column():
+def test_numbers_in_a_table_for_people_are_grouped_and_right_aligned():
     rows = [("mail", 12, "10000+", "7"), ("a", None, 1234, "123456"), ("b", 1_500_000, 3, "x")]
     table = drawn(("queue", "due", "waiting", "key"), rows, width=80)
     console = Console(width=80, file=io.StringIO())
@@ -147,7 +147,7 @@ KEPT = {40: {"4,853", "48,530", "117", "1.5 %", "117 ms", "63 s"}, 80: NUMBERS, 
 
 
 @pytest.mark.parametrize("width", KEPT)
-def test_no_number_and_no_heading_of_status_is_cut_on_a_terminal(width):
+def test_status_numbers_and_headings_are_not_cut_on_a_terminal(width):
     console = Console(width=width, file=io.StringIO())
     for one in _for_people([BUSY], by_task=False):
         console.print(drawn(one.head, one.rows, width=width, spare=one.spare), crop=False)
@@ -170,7 +170,7 @@ WORDS = (
 )
 
 
-def test_numbers_that_do_not_fit_make_the_table_wider_and_text_is_wrapped():
+def test_numbers_that_do_not_fit_widen_the_table_but_text_is_wrapped():
     rows = [("shop.tasks.send_receipt", "1.5 s", "0.0333", "12 %", "1,234", "117 ms", "3 min")]
     console = Console(width=30, file=io.StringIO())
     console.print(drawn(("task", "first", "second", "third", "fourth", "fifth", "sixth"), rows, width=30), crop=False)

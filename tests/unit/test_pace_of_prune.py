@@ -14,7 +14,7 @@ def pace(**options):
     return Pace(**{"batch": None, "pause": None, "one_writer": False, **options})
 
 
-def test_on_postgresql_batches_grow_to_their_time_and_no_pause_follows_a_usual_one():
+def test_on_postgresql_batches_grow_to_a_limit_without_pauses():
     own = pace()
     sizes = []
     for _ in range(8):
@@ -35,7 +35,7 @@ def test_a_batch_that_takes_too_long_halves_the_next_one():
     assert own.batch == 50
 
 
-def test_tasks_that_take_longer_than_at_first_are_followed_by_a_pause():
+def test_a_batch_that_is_slower_per_task_than_the_first_causes_a_pause():
     own = pace()
     assert own.after(0.001) == 0  # 20 µs per task
     assert own.batch == 100
@@ -45,21 +45,21 @@ def test_tasks_that_take_longer_than_at_first_are_followed_by_a_pause():
 
 
 @pytest.mark.parametrize("one_writer", [True, False])
-def test_a_batch_that_is_over_before_the_clock_goes_on_is_followed_by_no_pause(one_writer):
+def test_a_batch_that_takes_no_measurable_time_causes_no_pause(one_writer):
     own = pace(one_writer=one_writer)
     assert own.after(0.0) == 0
     assert own.after(0.002) == (pytest.approx(0.003) if one_writer else 0)
     assert own.after(0.0) == 0
 
 
-def test_on_sqlite_others_get_more_time_than_the_prune():
+def test_on_sqlite_pauses_are_longer_than_batches():
     own = pace(one_writer=True)
     assert [own.after(0.002) for _ in range(3)] == [pytest.approx(0.003)] * 3
     assert own.batch == 50
 
 
 @pytest.mark.parametrize("one_writer", [True, False])
-def test_what_the_caller_says_holds(one_writer):
+def test_a_batch_size_and_pause_by_the_caller_are_kept(one_writer):
     own = pace(batch=7, pause=timedelta(seconds=2), one_writer=one_writer)
     assert [own.after(seconds) for seconds in (1e-6, 1.0)] == [2, 2]
     assert own.batch == 7

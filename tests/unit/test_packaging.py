@@ -32,7 +32,7 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_brings_the_migrations_beside_their_ini(names):
+def test_the_wheel_contains_the_migrations_and_their_ini(names):
     brought = {name for name in names if name.startswith("outboxq/_migrations/")}
     versions = {
         f"outboxq/_migrations/alembic/versions/{file.name}" for file in (ROOT / "alembic/versions").glob("*.py")
@@ -46,7 +46,7 @@ def test_the_wheel_brings_the_migrations_beside_their_ini(names):
     }
 
 
-def test_the_wheel_says_that_it_is_typed(names):
+def test_the_wheel_is_marked_as_typed(names):
     assert "outboxq/py.typed" in names
 
 
@@ -110,7 +110,7 @@ def kept() -> set[str]:
     }
 
 
-def test_the_sdist_has_all_that_is_kept_and_nothing_else(tmp_path):
+def test_the_sdist_contains_exactly_the_files_in_git(tmp_path):
     run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path], cwd=ROOT)
     (sdist,) = tmp_path.glob("outboxq-*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -131,7 +131,7 @@ def test_each_dependency_has_an_upper_bound():
     assert [one for one in dependencies if ",<" not in one] == []
 
 
-def test_the_tests_that_the_security_page_names_are_there():
+def test_the_tests_named_on_the_security_page_exist():
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
     assert len(named) > 10
     for path, test in named:

@@ -63,7 +63,7 @@ def test_a_batch_that_has_ended_is_not_cancelled(reader: Reader, database: Datab
     assert "UTC, so nothing was cancelled; to cancel the task that follows, use its own id: " in notice
 
 
-def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatch) -> None:
+def test_a_count_of_one_uses_the_singular(reader: Reader, database: Database, batch: NewBatch) -> None:
     (claim,) = database.claim(store=database.store)
     database.store.complete(claim)
     assert "Tasks 3 Not ended 1" in reader.words(f"/batches/{batch.id}")
@@ -73,11 +73,11 @@ def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatc
     )
 
 
-def test_who_may_not_act_is_given_the_command(onlooker: Reader, batch: NewBatch) -> None:
+def test_a_read_only_viewer_sees_the_command(onlooker: Reader, batch: NewBatch) -> None:
     assert f"outboxq batch cancel {batch.id}" in onlooker.words(f"/batches/{batch.id}")
 
 
-def test_a_task_leads_to_its_batch(reader: Reader, database: Database, batch: NewBatch) -> None:
+def test_a_task_page_links_to_its_batch(reader: Reader, database: Database, batch: NewBatch) -> None:
     task_id = next(database.store.batches.members(batch.id)).id
     assert f"Batch {batch.id}" in reader.words(f"/tasks/{task_id}")
     assert f'href="/batches/{batch.id}"' in reader.page.text
@@ -96,7 +96,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
     assert "Batch must be a complete id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
 
 
-def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
+def test_a_then_task_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
     then_id = batch.then[0].id
     words = reader.words(f"/tasks/{then_id}", status=404)
     assert f"It is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not finished" in words
@@ -168,7 +168,7 @@ def test_an_unknown_batch_is_not_found(reader: Reader) -> None:
     assert "There is no batch" in reader.words(f"/batches/{new_batch_id()}", status=404)
 
 
-def test_the_page_of_what_follows_has_the_buttons_that_help(
+def test_the_page_of_a_then_task_offers_a_redrive_of_the_dead_letter(
     reader: Reader, onlooker: Reader, database: Database
 ) -> None:
     batch_id = new_batch_id()
@@ -188,6 +188,6 @@ def test_the_page_of_what_follows_has_the_buttons_that_help(
     assert database.store.get(claim.id).status == "Ready"
 
 
-def test_the_id_of_a_batch_leads_to_its_page(reader: Reader, batch: NewBatch) -> None:
+def test_a_batch_id_used_as_a_task_id_links_to_the_batch(reader: Reader, batch: NewBatch) -> None:
     assert "this is the id of a batch or a chain" in reader.words(f"/tasks/{batch.id}", status=404)
     assert f'href="/batches/{batch.id}">See the batch' in reader.page.text

@@ -37,7 +37,7 @@ def wrong():
         yield site
 
 
-def test_a_tab_notices_what_is_wrong(open_tab, wrong):
+def test_a_tab_notices_problems_of_a_page(open_tab, wrong):
     tab = open_tab(wrong.url, size=PHONE)
     tab.open()
     told = " ".join(tab.problems)
@@ -50,7 +50,7 @@ def test_a_tab_notices_what_is_wrong(open_tab, wrong):
     assert "landmark-one-main" in found
 
 
-def test_a_tab_finds_nothing_wrong_with_what_is_right(open_tab):
+def test_a_tab_finds_no_problems_in_a_correct_page(open_tab):
     with served(RIGHT) as site:
         tab = open_tab(site.url, size=PHONE)
         tab.open()
@@ -58,7 +58,7 @@ def test_a_tab_finds_nothing_wrong_with_what_is_right(open_tab):
         assert tab.page.locator("body").get_attribute("data-ran") == "yes"
 
 
-def test_a_tab_notices_what_the_policy_forbids(open_tab):
+def test_a_tab_notices_violations_of_the_content_policy(open_tab):
     with served(RIGHT, ("Content-Security-Policy", "default-src 'none'")) as site:
         tab = open_tab(site.url)
         tab.open()
@@ -72,13 +72,13 @@ def test_a_tab_without_scripts_runs_none(open_tab):
         assert tab.page.locator("body").get_attribute("data-ran") is None
 
 
-def test_loops_of_other_tests_run_beside_the_browser(browser):
+def test_event_loops_can_run_beside_the_browser(browser):
     """The browser does not prevent an event loop in the main thread, in which this test runs."""
     assert browser.version
     asyncio.run(asyncio.sleep(0))
 
 
-def test_a_named_browser_is_the_one_and_must_be_there(monkeypatch):
+def test_a_named_browser_is_used_and_must_exist(monkeypatch):
     monkeypatch.setenv(chromium.NAMED_BY, shutil.which("sh") or "")
     assert chromium.find().path.name in {"sh", "dash", "bash", "busybox"}
     monkeypatch.setenv(chromium.NAMED_BY, "/nowhere/chromium")
@@ -98,7 +98,7 @@ def bare(monkeypatch, tmp_path):
     return npm.home(f"chromium-{chromium.VERSION}")
 
 
-def test_a_browser_is_missing_only_where_none_may_be_fetched(bare, monkeypatch):
+def test_a_browser_counts_as_missing_only_if_it_may_not_be_downloaded(bare, monkeypatch):
     assert chromium.is_missing()
     monkeypatch.setenv("CI", "true")
     assert not chromium.is_missing()
@@ -107,21 +107,21 @@ def test_a_browser_is_missing_only_where_none_may_be_fetched(bare, monkeypatch):
     assert not chromium.is_missing()
 
 
-def test_the_browser_of_the_package_has_its_libraries(bare):
+def test_the_packaged_browser_finds_its_libraries(bare):
     bare.mkdir(parents=True)
     found = chromium.find()
     assert found.path == bare / "chromium"
     assert found.variables["LD_LIBRARY_PATH"].split(os.pathsep)[0] == str(bare / "lib")
 
 
-def test_a_machine_that_the_package_is_not_for_is_told(bare, monkeypatch):
+def test_an_unsupported_machine_is_refused_with_advice(bare, monkeypatch):
     monkeypatch.setattr(npm.platform, "machine", lambda: "aarch64")
     with pytest.raises(RuntimeError, match="is for Linux on x86-64 only") as raised:
         chromium.find()
     assert raised.value.__notes__ == ["install Chromium, or name one in OUTBOXQ_TEST_BROWSER"]
 
 
-def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):
+def test_without_a_browser_its_tests_are_omitted_and_the_run_reports_that(tmp_path):
     """Run pytest with the variables of a machine without a browser. On CI, nothing is left out: see `is_missing`."""
     variables = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     variables["PYTEST_ADDOPTS"] = ""

@@ -54,7 +54,7 @@ def bulk_tasks(stage):
     return stage.store.tasks(task=BULK)
 
 
-def test_a_group_is_redriven_after_a_question_that_counts_it(stage):
+def test_a_group_is_redriven_after_a_confirmation_that_shows_its_size(stage):
     mine = failed(stage, 3, "SMTPError: code 451 for 7@example.com")
     others = failed(stage, 1, "ValueError: no")
     stage.visitor.go("/failures")
@@ -70,7 +70,7 @@ def test_a_group_is_redriven_after_a_question_that_counts_it(stage):
     assert bulk_tasks(stage) == []
 
 
-def test_dead_letters_are_discarded_by_a_filter_that_a_person_types(stage):
+def test_dead_letters_that_match_a_typed_filter_are_discarded(stage):
     mine, others = failed(stage, 2, queue="mail"), failed(stage, 1)
     stage.visitor.go("/failures").press("Count them …", action="discard", queue="mail", exception="SMTPError")
     assert "2 dead letters in the queue 'mail' that failed with 'SMTPError'" in stage.visitor.text
@@ -79,7 +79,7 @@ def test_dead_letters_are_discarded_by_a_filter_that_a_person_types(stage):
     assert statuses(stage, others) == {TaskStatus.FAILED}
 
 
-def test_what_fails_after_the_question_is_left_alone(stage):
+def test_tasks_that_fail_after_the_confirmation_are_not_changed(stage):
     mine = failed(stage, 2)
     stage.visitor.go(f"/bulk?action=discard&task={WORK}")
     later = failed(stage, 1)
@@ -89,7 +89,7 @@ def test_what_fails_after_the_question_is_left_alone(stage):
     assert statuses(stage, later) == {TaskStatus.FAILED}
 
 
-def test_a_task_whose_transaction_commits_after_the_question_is_left_alone(stage):
+def test_a_task_committed_after_the_confirmation_page_is_not_changed(stage):
     mine = [stage.add(queue="mail", delay=HOUR) for _ in range(3)]
     with helpers.transaction(stage.database) as late:
         task = NewTask(id=uuid7(), task_name=WORK, args="{}", queue="mail")
@@ -103,7 +103,7 @@ def test_a_task_whose_transaction_commits_after_the_question_is_left_alone(stage
     assert stage.status(later) is TaskStatus.READY
 
 
-def test_exactly_what_was_counted_is_cancelled_while_tasks_are_enqueued(stage, few):
+def test_exactly_the_counted_tasks_are_cancelled_while_others_are_enqueued(stage, few):
     """The request may not change this many tasks itself, so the task does it."""
     for _ in range(5):
         stage.add(queue="mail", delay=HOUR)
@@ -125,7 +125,7 @@ def test_a_form_without_its_snapshot_changes_nothing(stage, snapshot):
     assert statuses(stage, mine) == {TaskStatus.FAILED}
 
 
-def test_what_cannot_be_undone_is_not_done_before_the_box_is_ticked(stage):
+def test_a_discard_requires_the_ticked_box(stage):
     mine = failed(stage, 2)
     stage.visitor.go(f"/bulk?action=discard&task={WORK}").press("Discard 2")
     assert stage.visitor.status == 400
@@ -133,13 +133,13 @@ def test_what_cannot_be_undone_is_not_done_before_the_box_is_ticked(stage):
     assert statuses(stage, mine) == {TaskStatus.FAILED}
 
 
-def test_a_second_click_on_a_small_change_finds_nothing(stage):
+def test_a_second_click_on_a_small_change_changes_nothing(stage):
     failed(stage, 2)
     stage.visitor.go("/bulk?action=redrive").again("Redrive 2")
     assert "Nothing was changed: there are no longer any matching tasks." in stage.visitor.text
 
 
-def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
+def test_tasks_that_match_the_filter_of_the_list_are_cancelled(stage):
     mine, other = [stage.add(queue="mail", delay=HOUR) for _ in range(2)], stage.add()
     stage.visitor.go("/tasks?queue=mail").follow("Cancel all that match …")
     assert "2 waiting or running tasks in the queue 'mail'" in stage.visitor.text
@@ -162,13 +162,13 @@ def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
         ("action=redrive&queue=a&queue=b", "queue is given 2 times"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused(stage, query, sentence):
+def test_an_invalid_bulk_query_is_refused(stage, query, sentence):
     failed(stage, 1)
     assert sentence in stage.visitor.go(f"/bulk?{query}").text
     assert stage.visitor.status == 400
 
 
-def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
+def test_many_tasks_are_changed_by_a_task_whose_page_shows_its_progress(stage, few):
     stage.present(task_names=[WORK, BULK])
     mine = failed(stage, 5, queue="mail")
     stage.visitor.go("/bulk?action=discard&queue=mail")
@@ -188,14 +188,14 @@ def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
     assert stage.store.history(mine[0])[-1].event_data["reason"] == "gone (in the dashboard)"
 
 
-def test_a_second_click_on_a_large_change_is_the_same_task(stage, few):
+def test_a_second_click_on_a_large_change_enqueues_no_second_task(stage, few):
     failed(stage, 3)
     stage.visitor.go("/bulk?action=redrive").again("Redrive 3")
     (task,) = bulk_tasks(stage)
     assert stage.visitor.path == f"/tasks/{task.id}"
 
 
-def test_the_question_says_that_no_live_worker_takes_the_task(stage, few):
+def test_the_confirmation_page_warns_that_no_live_worker_runs_the_task(stage, few):
     failed(stage, 3)
     stage.visitor.go("/bulk?action=redrive")
     assert "No live worker serves the queue outboxq" in stage.visitor.text
@@ -205,7 +205,7 @@ def test_the_question_says_that_no_live_worker_takes_the_task(stage, few):
     assert "No live worker" in stage.visitor.text
 
 
-def test_a_worker_that_ends_in_the_middle_leaves_the_rest_to_the_next(stage, few, monkeypatch):
+def test_the_next_worker_finishes_a_bulk_change_that_was_interrupted(stage, few, monkeypatch):
     monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
     mine = [stage.add(n, queue="mail", delay=HOUR) for n in range(5)]
     stage.visitor.go("/bulk?action=cancel&queue=mail").press("Cancel 5", tick=True)
@@ -222,7 +222,7 @@ def test_a_worker_that_ends_in_the_middle_leaves_the_rest_to_the_next(stage, few
     assert stage.store.get(task.id).result == "3"
 
 
-def test_a_role_without_the_rights_fails_the_task_at_once_and_says_which(stage, few, monkeypatch, caplog):
+def test_a_missing_privilege_fails_the_task_and_its_page_shows_the_grant(stage, few, monkeypatch, caplog):
     failed(stage, 3)
     stage.visitor.go("/bulk?action=redrive").press("Redrive 3")
     (task,) = bulk_tasks(stage)
@@ -237,7 +237,7 @@ def test_a_role_without_the_rights_fails_the_task_at_once_and_says_which(stage, 
     assert "run: outboxq grants --role operator worker" in stage.page(task.id).text
 
 
-def test_no_one_starts_it_who_may_not_act(stage):
+def test_a_read_only_viewer_cannot_start_a_bulk_change(stage):
     mine = failed(stage, 2)
     stage.look(allow_actions=False)
     stage.visitor.go("/bulk?action=redrive")
@@ -261,7 +261,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_is_changed_is_what_was_counted_whatever_its_name(stage, odd):
+def test_an_odd_key_changes_only_the_counted_tasks(stage, odd):
     ids = {key: stage.add(partition_key=key, delay=HOUR) for key in ("mail", *ODD.values())}
     stage.visitor.go(f"/tasks?{urlencode({'key': ODD[odd]})}").follow("Cancel all that match …")
     words = " ".join(f"1 waiting or running task with the partition key {ODD[odd]!r}".split())
@@ -271,7 +271,7 @@ def test_what_is_changed_is_what_was_counted_whatever_its_name(stage, odd):
 
 
 @pytest.mark.parametrize("odd", ["spaces", "a line break", "an override"])
-def test_the_task_changes_what_was_counted_whatever_its_name(stage, few, odd):
+def test_the_bulk_task_with_an_odd_key_changes_only_the_counted_tasks(stage, few, odd):
     ids = {key: [stage.add(partition_key=key, delay=HOUR) for _ in range(3)] for key in ("mail", *ODD.values())}
     stage.visitor.go(f"/bulk?{urlencode({'action': 'cancel', 'key': ODD[odd]})}").press("Cancel 3", tick=True)
     stage.work(queues=[BULK_QUEUE])
@@ -279,7 +279,7 @@ def test_the_task_changes_what_was_counted_whatever_its_name(stage, few, odd):
 
 
 @pytest.mark.parametrize("lost", ["queue=", "queue=&task=shop.work", ""])
-def test_a_change_that_has_lost_its_filter_is_refused(stage, lost):
+def test_a_bulk_change_whose_filter_is_missing_is_refused(stage, lost):
     mine = failed(stage, 2, queue="mail")
     stage.visitor.go("/bulk?action=discard&queue=mail")
     (form,) = (one for one in stage.visitor.page.forms if one.buttons == ["Discard 2"])
@@ -288,7 +288,7 @@ def test_a_change_that_has_lost_its_filter_is_refused(stage, lost):
     assert statuses(stage, mine) == {TaskStatus.FAILED}
 
 
-def test_a_group_of_a_filtered_list_is_changed_in_that_queue_only(stage):
+def test_a_group_in_a_list_filtered_by_queue_is_changed_in_that_queue_only(stage):
     mine, others = failed(stage, 2, queue="mail"), failed(stage, 1, queue="news")
     stage.visitor.go("/failures?queue=mail")
     assert "Filter: queue=mail" in stage.visitor.text
@@ -304,13 +304,13 @@ def test_a_filtered_list_without_failures_does_not_say_that_nothing_has_failed(s
     assert "Nothing has failed permanently." not in stage.visitor.follow("Show all of them").text
 
 
-def test_without_dead_letters_their_page_says_so_and_nothing_else(stage):
+def test_without_dead_letters_the_failures_page_says_so_without_a_count(stage):
     stage.visitor.go("/failures")
     assert "Nothing has failed permanently." in stage.visitor.text
     assert "0 dead letters" not in stage.visitor.text
 
 
-def test_the_question_shows_what_matches_and_the_oldest(stage):
+def test_the_confirmation_page_shows_the_counts_and_the_oldest_tasks(stage):
     first = stage.add(queue="mail")
     claim = stage.claim(queues=["mail"])
     assert claim.id == first
@@ -329,7 +329,7 @@ def test_the_question_shows_what_matches_and_the_oldest(stage):
     assert "The oldest Task Id Last error shop.work" in stage.visitor.text
 
 
-def test_there_is_no_question_where_nothing_matches(stage):
+def test_there_is_no_confirmation_if_no_task_matches(stage):
     text = stage.visitor.go("/bulk?action=discard&queue=mail").text
     assert "Nothing to discard There are 0 dead letters in the queue 'mail', so there is nothing to change." in text
     assert "?" not in text
@@ -337,7 +337,7 @@ def test_there_is_no_question_where_nothing_matches(stage):
 
 
 @pytest.mark.parametrize(("action", "words"), [("redrive", "Failures"), ("discard", "Failures"), ("cancel", "Tasks")])
-def test_the_navigation_marks_the_list_that_the_page_leads_back_to(stage, action, words):
+def test_the_navigation_marks_the_list_from_which_the_change_began(stage, action, words):
     text = Local(stage.dashboard).get(f"/bulk?action={action}&queue=mail").text
     assert re.findall(r'aria-current="page">([^<]*)<', text) == [words]
 
@@ -359,7 +359,7 @@ def test_a_large_number_is_written_without_escapes(stage, monkeypatch):
     assert "u202f" not in stage.visitor.text
 
 
-def test_a_limit_changes_the_oldest_alone(stage):
+def test_a_limit_restricts_a_change_to_the_oldest_tasks(stage):
     mine = failed(stage, 3)
     stage.visitor.go("/bulk?action=discard&queue=default").press("Count again", limit="2")
     assert "Discard 2 of 3 dead letters?" in stage.visitor.text
@@ -383,7 +383,7 @@ def shown_parts(stage):
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_a_limit_applies_to_what_matches(stage, group):
+def test_a_limit_applies_to_the_counts_and_rows_shown(stage, group):
     failed(stage, 3, "SMTPError: no")
     failed(stage, 2, "ValueError: no")
     wanted = "queue=default"
@@ -397,7 +397,7 @@ def test_a_limit_applies_to_what_matches(stage, group):
         assert shown_parts(stage) == ([3, 1], 4)
 
 
-def test_a_limit_shows_waiting_tasks_before_running_ones_as_it_cancels_them(stage):
+def test_a_limited_cancel_shows_and_cancels_waiting_tasks_before_running_ones(stage):
     running, asked = stage.add(queue="mail"), stage.add(queue="mail")
     stage.database.claim(2, store=stage.store, queues=["mail"])
     stage.store.cancel(asked)
@@ -414,7 +414,7 @@ def test_a_limit_shows_waiting_tasks_before_running_ones_as_it_cancels_them(stag
     ]
 
 
-def test_a_task_keeps_to_the_limit_when_it_runs_again(stage, few, monkeypatch):
+def test_a_bulk_task_that_runs_again_respects_its_limit(stage, few, monkeypatch):
     monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
     mine = [stage.add(n, queue="mail", delay=HOUR) for n in range(6)]
     stage.visitor.go("/bulk?action=cancel&queue=mail&limit=5").press("Cancel 5", tick=True, reason="spam")
@@ -447,7 +447,7 @@ def later(stage, number, **fields):
     return [stage.add(n, delay=HOUR, queue="mail", **fields) for n in range(number)]
 
 
-def test_all_delayed_tasks_of_a_list_are_run_now_after_a_question_that_counts_them(stage):
+def test_all_delayed_tasks_in_a_list_are_run_now_after_a_confirmation_with_their_number(stage):
     mine = later(stage, 3)
     due, elsewhere = stage.add(queue="mail"), stage.add(delay=HOUR)
     stage.visitor.go("/tasks?state=delayed&queue=mail").follow("Run all that match now …")
@@ -466,7 +466,7 @@ def test_all_delayed_tasks_of_a_list_are_run_now_after_a_question_that_counts_th
     assert action.details == {"queue": "mail", "waiting": "delayed"}
 
 
-def test_a_limit_makes_the_oldest_due_and_the_page_shows_exactly_these(stage):
+def test_a_limited_run_now_shows_and_makes_due_only_the_oldest_tasks(stage):
     mine = later(stage, 3)
     retried = stage.add(queue="mail", task_name="shop.other")
     stage.store.schedule_retry(retried, stage.store.now() + HOUR, 2)
@@ -492,7 +492,7 @@ def test_many_tasks_are_run_now_by_a_task_that_counts_its_progress(stage, few):
     assert stage.store.actions.list()[0].changed == 4
 
 
-def test_what_became_due_after_the_question_is_not_counted_as_changed(stage):
+def test_tasks_that_become_due_after_the_confirmation_page_do_not_count_as_changed(stage):
     mine = later(stage, 3)
     stage.visitor.go("/bulk?action=run-now&queue=mail")
     stage.store.run_now(mine[1])
@@ -501,7 +501,7 @@ def test_what_became_due_after_the_question_is_not_counted_as_changed(stage):
 
 
 @pytest.mark.parametrize("query", ["state=due", "state=running", "exception=ValueError"])
-def test_a_filter_that_no_task_can_be_run_now_by_is_refused(stage, query):
+def test_a_filter_that_run_now_does_not_support_is_refused(stage, query):
     later(stage, 1)
     stage.visitor.go(f"/bulk?action=run-now&{query}")
     assert stage.visitor.status == 400

@@ -31,7 +31,7 @@ def visitor(filling):
     return Visitor(application(filling.outbox))
 
 
-def test_a_choice_is_kept_in_the_browser(visitor):
+def test_chosen_settings_are_kept_in_the_browser(visitor):
     visitor.go("/?theme=dark").go("/queues")
     assert [words for words, href in visitor.page.links if href == "/queues?theme=dark"] == ["dark"]
     answer = visitor._client.get("/queues").text
@@ -43,7 +43,7 @@ def test_a_choice_is_kept_in_the_browser(visitor):
     assert 'id="keys"' not in answer
 
 
-def test_times_are_shown_in_the_zone_of_the_person(open_tab, site, filling):
+def test_times_can_be_shown_in_the_time_zone_of_the_browser(open_tab, site, filling):
     tab = open_tab(site.url, zone="Asia/Tokyo")
     tab.open(address("task retried", filling))
     tab.page.evaluate(_UNSEEN)
@@ -58,14 +58,14 @@ def test_times_are_shown_in_the_zone_of_the_person(open_tab, site, filling):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_colours_are_those_that_were_chosen(open_tab, site, theme):
+def test_the_chosen_color_theme_is_used(open_tab, site, theme):
     tab = open_tab(site.url, dark=theme == "light")
     tab.open(f"/?theme={theme}")
     background = tab.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(14, 18, 23)") is (theme == "dark"), background
 
 
-def test_keys_lead_to_pages_and_rows(open_tab, site, filling):
+def test_shortcuts_open_pages_and_select_rows(open_tab, site, filling):
     tab = open_tab(site.url)
     tab.open(address("tasks", filling))
     tab.page.evaluate(_UNSEEN)

@@ -38,7 +38,7 @@ def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monke
     assert "sync" not in words
 
 
-def test_the_page_of_a_worker_has_its_own_counts_of_the_last_two_minutes(database, reader):
+def test_the_page_of_a_worker_has_the_counts_of_that_worker_for_two_minutes(database, reader):
     mine, other = worker(database, label="web-1:7"), worker(database, label="web-1:8")
     assert "No attempt has ended in this worker in the last two minutes." in reader.words(f"/workers/{mine}")
     database.store.metrics.record([metric(completed=5), metric(queue="sms", completed=2)], worker_id=mine)

@@ -87,7 +87,7 @@ def test_a_paused_queue_is_resumed(stage):
     stage.is_done(task)
 
 
-def test_a_pause_and_a_resume_are_undone_by_the_button_of_their_notice(stage):
+def test_the_undo_button_in_the_notice_reverses_a_pause_and_a_resume(stage):
     stage.add(queue="mail")
     stage.store.queues.pause("mail")
     stage.visitor.go("/queue?name=mail").press("Resume")
@@ -138,7 +138,7 @@ def test_the_undo_of_another_action_does_not_change_a_reason(stage):
         stage.store.queues.resume("mail")
 
 
-def test_what_a_colleague_has_done_before_is_not_claimed_and_not_undone(stage):
+def test_a_pause_by_a_colleague_is_not_reported_as_new_and_offers_no_undo(stage):
     stage.add(queue="mail")
     page = stage.visitor.go("/queue?name=mail")
     stage.store.queues.pause("mail", reason="provider down (by ann in the dashboard)")
@@ -153,13 +153,13 @@ def test_each_action_can_be_chosen_on_the_page_of_actions(stage):
     assert set(RECORDED) <= set(words)
 
 
-def test_the_details_of_an_action_are_words(stage):
+def test_the_details_of_an_action_are_shown_as_words(stage):
     ann = Operator(interface=Interface.DASHBOARD, name="ann")
     PAUSE_QUEUE.do(stage.store, "mail", operator=ann, create=True)
     assert "queue pause mail create: yes 1" in stage.visitor.go("/actions").text
 
 
-def test_a_key_that_a_dead_letter_holds_is_freed(stage):
+def test_a_key_that_a_dead_letter_holds_is_freed_by_a_redrive(stage):
     key = {"partition_key": "k", "on_dead_letter": OnDeadLetter.HOLD}
     first, second = stage.add(1, **key), stage.add(2, **key)
     stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
@@ -172,7 +172,7 @@ def test_a_key_that_a_dead_letter_holds_is_freed(stage):
     assert stage.ran == [1, 2]
 
 
-def test_a_key_that_a_dead_letter_holds_is_freed_by_giving_that_up(stage):
+def test_a_key_that_a_dead_letter_holds_is_freed_by_a_discard(stage):
     key = {"partition_key": "k", "on_dead_letter": OnDeadLetter.HOLD}
     first, second = stage.add(1, **key), stage.add(2, **key)
     stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
@@ -182,7 +182,7 @@ def test_a_key_that_a_dead_letter_holds_is_freed_by_giving_that_up(stage):
     assert stage.ran == [2]
 
 
-def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
+def test_the_running_task_with_the_same_key_is_found_and_cancelled(stage):
     first, second = stage.add(1, partition_key="k"), stage.add(2, partition_key="k")
     stage.claim()
     assert f"Task {first} shares its partition key 'k' and is running" in stage.page(second).text
@@ -193,7 +193,7 @@ def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
     assert stage.ran == [2]
 
 
-def test_the_earlier_task_of_the_key_is_found_and_run(stage):
+def test_the_earlier_task_with_the_same_key_is_found_and_run(stage):
     first, second = stage.add(1, partition_key="k", delay=HOUR), stage.add(2, partition_key="k")
     assert f"Task {first} shares its partition key 'k' and comes first" in stage.page(second).text
     stage.visitor.follow("Go to that task").press("Run it now")
@@ -201,7 +201,7 @@ def test_the_earlier_task_of_the_key_is_found_and_run(stage):
     assert stage.ran == [1, 2]
 
 
-def test_a_limit_of_tasks_at_once_is_lifted(stage):
+def test_a_limit_on_running_tasks_is_lifted(stage):
     stage.store.queues.limit("mail", concurrency=1, create=True)
     stage.add(1, queue="mail")
     running, task = stage.claim(), stage.add(2, queue="mail")
@@ -211,7 +211,7 @@ def test_a_limit_of_tasks_at_once_is_lifted(stage):
     assert stage.status(running.id) is TaskStatus.RUNNING
 
 
-def test_a_limit_of_starts_is_lifted(stage):
+def test_a_limit_on_starts_per_period_is_lifted(stage):
     stage.store.queues.limit("mail", rate=(1, HOUR), create=True)
     stage.add(1, queue="mail")
     stage.end(stage.claim(), EventType.COMPLETED)
@@ -222,7 +222,7 @@ def test_a_limit_of_starts_is_lifted(stage):
 
 
 @pytest.mark.parametrize("why", ["no worker", "topic"])
-def test_a_worker_that_takes_it_is_started_by_the_command_on_the_page(stage, why):
+def test_the_command_on_the_page_starts_a_worker_that_runs_the_task(stage, why):
     stage.present(queues=["other"] if why == "no worker" else None, topics=["invoice.*"] if why == "topic" else None)
     task = stage.add(queue="mail", topic="order.paid" if why == "topic" else None)
     page = stage.page(task)
@@ -234,7 +234,7 @@ def test_a_worker_that_takes_it_is_started_by_the_command_on_the_page(stage, why
     stage.is_done(task)
 
 
-def test_a_task_that_no_worker_knows_says_what_to_import(stage):
+def test_the_page_of_an_unknown_task_says_what_to_import(stage):
     stage.present(task_names=["shop.other"])
     task = stage.add()
     text = stage.page(task).text
@@ -246,7 +246,7 @@ def test_a_task_that_no_worker_knows_says_what_to_import(stage):
 
 
 @pytest.mark.parametrize("why", ["delayed", "retry later"])
-def test_what_is_due_later_is_run_now(stage, why):
+def test_a_delayed_or_retrying_task_is_run_now(stage, why):
     task = stage.add(delay=HOUR if why == "delayed" else timedelta(0))
     if why == "retry later":
         stage.end(stage.claim(), EventType.RETRY_SCHEDULED, error="OSError: away", delay=HOUR)
@@ -258,7 +258,7 @@ def test_what_is_due_later_is_run_now(stage, why):
     stage.is_done(task)
 
 
-def test_what_failed_is_redriven(stage):
+def test_a_failed_task_is_redriven(stage):
     task = stage.add()
     stage.end(stage.claim(), EventType.FAILED, error="ValueError: <no>")
     page = stage.page(task)
@@ -268,7 +268,7 @@ def test_what_failed_is_redriven(stage):
     stage.is_done(task)
 
 
-def test_what_was_asked_to_stop_is_not_waited_for(stage):
+def test_a_task_asked_to_stop_can_be_cancelled_immediately(stage):
     task = stage.add()
     stage.claim()
     stage.page(task).press("Ask it to stop", reason="not wanted")
@@ -279,7 +279,7 @@ def test_what_was_asked_to_stop_is_not_waited_for(stage):
     assert stage.status(task) is TaskStatus.CANCELLED
 
 
-def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
+def test_the_command_for_a_task_of_a_dead_worker_starts_another_worker(stage):
     task = stage.add(queue="mail")
     stage.claim(lease=timedelta(microseconds=1))
     page = stage.page(task)
@@ -289,7 +289,7 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
     stage.is_done(task)
 
 
-def test_a_worker_that_is_silent_is_named(stage):
+def test_the_silent_worker_of_a_task_is_named(stage):
     task = stage.add(lease=HOUR)
     claim = stage.claim()
     with stage.database.engine.begin() as connection:  # the lease was last extended 50 minutes ago
@@ -301,14 +301,14 @@ def test_a_worker_that_is_silent_is_named(stage):
     stage.is_done(task)
 
 
-def test_what_has_expired_says_so_before_and_after_a_worker_came_by(stage):
+def test_an_expired_task_says_so_before_and_after_a_claim_records_it(stage):
     task = stage.add(expires_in=timedelta(microseconds=1))
     assert "the next claim will record the expiry" in stage.page(task).text
     stage.work()
     assert "It expired: it had to start before" in stage.page(task).text
 
 
-def test_tables_that_do_not_agree_are_repaired_by_the_command_on_the_page(stage):
+def test_the_command_on_the_page_repairs_inconsistent_tables(stage):
     task = stage.add()
     stage.database.run("DELETE FROM task_outbox")
     page = stage.page(task)
@@ -318,7 +318,7 @@ def test_tables_that_do_not_agree_are_repaired_by_the_command_on_the_page(stage)
     stage.is_done(task)
 
 
-def test_who_may_not_act_sees_the_commands_instead_of_buttons(stage):
+def test_a_read_only_viewer_sees_commands_instead_of_buttons(stage):
     task = stage.add(delay=HOUR)
     stage.look(allow_actions=False)
     page = stage.page(task)
@@ -326,7 +326,7 @@ def test_who_may_not_act_sees_the_commands_instead_of_buttons(stage):
     assert page.page.buttons() == []
 
 
-def test_what_runs_is_asked_to_stop(stage):
+def test_a_running_task_is_asked_to_stop(stage):
     task = stage.add()
     stage.claim()
     page = stage.page(task)

@@ -45,7 +45,7 @@ def acted(visitor, path):
     return visitor.post(path, data={"csrf": form_token})
 
 
-def test_a_role_that_may_only_look_sees_each_page_and_is_told_what_it_lacks_to_act(postgresql, caplog):
+def test_a_viewer_role_can_open_each_page_and_an_action_names_the_missing_privileges(postgresql, caplog):
     task_id = filled(Outbox(postgresql.engine))
     role = f"viewer_{uuid4().hex}"
     postgresql.run(f"CREATE ROLE {role} LOGIN")
@@ -84,7 +84,7 @@ def outbox(server):
     outbox.store.engine.dispose()
 
 
-def test_a_standby_shows_each_page_and_an_action_there_is_refused_soon(server, outbox):
+def test_a_standby_shows_each_page_and_quickly_refuses_an_action(server, outbox):
     task_id = filled(outbox)
     outbox.store.engine.dispose()
     (server.data_directory / "standby.signal").touch()
@@ -97,7 +97,7 @@ def test_a_standby_shows_each_page_and_an_action_there_is_refused_soon(server, o
     assert "The database does not accept writes" in answer.text
 
 
-def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
+def test_an_outage_is_reported_quickly_and_pages_recover_afterwards(server, outbox):
     task_id = filled(outbox)
     visitor = Local(application(outbox, allow_actions=True))
     paths = ["/", f"/tasks/{task_id}", "/healthz", "/api/overview.json"]
@@ -111,7 +111,7 @@ def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
     assert asked(visitor, *paths) == {}
 
 
-def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_lock(postgresql, caplog):
+def test_a_locked_table_is_not_reported_as_an_outage_and_viewers_see_who_holds_the_lock(postgresql, caplog):
     visitor = Local(application(Outbox(postgresql.engine), allow_actions=True))
     engine = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "psql <b>"}))
     assert visitor.get("/healthz").text == "ok\n"
@@ -135,7 +135,7 @@ def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_loc
     assert "the dashboard is no longer waiting for a lock" in caplog.text
 
 
-def test_who_may_not_see_the_dashboard_is_not_told_who_has_a_lock(postgresql):
+def test_an_unauthorized_visitor_does_not_see_who_holds_a_lock(postgresql):
     """The application's own check of the viewer may also wait for the lock."""
 
     def authorize(_environ):
@@ -150,7 +150,7 @@ def test_who_may_not_see_the_dashboard_is_not_told_who_has_a_lock(postgresql):
     assert "process" not in answer.text
 
 
-def test_a_file_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_sqlite_file_is_not_created(tmp_path):
     path = tmp_path / "none.db"
     visitor = Local(application(Outbox(f"sqlite:///{path}")))
     assert [visitor.get(one).status_code for one in ("/healthz", "/healthz?deep=1", "/", "/api/overview.json")] == [

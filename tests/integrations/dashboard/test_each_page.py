@@ -40,12 +40,12 @@ def statements(engine):
         event.remove(engine, "before_cursor_execute", see)
 
 
-def test_each_route_of_a_page_is_looked_at_here():
+def test_these_tests_cover_every_route_of_a_page():
     assert {route.name for route in ROUTES if not route.is_action} == set(OF_PAGES)
 
 
 @pytest.mark.in_turn
-def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, monkeypatch):
+def test_a_page_runs_few_statements_and_only_one_while_nothing_changes(database, monkeypatch):
     """While nothing changes, a page runs only the statement that asks whether anything has changed."""
     monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # in seconds; by default, pages are made again every 60 s
     filling = fill(database.engine)

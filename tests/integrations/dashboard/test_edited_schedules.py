@@ -61,7 +61,7 @@ def stage(database):
     return Stage(database)
 
 
-def test_the_form_changes_what_was_typed_and_nothing_else(stage):
+def test_the_form_changes_only_the_edited_fields(stage):
     before = stage.stored
     stage.send(rule="every 15m", tz="Europe/Berlin", queue="mail", catch_up="all", grace="10m", reason="quarter end")
     assert "The schedule 'nightly' has its new values." in stage.visitor.text
@@ -81,13 +81,13 @@ def test_the_form_changes_what_was_typed_and_nothing_else(stage):
     assert stage.stored.grace is None
 
 
-def test_what_was_not_changed_is_not_recorded(stage):
+def test_an_edit_without_changes_is_not_recorded(stage):
     stage.send()
     assert "Nothing was changed: the schedule 'nightly' already had these values." in stage.visitor.text
     assert stage.actions == []
 
 
-def test_new_arguments_are_stored_and_their_values_are_recorded_nowhere(stage, caplog):
+def test_new_arguments_are_stored_but_their_values_are_not_logged_or_recorded(stage, caplog):
     with caplog.at_level(logging.INFO, logger="outboxq.web"):
         stage.send(args='{"days": 30, "note": "swordfish"}')
     assert json.loads(stage.stored.args) == {"days": 30, "note": "swordfish"}
@@ -97,7 +97,7 @@ def test_new_arguments_are_stored_and_their_values_are_recorded_nowhere(stage, c
 
 
 @pytest.mark.parametrize(("before", "after"), [("1", "true"), ("true", "1"), ("0", "false"), ("1", "1.0")])
-def test_values_that_only_python_takes_for_the_same_are_changed(stage, before, after):
+def test_values_that_are_equal_only_in_python_count_as_a_change(stage, before, after):
     stage.send(args=f'{{"dry": {before}}}')
     stage.send(args=f'{{"dry": {after}}}')
     assert "has its new values" in stage.visitor.text
@@ -119,7 +119,7 @@ def test_values_that_only_python_takes_for_the_same_are_changed(stage, before, a
         ({"queue": "q" * 300}, "queue"),
     ],
 )
-def test_a_value_that_is_refused_is_shown_again_with_the_reason(stage, typed, problem):
+def test_an_invalid_value_is_refused_and_the_form_keeps_its_fields(stage, typed, problem):
     stage.send(**typed, reason="because")
     assert stage.visitor.status == 400
     assert "Nothing was changed: " in stage.visitor.text
@@ -129,7 +129,7 @@ def test_a_value_that_is_refused_is_shown_again_with_the_reason(stage, typed, pr
     assert form.fields["reason"] == "because"
 
 
-def test_arguments_are_checked_against_a_task_that_the_process_knows(stage):
+def test_arguments_are_checked_against_the_signature_of_a_known_task(stage):
     @stage.outbox.task(name="tests.report")
     def report(days: int) -> None:
         pass
@@ -150,7 +150,7 @@ def test_a_form_that_is_older_than_the_last_change_is_refused(stage):
     assert (stage.stored.rule, stage.stored.queue) == ("0 5 * * *", "reports")
 
 
-def test_a_declared_schedule_is_changed_in_the_code(stage):
+def test_a_declared_schedule_can_be_changed_only_in_the_code(stage):
     form = stage.form
     declared = NewSchedule(name="declared", task_name="tests.report", rule="0 5 * * *")
     stage.database.store.schedules.declare([declared], declared_by="1.4")
@@ -163,7 +163,7 @@ def test_a_declared_schedule_is_changed_in_the_code(stage):
     assert stage.database.store.schedules.get("declared").queue == "default"
 
 
-def test_a_schedule_is_moved_by_those_who_may_in_both_queues(stage):
+def test_moving_a_schedule_requires_permission_for_both_queues(stage):
     form = stage.form
     for queues, status in (([], 403), (["reports"], 403), (["mail"], 403), (["reports", "mail"], 200)):
         stage.viewer = replace(ANN, permissions=[Permission(actions=["schedule edit"], queues=queues)])

@@ -61,7 +61,7 @@ def stage(database):
     return Stage(database)
 
 
-def test_a_task_is_shown_and_then_enqueued_with_a_record_of_who_and_why(stage):
+def test_a_task_is_previewed_and_then_enqueued_with_its_operator_and_reason(stage):
     stage.visitor.go("/tasks").follow("Enqueue a task …")
     assert "shop.receipt (mail)" in stage.visitor.text
     stage.check(**RECEIPT, reason="the customer lost it")
@@ -96,7 +96,7 @@ def test_a_form_that_is_sent_twice_enqueues_one_task(stage):
     assert len(stage.tasks) == 2
 
 
-def test_a_taken_idempotency_key_leads_to_its_task(stage):
+def test_a_taken_idempotency_key_is_reported_with_its_task(stage):
     stage.check(**RECEIPT, key="receipt-7").press(ENQUEUE)
     stage.check(**RECEIPT, key="receipt-7").press(ENQUEUE)
     [task] = stage.tasks
@@ -105,7 +105,7 @@ def test_a_taken_idempotency_key_leads_to_its_task(stage):
 
 
 @pytest.mark.parametrize("key", ["", "receipt-7"])
-def test_a_task_whose_commit_got_no_answer_is_not_said_to_have_been_there_before(stage, monkeypatch, key):
+def test_a_task_whose_commit_response_was_lost_is_reported_as_enqueued(stage, monkeypatch, key):
     stage.check(**RECEIPT, key=key)
     lossy = helpers.lossy(stage.database, monkeypatch)
     monkeypatch.setattr(stage.outbox.store, "run", lossy.run)
@@ -115,7 +115,7 @@ def test_a_task_whose_commit_got_no_answer_is_not_said_to_have_been_there_before
     assert [one.target for one in stage.actions] == [str(task.id)]
 
 
-def test_a_task_is_delayed_by_a_span_or_until_a_time(stage):
+def test_a_task_is_delayed_by_a_duration_or_until_a_time(stage):
     stage.check(task="shop.sweep", delay="2h", queue="nights").press(ENQUEUE)
     stage.check(task="shop.sweep", at="2100-01-01T02:30+01:00").press(ENQUEUE)
     later, sooner = (stage.database.store.explain(one.id).due_at for one in stage.tasks)
@@ -142,7 +142,7 @@ def test_a_task_is_delayed_by_a_span_or_until_a_time(stage):
         ({**RECEIPT, "key": "k" * 3000}, "key"),
     ],
 )
-def test_what_cannot_be_enqueued_is_refused_and_shown_again(stage, typed, problem):
+def test_an_invalid_task_is_refused_and_the_form_keeps_its_fields(stage, typed, problem):
     stage.check(**typed, reason="because")
     assert (stage.visitor.status, problem in stage.visitor.text) == (400, True), stage.visitor.text
     assert stage.form(CHECK).fields["reason"] == "because"
@@ -176,7 +176,7 @@ def test_a_secret_argument_is_neither_shown_nor_logged_nor_recorded(stage, caplo
         assert secret not in caplog.text + str(stage.actions)
 
 
-def test_a_queue_that_nobody_serves_is_pointed_out(stage):
+def test_a_queue_that_no_worker_serves_causes_a_warning(stage):
     stage.check(**RECEIPT, queue="mial")
     assert "No live worker serves the new queue mial and knows this task" in stage.visitor.text
     assert "worker" in stage.visitor.page.commands[0]
@@ -184,7 +184,7 @@ def test_a_queue_that_nobody_serves_is_pointed_out(stage):
     assert "No live worker" not in stage.check(**RECEIPT).text
 
 
-def test_enqueueing_needs_a_right_of_its_own_for_the_queue(stage):
+def test_enqueueing_requires_a_separate_permission_for_the_queue(stage):
     stage.check(**RECEIPT)
     form = stage.form(ENQUEUE)
     cases = (
@@ -205,7 +205,7 @@ def test_enqueueing_needs_a_right_of_its_own_for_the_queue(stage):
     assert "Enqueue a task …" not in [words for words, _ in stage.visitor.go("/tasks").page.links]
 
 
-def test_a_reader_is_given_the_command(stage):
+def test_a_read_only_viewer_sees_the_command(stage):
     stage.check(**RECEIPT)
     form = stage.form(ENQUEUE)
     stage.viewer = replace(ANN, may_act=False)

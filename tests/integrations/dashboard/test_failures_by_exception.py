@@ -40,7 +40,7 @@ def rows(reader) -> list[str]:
     ]
 
 
-def test_one_broken_server_is_one_row_over_all_its_tasks(reader, failed):
+def test_an_exception_is_one_row_for_all_tasks_that_raised_it(reader, failed):
     assert "7 dead letters in 6 groups by task, exception and message" in reader.words("/failures")
     words = reader.words("/failures", by="exception", sort="number")
     assert "7 dead letters in 3 groups by exception." in words
@@ -56,7 +56,7 @@ def test_one_broken_server_is_one_row_over_all_its_tasks(reader, failed):
     assert found["groups"][0]["task_names"] == ["mail.bill", "mail.news", "mail.remind", "mail.welcome"]
 
 
-def test_a_group_by_exception_leads_to_its_tasks_and_is_redriven_at_once(reader, onlooker, failed):
+def test_a_group_by_exception_links_to_its_tasks_and_to_a_bulk_redrive(reader, onlooker, failed):
     reader.words("/failures", by="exception", queue="mail-0")
     assert [one.split()[0] for one in rows(reader)] == [SMTP]
     links = [unescape(one) for one in re.findall(r'href="([^"]*)"', reader.page.text)]
@@ -75,7 +75,7 @@ def test_tasks_without_an_exception_are_a_group_without_a_link(reader, failed):
     assert "/bulk?action=redrive" not in reader.page.text
 
 
-def test_no_group_is_cut_before_it_is_joined(reader, failed, monkeypatch):
+def test_groups_are_combined_before_the_list_is_cut(reader, failed, monkeypatch):
     monkeypatch.setattr(failures, "_GROUPS", 2)
     assert "6+ dead letters in 2 groups by exception." in reader.words("/failures", by="exception")
     assert len(rows(reader)) == 2
@@ -85,5 +85,5 @@ def test_no_group_is_cut_before_it_is_joined(reader, failed, monkeypatch):
     assert 'href="/failures?by=exception&amp;sort=last&amp;look=far"' in reader.page.text
 
 
-def test_other_groups_are_refused(reader, failed):
+def test_grouping_by_another_field_is_refused(reader, failed):
     assert "Cannot group by 'queue': use exception, or leave `by` out." in reader.words("/failures", by="queue")

@@ -34,7 +34,7 @@ REASONS = {
 }
 
 
-def test_each_story_has_its_reason_and_keeps_it_while_workers_beat(database):
+def test_each_story_has_its_reason_and_keeps_it_during_heartbeats(database):
     filling = fill(database.engine)
     filling.beat()
     store = Store(database.engine, clock=lambda: filling.now)

@@ -75,7 +75,7 @@ def get(client, path="/page", **headers):
     return client.get(path, environ_base=LOCAL, headers=headers)
 
 
-def test_a_page_that_has_not_changed_is_not_sent(site, table, now):
+def test_an_unchanged_page_is_not_sent_again(site, table, now):
     client = Client(site())
     first = get(client)
     for _ in range(3):
@@ -103,14 +103,14 @@ def test_a_page_is_sent_when_its_ages_have_changed(site, now):
     assert get(client, If_None_Match=first.headers["ETag"]).status_code == 200
 
 
-def test_another_address_of_a_page_is_another_page(site):
+def test_an_etag_does_not_apply_to_other_query_parameters(site):
     client = Client(site())
     first = get(client)
     assert get(client, "/page?a=b", If_None_Match=first.headers["ETag"]).status_code == 200
     assert get(client, "/page?refresh=off", If_None_Match=first.headers["ETag"]).status_code == 200
 
 
-def test_ten_tabs_cost_one_look_and_one_page(site, table, now):
+def test_ten_tabs_share_one_check_and_one_rendered_page(site, table, now):
     wsgi = site()
     for _ in range(3):
         now[0] += 3
@@ -119,7 +119,7 @@ def test_ten_tabs_cost_one_look_and_one_page(site, table, now):
     assert (table.looks, table.made) == (3, 3)
 
 
-def test_each_browser_gets_its_own_forms_in_the_same_page(site, table):
+def test_browsers_share_a_page_but_have_separate_form_tokens(site, table):
     wsgi = site()
     clients = [Client(wsgi), Client(wsgi)]
     tokens = [get(client).text.split('name="csrf" value="')[1].split('"')[0] for client in clients]
@@ -139,7 +139,7 @@ VIEWERS = (
 
 
 @pytest.mark.parametrize("path", ["/page", "/api/page.json"])
-def test_no_viewer_gets_the_page_of_another(site, path):
+def test_no_viewer_receives_the_page_of_another_viewer(site, path):
     who = []
     client = Client(site(authorize=lambda environ: who[-1], show_arguments=True))
     for one, other in itertools.permutations(VIEWERS, 2):
@@ -153,7 +153,7 @@ def test_no_viewer_gets_the_page_of_another(site, path):
         assert path != "/page" or ("The token is wrong." in answer.text) == other.may_act
 
 
-def test_no_browser_is_told_that_the_page_of_another_is_its_own(site):
+def test_an_etag_from_another_browser_gets_no_304(site):
     wsgi = site()
     tag = get(Client(wsgi)).headers["ETag"]
     assert get(Client(wsgi), If_None_Match=tag).status_code == 200, (
@@ -161,7 +161,7 @@ def test_no_browser_is_told_that_the_page_of_another_is_its_own(site):
     )
 
 
-def test_who_is_logged_out_gets_no_304(site):
+def test_a_logged_out_browser_gets_no_304(site):
     wsgi = site(token="correct horse battery staple")
     client = Client(wsgi)
     page = client.get("/login", environ_base=LOCAL).text
@@ -174,7 +174,7 @@ def test_who_is_logged_out_gets_no_304(site):
     assert get(client, If_None_Match=tag).status_code == 401
 
 
-def test_an_action_is_seen_at_once(site, table):
+def test_an_action_is_visible_immediately(site, table):
     wsgi = site()
     client, other = Client(wsgi), Client(wsgi)
     token = get(client).text.split('name="csrf" value="')[1].split('"')[0]
@@ -184,7 +184,7 @@ def test_an_action_is_seen_at_once(site, table):
     assert 'action="new"' in get(other).text
 
 
-def test_an_action_in_another_process_is_seen_at_once(site, table):
+def test_an_action_in_another_process_is_visible_immediately(site, table):
     one, other = Client(site()), Client(site())
     token = get(one).text.split('name="csrf" value="')[1].split('"')[0]
     other._cookies = one._cookies
@@ -193,7 +193,7 @@ def test_an_action_in_another_process_is_seen_at_once(site, table):
     assert 'action="new"' in get(other).text
 
 
-def test_what_was_read_before_a_change_is_not_kept():
+def test_a_page_read_before_a_change_is_not_cached():
     clock = itertools.count()
     found, started, changed = ["old"], threading.Event(), threading.Event()
     kept = Freshness(str, clock=lambda: next(clock) / 1000)
@@ -214,7 +214,7 @@ def test_what_was_read_before_a_change_is_not_kept():
     assert kept.shared("page", lambda: found[0]) == "new"
 
 
-def test_many_who_ask_at_once_cost_one_page():
+def test_simultaneous_requests_share_one_page():
     made, gate = [], threading.Barrier(8)
     kept = Freshness(str, clock=lambda: 0.0)
 
@@ -231,7 +231,7 @@ def test_many_who_ask_at_once_cost_one_page():
     assert len(made) == 1
 
 
-def test_a_failure_is_not_kept():
+def test_a_failure_is_not_cached():
     kept = Freshness(str, clock=lambda: 0.0)
     with pytest.raises(ZeroDivisionError):
         kept.shared("page", lambda: str(1 // 0))
@@ -249,7 +249,7 @@ def test_the_cache_is_bounded():
     assert not kept._making
 
 
-def test_an_idle_page_is_one_look_up(database, now):
+def test_an_unchanged_page_needs_one_statement(database, now):
     seen = []
     outbox = Outbox(database.url)
     client = Client(application(outbox))
@@ -262,7 +262,7 @@ def test_an_idle_page_is_one_look_up(database, now):
     assert len([one for one in seen if not one.startswith("BEGIN")]) == 1, seen
 
 
-def test_those_who_waited_for_what_failed_fail_with_it():
+def test_requests_that_wait_for_a_failed_page_fail_with_it():
     """Otherwise, each of them would wait for the database in turn."""
     fresh, begun, proceed, tries = Freshness(str), threading.Event(), threading.Event(), []
 
@@ -284,7 +284,7 @@ def test_those_who_waited_for_what_failed_fail_with_it():
     assert fresh.shared("page", lambda: "back") == "back"
 
 
-def test_no_one_waits_for_ever_for_what_another_makes():
+def test_waiting_for_a_page_that_another_request_makes_has_a_limit():
     fresh = Freshness(str, longest_wait=0.0)
 
     def make():
@@ -296,7 +296,7 @@ def test_no_one_waits_for_ever_for_what_another_makes():
     assert fresh.shared("page", str) == "made"
 
 
-def test_a_stuck_database_is_one_line_in_the_log(tmp_path, caplog, monkeypatch):
+def test_a_stuck_database_causes_one_line_in_the_log(tmp_path, caplog, monkeypatch):
     """The server's threads answer, although one of them hangs."""
     outbox = Outbox(f"sqlite:///{tmp_path}/tasks.db")
     outbox.upgrade()

@@ -80,7 +80,7 @@ def attacked(open_tab, database, rows, *, most, each):
     return filling, app
 
 
-def test_no_row_attacks_a_page(open_tab, database):
+def test_hostile_rows_do_no_harm_to_a_page(open_tab, database):
     filling, app = attacked(open_tab, database, 500, most=60, each=2)
     text = Local(app).get(f"/tasks/{filling.tasks['0']}").text
     assert str(BIG) in text
@@ -90,5 +90,5 @@ def test_no_row_attacks_a_page(open_tab, database):
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_none_of_100_000_rows_attacks_a_page(open_tab, database):
+def test_none_of_100_000_hostile_rows_harms_a_page(open_tab, database):
     attacked(open_tab, database, 100_000, most=300, each=8)

@@ -46,7 +46,7 @@ def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules):
         pytest.param("phone", "light", marks=pytest.mark.campaign),
     ],
 )
-def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window, scheme, pytestconfig):
+def test_each_page_fits_its_window_and_is_accessible(open_tab, site, filling, window, scheme, pytestconfig):
     """axe-core checks half of the routes in each window, and all of them in each window in a full run."""
     tab = open_tab(site.url, size=WINDOWS[window], dark=scheme == "dark")
     is_full = bool(PICTURES) or pytestconfig.getoption("full")

@@ -33,7 +33,7 @@ _FOCUSED = """
     "page",
     ["task dead_letter", *(pytest.param(page, marks=pytest.mark.full) for page in ("tasks", "queue", "failures"))],
 )
-def test_each_control_is_reached_by_tab_and_seen_there(open_tab, site, filling, page):
+def test_each_control_is_reached_by_tab_and_visibly_focused(open_tab, site, filling, page):
     tab = open_tab(site.url, size=PHONE)
     tab.open(address(page, filling))
     tab.page.evaluate(_UNSEEN)

@@ -95,7 +95,7 @@ def check_link(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("option", ["-q", "--task", "--key", "--topic", "--exception", "--since", "--until"])
-def test_each_filter_of_dead_letters_has_its_place_in_the_link(option):
+def test_each_filter_of_dead_letters_is_a_parameter_of_the_link(option):
     value = "1h" if option in {"--since", "--until"} else TEXT
     href = address(("failed", "list", option, value))
     assert href is not None
@@ -107,7 +107,7 @@ def test_an_option_that_no_page_has_gives_no_link():
     assert address(("task", "list", "--open")) is None
 
 
-def test_see_why_shows_the_failures_of_that_queue_alone(database):
+def test_the_failures_page_can_show_one_queue_and_period_only(database):
     reader = Reader(application(Outbox(database.engine)))
     fail(database, queue="billing", task_name="billing.charge")
     fail(database, queue="mail", task_name="mail.send")
@@ -120,7 +120,7 @@ def test_see_why_shows_the_failures_of_that_queue_alone(database):
     assert "Since is not a time" in reader.words("/failures", since="yesterday")
 
 
-def test_the_groups_of_failures_are_sorted_by_choice(database):
+def test_groups_of_failures_are_sorted_by_the_chosen_order(database):
     reader = Reader(application(Outbox(database.engine)))
     fail(database, queue="a", task_name="first.task")
     fail(database, queue="a", task_name="many.task")
@@ -139,7 +139,7 @@ def test_the_groups_of_failures_are_sorted_by_choice(database):
     assert "Cannot sort by 'size'" in reader.words("/failures", sort="size")
 
 
-def test_the_list_behind_a_storm_of_retries_is_that_of_its_retries(database):
+def test_the_problem_of_many_retries_links_to_the_retrying_tasks(database):
     reader = Reader(application(Outbox(database.engine)))
     database.add(database.store, queue="mail", task_name="mail.send")
     (claim,) = database.claim(store=database.store, queues=["mail"])

@@ -127,7 +127,7 @@ def cost(pid, run):
 
 
 @pytest.mark.parametrize("state", MOST)
-def test_ten_tabs_cost_little(database, state):
+def test_ten_simulated_tabs_cause_low_load(database, state):
     filling = fill(database.engine)
     paths = [address(page, filling) for page in PAGES][:TABS]
     see_all(filling)
@@ -158,7 +158,7 @@ def opened_tab(address, path):
 
 
 @pytest.mark.parametrize("state", MOST)
-def test_ten_real_tabs_cost_little(open_tab, postgresql, state):
+def test_ten_real_tabs_cause_low_load(open_tab, postgresql, state):
     filling = fill(postgresql.engine)
     paths = [address(page, filling) for page in PAGES][:TABS]
     see_all(filling)

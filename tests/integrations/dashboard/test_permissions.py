@@ -55,7 +55,7 @@ def address_of(verb, target) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
-def test_each_verb_needs_a_permission_for_it_and_for_its_queue(stage, verb):
+def test_each_verb_requires_a_permission_for_the_verb_and_the_queue(stage, verb):
     if verb.noun is Noun.SESSION and stage.database.name == "sqlite":
         stage.permit(Permission(actions=[verb.recorded_as]))
         assert stage.post(address_of(verb, "4711@2026-11-23T02:30:00Z")) != 403, "SQLite has no sessions to end"
@@ -79,7 +79,7 @@ def test_each_verb_needs_a_permission_for_it_and_for_its_queue(stage, verb):
     assert "You are not allowed" not in stage.visitor.text
 
 
-def test_a_page_offers_what_its_viewer_may_do(stage):
+def test_a_page_offers_only_actions_that_its_viewer_may_take(stage):
     task = failed(stage.database)
     stage.database.frozen.queues.pause("default", reason="provider down")
     stage.permit(Permission(actions=["failed redrive"], queues=["default"]), Permission(actions=["queue pause"]))
@@ -94,7 +94,7 @@ def test_a_page_offers_what_its_viewer_may_do(stage):
     assert stage.page(f"/tasks/{task.id}").buttons() == []
 
 
-def test_an_undo_is_offered_to_those_who_may_undo(stage):
+def test_undo_is_offered_only_to_viewers_with_its_permission(stage):
     stage.database.add(stage.database.store)
     for actions, has_undo in ((["queue pause"], False), (["queue pause", "queue resume"], True)):
         stage.permit(Permission(actions=actions, queues=["default"]))
@@ -129,7 +129,7 @@ def whole_snapshot(stage) -> str:
     return str(stage.database.frozen.dead_letters.count().snapshot)
 
 
-def test_tasks_are_cancelled_by_those_who_may_in_their_queue(stage):
+def test_a_bulk_cancel_is_offered_only_with_permission_for_the_queue(stage):
     stage.database.add(stage.database.store)
     stage.permit(Permission(actions=["task cancel"], queues=["default"]))
     words = "Cancel all that match …"
@@ -137,7 +137,7 @@ def test_tasks_are_cancelled_by_those_who_may_in_their_queue(stage):
     assert words not in [one for one, _ in stage.page("/tasks?task=tests.work").links]
 
 
-def test_permissions_are_values_and_mistakes_are_refused():
+def test_permissions_compare_by_value_and_mistakes_are_refused():
     assert Permission(actions=["queue pause", "queue resume"]) == Permission(actions={"queue resume", "queue pause"})
     assert hash(replace(ANN, permissions=[Permission(queues=["a"])])) == hash(
         replace(ANN, permissions=(Permission(queues={"a"}),))
@@ -150,7 +150,7 @@ def test_permissions_are_values_and_mistakes_are_refused():
     assert ANN.may("batch cancel")
 
 
-def test_an_argument_is_searched_for_by_those_who_may_see_it(database):
+def test_only_arguments_that_are_shown_can_be_searched_for(database):
     task = database.add(database.store, queue="mail", args='{"order_id":17,"password":"x"}')
     outbox, path = Outbox(database.engine), "/tasks?queue=mail&argument=order_id%3D17"
     shown = Visitor(application(outbox, show_arguments=True, allow_actions=True)).go(path)

@@ -24,7 +24,7 @@ def long_task(filling):
     return task
 
 
-def test_long_arguments_are_folded_and_copied_whole(open_tab, site, filling):
+def test_long_arguments_are_folded_and_can_be_copied_in_full(open_tab, site, filling):
     tab = open_tab(site.url)
     tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     task = long_task(filling)
@@ -40,13 +40,13 @@ def test_long_arguments_are_folded_and_copied_whole(open_tab, site, filling):
     assert tab.page.locator("section[aria-label=Arguments] pre").is_visible(), "short arguments are not folded"
 
 
-def test_nothing_offers_to_copy_without_scripts(open_tab, site, filling):
+def test_there_is_no_copy_button_without_scripts(open_tab, site, filling):
     tab = open_tab(site.url, javascript=False)
     tab.open(f"/tasks/{long_task(filling).id}")
     assert not tab.page.locator("button.copy").is_visible()
 
 
-def test_every_label_is_beside_its_value_on_a_telephone(open_tab, site, filling):
+def test_every_label_is_beside_its_value_on_a_phone(open_tab, site, filling):
     tab = open_tab(site.url, size=PHONE)
     for page in ("queues", "tasks", "failures", "queue", "workers"):
         tab.open(address(page, filling))

@@ -77,7 +77,7 @@ def texts(filling, redact) -> dict[str, str]:
     return found
 
 
-def test_what_handlers_wrote_is_redacted_on_every_page(poison):
+def test_text_from_handlers_is_redacted_on_every_page(poison):
     assert [
         name for name, text in texts(poison, lambda text: text.replace(SECRET, SHOWN)).items() if SECRET in text
     ] == []
@@ -94,7 +94,7 @@ def test_a_message_in_a_problem_is_redacted(filling, monkeypatch):
         assert (SECRET in text, SHOWN in text) == (False, True), path
 
 
-def test_a_function_that_fails_shows_nothing(poison, caplog):
+def test_a_failing_redact_function_shows_no_page(poison, caplog):
     def fail(text):
         raise LookupError("no rules")
 

@@ -58,7 +58,7 @@ def asked(tab):
     return len([one for one in tab.requests if "/static/" not in one])
 
 
-def test_a_page_shows_what_has_changed(open_tab, at, filling):
+def test_a_page_shows_changes_without_a_reload(open_tab, at, filling):
     tab = at("queue")
     assert "is paused" not in tab.page.inner_text("main")
     filling.outbox.store.queues.pause("ledger", create=True)
@@ -68,7 +68,7 @@ def test_a_page_shows_what_has_changed(open_tab, at, filling):
     assert not tab.problems
 
 
-def test_a_page_that_nobody_sees_does_not_ask(open_tab, at):
+def test_a_hidden_page_sends_no_requests(open_tab, at):
     tab = at("overview")
     tab.page.evaluate("Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})")
     before = asked(tab)
@@ -78,7 +78,7 @@ def test_a_page_that_nobody_sees_does_not_ask(open_tab, at):
     until(lambda: passes(tab, 10) or asked(tab) > before, every=0.1)
 
 
-def test_a_refresh_keeps_focus_and_what_is_open(open_tab, at, filling):
+def test_a_refresh_keeps_the_focus_and_open_details(open_tab, at, filling):
     tab = at("task retried")
     tab.page.locator("main details").first.locator("summary").click()
     tab.page.locator("main a[href]").last.focus()
@@ -182,7 +182,7 @@ def test_ages_advance_without_the_server(at):
     assert found == expected
 
 
-def test_a_site_that_is_gone_is_said(open_tab, at, site):
+def test_an_unreachable_server_is_reported(open_tab, at, site):
     tab = at("overview")
     assert not tab.page.get_by_role("alert").is_visible()
     site.close()

@@ -44,7 +44,7 @@ def test_a_relay_is_paused_and_resumed_on_its_page(database: Database, outbox: O
     assert relay.paused_at is None
 
 
-def test_the_keys_that_refused_events_hold_are_on_the_page(database: Database, outbox: Outbox) -> None:
+def test_keys_that_refused_events_hold_are_shown_on_the_page(database: Database, outbox: Outbox) -> None:
     for number in (2, 3):
         outbox.emit("order.paid", number, using=outbox, partition_key="ada")
     steps = Steps(database, outbox)
@@ -74,7 +74,7 @@ def test_a_redriven_event_is_counted_and_an_idle_relay_has_no_warning(database: 
     assert "orders idle order. *" in text_of(client.get("/relays").text)
 
 
-def test_the_id_of_an_event_says_why_it_is_not_published(database: Database, outbox: Outbox) -> None:
+def test_the_page_for_an_event_id_says_why_it_is_not_published(database: Database, outbox: Outbox) -> None:
     event = outbox.emit("order.paid", 2, using=outbox).pipeline_execution_id
     page = Local(application(outbox)).get(f"/tasks/{event}")
     assert page.status_code == 404

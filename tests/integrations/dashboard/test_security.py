@@ -81,7 +81,7 @@ def act(visitor, fields=None, **headers):
 # Forms on other sites
 
 
-def test_a_form_of_the_dashboard_acts(serve, acted):
+def test_a_form_of_the_dashboard_is_accepted(serve, acted):
     assert act(serve(allow_actions=True)).status == 303
     assert len(acted) == 1
 
@@ -123,12 +123,12 @@ def test_a_form_without_the_cookie_is_refused(serve, acted):
     ],
     ids=lambda headers: " ".join(map(": ".join, headers.items())) or "none",
 )
-def test_a_form_from_elsewhere_is_refused_whatever_it_holds(serve, acted, headers):
+def test_a_form_from_another_site_is_refused(serve, acted, headers):
     assert act(serve(allow_actions=True), **headers).status == 403
     assert not acted
 
 
-def test_a_form_says_where_it_comes_from(serve, acted):
+def test_a_form_from_the_same_origin_is_accepted(serve, acted):
     visitor = serve(allow_actions=True)
     origin = f"http://127.0.0.1:{visitor.port}"
     assert act(visitor, **{"Sec-Fetch-Site": "same-origin", "Origin": "null"}).status == 303
@@ -136,7 +136,7 @@ def test_a_form_says_where_it_comes_from(serve, acted):
     assert len(acted) == 2
 
 
-def test_a_form_is_sent_in_one_way_only(serve, acted):
+def test_a_form_must_be_posted_as_urlencoded_fields(serve, acted):
     visitor = serve(allow_actions=True)
     token = visitor.get("/probe").csrf
     for kind in ("text/plain", "application/json", "multipart/form-data; boundary=x", ""):
@@ -160,7 +160,7 @@ def test_a_form_of_another_person_in_the_same_browser_is_refused(serve, acted):
 
 @pytest.mark.parametrize("may_act", [True, False])
 @pytest.mark.parametrize("allow_actions", [True, False])
-def test_an_action_needs_the_dashboards_leave_and_the_viewers(serve, acted, allow_actions, may_act):
+def test_an_action_must_be_allowed_for_the_dashboard_and_the_viewer(serve, acted, allow_actions, may_act):
     visitor = serve(
         authorize=lambda environ: Viewer(name="ann", may_act=may_act, may_see_arguments=True),
         allow_actions=allow_actions,
@@ -173,7 +173,7 @@ def test_an_action_needs_the_dashboards_leave_and_the_viewers(serve, acted, allo
 @pytest.mark.parametrize(
     ("answer", "status"), [("write", 303), ("read", 403), (None, 403), ("admin", 500), (True, 500)]
 )
-def test_authorize_decides(serve, acted, answer, status):
+def test_authorize_decides_about_access(serve, acted, answer, status):
     visitor = serve(authorize=lambda environ: answer, allow_actions=True)
     page = visitor.get("/probe")
     got = visitor.post("/act", {"csrf": page.csrf}).status if page.status == 200 else page.status
@@ -181,14 +181,14 @@ def test_authorize_decides(serve, acted, answer, status):
     assert bool(acted) == (answer == "write")
 
 
-def test_what_authorize_returns_is_not_shown_to_those_whom_it_should_have_refused(serve, caplog):
+def test_an_invalid_return_value_of_authorize_is_logged_but_not_shown(serve, caplog):
     answer = serve(authorize=lambda environ: {"session": "hunter2"}).get("/")
     assert answer.status == 500
     assert "hunter2" not in answer.text
     assert "authorize returned {'session': 'hunter2'}" in caplog.text
 
 
-def test_without_a_way_to_log_in_no_other_machine_sees_it(serve):
+def test_without_a_login_other_machines_are_refused(serve):
     visitor = serve(around=from_address("10.1.2.3"))
     answer = visitor.get("/")
     assert answer.status == 403
@@ -199,12 +199,12 @@ def test_without_a_way_to_log_in_no_other_machine_sees_it(serve):
 
 
 @pytest.mark.parametrize("address", ["::1", "::ffff:127.0.0.1", "127.8.9.1"])
-def test_this_machine_has_several_addresses(serve, address):
+def test_every_loopback_address_counts_as_local(serve, address):
     assert serve(around=from_address(address)).get("/").status == 200
 
 
 @pytest.mark.parametrize("address", ["", "::ffff:10.1.2.3", "0.0.0.0", "fe80::1%eth0", "nonsense"])
-def test_what_is_not_surely_this_machine_is_not_it(serve, address):
+def test_an_address_that_is_not_a_loopback_address_is_refused(serve, address):
     assert serve(around=from_address(address)).get("/").status == 403
 
 
@@ -223,13 +223,13 @@ def test_what_is_not_surely_this_machine_is_not_it(serve, address):
     ],
     ids=lambda headers: next(iter(headers)),
 )
-def test_a_proxy_on_this_machine_does_not_make_others_local(serve, headers):
+def test_a_request_through_a_local_proxy_does_not_count_as_local(serve, headers):
     # waitress removes some of these headers by default; `outboxq web` tells it not to.
     wsgi = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
     assert serve(around=from_address("127.0.0.1", **wsgi)).get("/").status == 403
 
 
-def test_nginx_as_it_is_set_up_by_default_does_not_make_others_local(serve):
+def test_a_request_through_nginx_with_default_settings_is_not_local(serve):
     assert serve(around=from_address("127.0.0.1", SERVER_PROTOCOL="HTTP/1.0")).get("/").status == 403
 
 
@@ -239,7 +239,7 @@ def test_nginx_as_it_is_set_up_by_default_does_not_make_others_local(serve):
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "10.0.0.1"]
 )
-def test_a_name_that_suddenly_points_here_sees_nothing(serve, host):
+def test_a_request_with_an_untrusted_host_name_is_refused(serve, host):
     assert serve().get("/", Host=host).status in {400, 403}
     visitor = serve(token=TOKEN, trusted_hosts=["tasks.example.org"])
     assert visitor.get("/login", Host=host).status == (200 if host == "10.0.0.1" else 400)
@@ -248,12 +248,12 @@ def test_a_name_that_suddenly_points_here_sees_nothing(serve, host):
 @pytest.mark.parametrize(
     "host", ["tasks.example.org", "TASKS.example.org:8080", "tasks.example.org.", "localhost", "[::1]:80"]
 )
-def test_a_trusted_name_is_served(serve, host):
+def test_a_request_with_a_trusted_host_is_served(serve, host):
     assert serve(token=TOKEN, trusted_hosts=["Tasks.example.org"]).get("/login", Host=host).status == 200
 
 
 @pytest.mark.parametrize("host", ["a b", "a/b", "a@b", 'x"y', "[::1", "a:b:c", "-", "…".encode().decode("latin-1")])
-def test_a_host_that_cannot_be_is_refused(serve, host):
+def test_an_invalid_host_header_is_refused(serve, host):
     assert serve(token=TOKEN).get("/login", Host=host).status == 400
 
 
@@ -285,14 +285,14 @@ def test_a_person_logs_in_and_out(serve, acted):
     assert visitor.get("/").status == 303, "the session is over, even for a client that kept its cookie"
 
 
-def test_a_wrong_token_gets_no_further(serve):
+def test_a_wrong_token_is_refused(serve):
     visitor = serve(token=TOKEN)
     for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "ü"):
         assert visitor.log_in(wrong).status == 403
     assert visitor.get("/").status == 303
 
 
-def test_tokens_are_not_tried_in_turn(serve, fresh_tries):
+def test_the_number_of_wrong_tokens_is_limited(serve, fresh_tries):
     visitor = serve(token=TOKEN)
     assert [visitor.log_in("wrong").status for _ in range(6)] == [403] * 5 + [429]
     refused = visitor.log_in("wrong")
@@ -310,7 +310,7 @@ def test_the_right_token_is_not_refused_because_of_wrong_ones(serve, fresh_tries
     assert visitor.log_in(TOKEN).status == 303
 
 
-def test_tokens_are_not_tried_at_once(serve, fresh_tries):
+def test_simultaneous_wrong_tokens_are_limited(serve, fresh_tries):
     visitor = serve(token=TOKEN)
     page = visitor.get("/login")
     with ThreadPoolExecutor(20) as threads:
@@ -327,7 +327,7 @@ def test_tokens_are_not_tried_at_once(serve, fresh_tries):
     assert statuses.count(429) == 35
 
 
-def test_tokens_are_not_tried_from_many_addresses(serve, fresh_tries):
+def test_wrong_tokens_from_many_addresses_are_limited(serve, fresh_tries):
     numbers = iter(range(10_000))
 
     def around(wsgi):
@@ -340,7 +340,7 @@ def test_tokens_are_not_tried_from_many_addresses(serve, fresh_tries):
     assert bearer == [403] * 50 + [429] * 10
 
 
-def test_an_ipv6_network_is_one_address(serve, fresh_tries):
+def test_an_ipv6_network_is_limited_like_one_address(serve, fresh_tries):
     numbers = iter(range(10_000))
 
     def around(wsgi):
@@ -351,7 +351,7 @@ def test_an_ipv6_network_is_one_address(serve, fresh_tries):
     assert statuses == [403] * 5 + [429] * 2
 
 
-def test_programs_read_with_the_token_and_do_not_act(serve, acted):
+def test_programs_with_the_token_can_read_but_not_act(serve, acted):
     visitor = serve(token=TOKEN, allow_actions=True)
     visitor.headers["Authorization"] = f"Bearer {TOKEN}"
     assert visitor.get("/api/overview.json").status == 200
@@ -401,7 +401,7 @@ def test_a_session_ends_after_twelve_hours(serve, monkeypatch):
         assert visitor.get("/").status == status
 
 
-def test_a_login_changes_what_the_browser_kept(serve):
+def test_a_login_replaces_all_cookies_of_the_browser(serve):
     visitor = serve(token=TOKEN)
     planted = visitor.get("/login")
     before = dict(visitor.cookies)
@@ -437,7 +437,7 @@ def test_a_login_form_of_another_site_is_refused(serve):
     ],
     ids=lambda text: quote(text, safe="/:"),
 )
-def test_a_login_leads_nowhere_else(serve, next):
+def test_a_login_never_redirects_to_another_site(serve, next):
     visitor = serve(token=TOKEN)
     page = visitor.get("/login")
     answer = visitor.post("/login", {"csrf": page.csrf, "token": TOKEN, "next": next})
@@ -447,7 +447,7 @@ def test_a_login_leads_nowhere_else(serve, next):
     assert not [one for one in answer.headers.get_all("Set-Cookie") if one.startswith("x=")]
 
 
-def test_cookies_are_kept_from_scripts_and_other_sites(serve):
+def test_cookies_are_hidden_from_scripts_and_other_sites(serve):
     visitor = serve(token=TOKEN, trusted_proxies=["127.0.0.1"])
     found = [
         *visitor.get("/login").headers.get_all("Set-Cookie"),
@@ -468,7 +468,7 @@ def test_cookies_are_kept_from_scripts_and_other_sites(serve):
     assert by_https.get("/").status == 200
 
 
-def test_a_link_of_another_site_finds_the_login(serve):
+def test_a_link_from_another_site_reloads_to_send_the_cookies(serve):
     visitor = serve(token=TOKEN)
     answer = visitor.get("/probe?a=%22b", **{"Sec-Fetch-Site": "cross-site"})
     assert answer.status == 200
@@ -483,12 +483,12 @@ def test_a_token_that_can_be_guessed_is_refused(token):
 
 
 @pytest.mark.parametrize("token", [f" {TOKEN}", f"{TOKEN}\n"])
-def test_a_token_that_no_form_would_keep_is_refused(token):
+def test_a_token_that_begins_or_ends_with_a_space_is_refused(token):
     with pytest.raises(ConfigurationError, match="begins or ends with"):
         application(Outbox("sqlite:///none.db"), token=token)
 
 
-def test_a_wrong_token_of_a_program_is_logged_without_it(serve, caplog):
+def test_an_invalid_token_from_a_program_is_logged_without_its_value(serve, caplog):
     assert serve(token=TOKEN).get("/metrics", Authorization="Bearer guessed-by-a-program").status == 403
     assert [record.getMessage() for record in caplog.records] == ["someone at 127.0.0.1 sent an invalid token"]
 
@@ -496,7 +496,7 @@ def test_a_wrong_token_of_a_program_is_logged_without_it(serve, caplog):
 # A proxy that authenticates users
 
 
-def test_a_proxys_header_is_believed_from_the_proxy_only(serve, acted):
+def test_the_user_header_is_trusted_only_from_the_proxy(serve, acted):
     options = {"trust_header": "X-Forwarded-User", "trusted_proxies": ["10.0.0.0/8"], "allow_actions": True}
     ann = {"HTTP_X_FORWARDED_USER": "ann"}
     visitor = serve(**options, around=from_address("10.1.2.3", **ann))
@@ -524,7 +524,7 @@ def test_a_request_whose_headers_name_several_people_is_refused(serve, acted, na
     assert visitor.get("/", **{"X-Forwarded-User": "ann"}).status == 200
 
 
-def test_an_address_is_believed_from_the_proxy_only(serve, fresh_tries):
+def test_a_forwarded_address_is_trusted_only_from_the_proxy(serve, fresh_tries):
     def tries(**options):
         numbers = iter(range(10_000))
 
@@ -574,7 +574,7 @@ PATHS = [
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "PUT", "TRACE", "X-ODD"])
 @pytest.mark.parametrize("options", [{}, {"token": TOKEN}], ids=["open", "token"])
-def test_each_answer_has_the_headers(serve, options, method):
+def test_each_response_has_the_security_headers(serve, options, method):
     visitor = serve(**options)
     for path in PATHS:
         answer = visitor.ask(method, path, body="" if method == "POST" else None)
@@ -600,7 +600,7 @@ def test_a_failure_is_logged_and_not_shown(serve, caplog):
     assert "hunter2" in caplog.text
 
 
-def test_an_outage_is_said_and_over_by_itself(serve, tmp_path, caplog):
+def test_an_outage_is_reported_and_pages_recover_afterwards(serve, tmp_path, caplog):
     visitor = serve()
     assert visitor.get("/system").status == 200
     (tmp_path / "outboxq.db").rename(tmp_path / "away.db")
@@ -617,7 +617,7 @@ def test_an_outage_is_said_and_over_by_itself(serve, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 1])
-def test_a_form_has_64_kilobytes(serve, acted, size):
+def test_a_form_is_limited_to_64_kilobytes(serve, acted, size):
     visitor = serve(allow_actions=True)
     token = visitor.get("/probe").csrf
     body = f"csrf={token}&x="
@@ -626,7 +626,7 @@ def test_a_form_has_64_kilobytes(serve, acted, size):
     assert len(acted) == (size == 64 * 1024)
 
 
-def test_a_form_without_a_length_is_as_small(serve, acted):
+def test_a_form_without_a_length_has_the_same_limit(serve, acted):
     visitor = serve(allow_actions=True)
     token = visitor.get("/probe").csrf
     chunk = "x" * 70_000
@@ -637,7 +637,7 @@ def test_a_form_without_a_length_is_as_small(serve, acted):
     assert not acted
 
 
-def test_a_form_has_500_fields(serve, acted):
+def test_a_form_is_limited_to_500_fields(serve, acted):
     visitor = serve(allow_actions=True)
     token = visitor.get("/probe").csrf
     assert visitor.post("/act", f"csrf={token}" + "&a=" * 499).status == 303
@@ -662,7 +662,7 @@ def test_slashes_are_not_merged(serve, path):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/", "/login", "/api/tasks.json"])
-def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, path):
+def test_invalid_utf8_in_an_address_is_refused_without_a_traceback(serve, caplog, path):
     """waitress refuses such requests, but other servers do not."""
     visitor = serve(token=TOKEN, around=from_address("127.0.0.1", QUERY_STRING="name=\xff"))
     assert visitor.get(path).status == 400
@@ -671,7 +671,7 @@ def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, p
     ] == []  # waitress logs a line when it is busy
 
 
-def test_bytes_that_are_text_are_understood(serve, sqlite_url):
+def test_utf8_in_a_query_is_decoded(serve, sqlite_url):
     set_up = Outbox(sqlite_url)
     set_up.store.queues.order("café", fair=False, create=True)
     set_up.store.bound_engine.dispose()

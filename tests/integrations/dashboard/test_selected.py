@@ -42,7 +42,7 @@ def test_the_ticked_dead_letters_are_redriven_and_each_is_recorded(stage):
     }
 
 
-def test_what_cannot_be_undone_needs_the_box_and_what_is_refused_is_said(stage):
+def test_a_discard_requires_the_ticked_box_and_refused_changes_are_reported(stage):
     task = failed(stage.database)
     assert "Nothing was changed: tick the box to confirm." in tick(stage, "/tasks?state=failed", "discard", task)
     assert "Nothing was changed: no task is selected." in tick(stage, "/tasks?state=failed", "redrive")
@@ -52,7 +52,7 @@ def test_what_cannot_be_undone_needs_the_box_and_what_is_refused_is_said(stage):
     assert stage.database.store.get(task).status is TaskStatus.CANCELLED
 
 
-def test_only_those_who_may_change_them(stage):
+def test_selected_tasks_are_changed_only_if_permitted(stage):
     mine, other = failed(stage.database, queue="mail"), failed(stage.database, queue="other")
     failed(stage.database, queue="mail")
     stage.viewer = replace(ANN, permissions=[Permission(actions=["failed redrive"], queues=["mail"])])
@@ -68,7 +68,7 @@ def test_only_those_who_may_change_them(stage):
     )
 
 
-def test_each_state_has_its_verbs(stage):
+def test_each_state_offers_only_its_verbs(stage):
     stage.database.add(stage.database.store)
     (form,) = [one for one in stage.page("/tasks?state=due").forms if one.action == "/selected"]
     assert form.buttons == ["Cancel"]

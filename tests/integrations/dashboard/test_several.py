@@ -41,7 +41,7 @@ def test_each_dashboard_decides_who_may_see_it(client):
     assert client.get("/billing/api/queues.json", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-def test_what_is_not_there_is_not_found(client):
+def test_an_unknown_dashboard_or_page_is_not_found(client):
     answer = client.get("/other/queues")
     assert (answer.status_code, answer.headers["X-Frame-Options"]) == (404, "DENY")
     assert client.get("/shop/nothing").status_code == 404
@@ -55,21 +55,21 @@ def test_a_mounted_application_keeps_its_prefix(client):
     )
 
 
-def test_a_page_of_one_dashboard_names_no_others(sqlite):
+def test_a_single_dashboard_does_not_list_others(sqlite):
     forged = {"outboxq.siblings": "x", "Outboxq-Siblings": "x"}
     page = Local(application(Outbox(sqlite.engine))).get("/", headers=forged)
     assert 'aria-label="Dashboards"' not in page.text
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "ä", "x" * 51])
-def test_a_name_must_fit_into_a_path(sqlite, name):
+def test_a_name_must_be_valid_as_part_of_a_path(sqlite, name):
     with pytest.raises(ConfigurationError, match="cannot be part of a path"):
         Dashboards({name: application(Outbox(sqlite.engine))})
     with pytest.raises(ConfigurationError, match="give at least one dashboard"):
         Dashboards({})
 
 
-def test_the_operator_gives_a_dashboard_a_name_in_its_header_and_titles(sqlite):
+def test_the_title_option_is_shown_in_the_header_and_the_page_titles(sqlite):
     outbox = Outbox(sqlite.engine)
     named = Local(application(outbox, title="shop <production>", token=TOKEN))
     page = named.get("/queues", headers={"Authorization": f"Bearer {TOKEN}"}).text
@@ -83,7 +83,7 @@ def test_the_operator_gives_a_dashboard_a_name_in_its_header_and_titles(sqlite):
     assert "dashboard-title" not in nameless
 
 
-def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite, monkeypatch):
+def test_a_renamed_dashboard_is_sent_again_despite_the_etag(sqlite, monkeypatch):
     monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # in seconds; by default, pages are made again every 60 s
     outbox = Outbox(sqlite.engine)
     client = Local(application(outbox, title="staging"))
@@ -93,11 +93,11 @@ def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite, mo
     assert client.get("/queues", headers={"If-None-Match": tag}).status_code == 200
 
 
-def test_a_dashboard_beside_others_has_the_name_of_its_path_in_its_titles(client):
+def test_without_a_title_option_one_of_several_dashboards_uses_its_path_as_title(client):
     assert "<title>Queues – shop – outboxq</title>" in client.get("/shop/queues").text
     assert "<title>Log in – billing – outboxq</title>" in client.get("/billing/login").text
 
 
-def test_a_name_that_does_not_fit_the_header_is_refused(sqlite):
+def test_a_title_that_is_too_long_is_refused(sqlite):
     with pytest.raises(ConfigurationError, match="^title= has 61 characters; shorten it to 60$"):
         application(Outbox(sqlite.engine), title="x" * 61)

@@ -25,14 +25,14 @@ def client(tmp_path):
     return Client(application(Outbox(f"sqlite:///{tmp_path}/none.db")))
 
 
-def test_htmx_is_the_published_one():
+def test_htmx_is_the_unmodified_published_file():
     content = STATIC.joinpath("htmx.min.js").read_bytes()
     assert hashlib.sha256(content).hexdigest() == HTMX
     assert b'version="4.0.1"' in content
     assert "Zero-Clause BSD" in STATIC.joinpath("htmx.LICENSE.txt").read_text()
 
 
-def test_htmx_is_asked_for_nothing_that_needs_eval():
+def test_templates_use_no_htmx_feature_that_needs_eval():
     templates = files("outboxq.web").joinpath("templates")
     for one in templates.iterdir():
         text = one.read_text()
@@ -41,7 +41,7 @@ def test_htmx_is_asked_for_nothing_that_needs_eval():
 
 
 @pytest.mark.parametrize("name", ["style.css", "outboxq.js", "comforts.js", "htmx.min.js"])
-def test_a_file_is_kept_for_ever_by_its_hash(client, name):
+def test_a_file_with_its_hash_in_the_path_is_cached_forever(client, name):
     version = hashlib.sha256(STATIC.joinpath(name).read_bytes()).hexdigest()[:16]
     found = client.get(f"/static/{version}/{name}")
     assert found.status_code == 200
@@ -51,7 +51,7 @@ def test_a_file_is_kept_for_ever_by_its_hash(client, name):
     assert client.get(f"/static/{version}/{name}", headers={"If-None-Match": found.headers["ETag"]}).status_code == 304
 
 
-def test_a_file_of_another_release_is_not_kept(client):
+def test_a_file_from_another_release_is_not_cached(client):
     assert client.get("/static/0000000000000000/outboxq.js").headers["Cache-Control"] == "no-cache"
 
 
@@ -70,10 +70,10 @@ def test_a_file_of_another_release_is_not_kept(client):
         "/static/x/style.css%00.js",
     ],
 )
-def test_no_path_leads_out_of_the_files(client, path):
+def test_no_path_leaves_the_directory_of_static_files(client, path):
     assert client.get(path, environ_base={"REMOTE_ADDR": "127.0.0.1"}).status_code == 404
 
 
-def test_a_file_takes_get_and_head_only(client):
+def test_a_static_file_accepts_only_get_and_head(client):
     assert client.head("/static/x/style.css").data == b""
     assert client.post("/static/x/style.css").status_code == 405

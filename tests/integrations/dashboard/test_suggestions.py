@@ -38,7 +38,7 @@ def test_names_of_queues_and_tasks_are_suggested(database, monkeypatch, path):
     assert suggested(client.get(path).text, "queue") == (["mail"], 1)
 
 
-def test_the_form_for_many_dead_letters_suggests_them_too(filling):
+def test_the_form_for_many_dead_letters_suggests_names_too(filling):
     text = Local(application(filling.outbox, allow_actions=True)).get("/failures").text
     names, fields = suggested(text, "queue")
     assert fields == 2

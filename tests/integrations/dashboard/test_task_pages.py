@@ -38,7 +38,7 @@ def listed(stage, path) -> list[str]:
 # --- lists
 
 
-def test_a_list_goes_from_page_to_page_and_back(stage):
+def test_a_list_has_links_to_older_and_newer_pages(stage):
     ids = [str(stage.add(number)) for number in range(2 * _ROWS + 7)][::-1]
     assert listed(stage, "/tasks") == ids[:_ROWS]
     stage.visitor.follow("Older →")
@@ -50,7 +50,7 @@ def test_a_list_goes_from_page_to_page_and_back(stage):
     assert listed(stage, stage.visitor.path) == ids[_ROWS : 2 * _ROWS]
 
 
-def test_the_filters_stand_in_the_url_and_stay_from_page_to_page(stage):
+def test_filters_are_in_the_url_and_kept_from_page_to_page(stage):
     mine = [str(stage.add(number, queue="mail", partition_key="a b&c", topic="x.y")) for number in range(_ROWS + 1)]
     stage.add(queue="mail")
     stage.visitor.go("/tasks").press("Filter", queue="mail", key="a b&c", topic="x.y", task=WORK)
@@ -61,7 +61,7 @@ def test_the_filters_stand_in_the_url_and_stay_from_page_to_page(stage):
     assert "Filter: queue=mail, key=a b&c" in stage.visitor.text
 
 
-def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
+def test_tasks_can_also_be_filtered_by_state_time_and_worker(stage):
     waiting, other = str(stage.add(delay=HOUR)), stage.add()
     claim = stage.claim()
     assert claim.id == other
@@ -82,7 +82,7 @@ def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
         ("id=zz", "'zz' is not a task id"),
     ],
 )
-def test_a_filter_that_cannot_be_read_is_named_and_nothing_is_listed(stage, query, sentence):
+def test_an_invalid_filter_is_named_and_no_tasks_are_listed(stage, query, sentence):
     stage.add()
     assert listed(stage, f"/tasks?{query}") == []
     assert stage.visitor.status == 200
@@ -101,7 +101,7 @@ def test_a_task_is_found_by_the_beginning_of_its_id(stage):
     assert stage.visitor.status == 404
 
 
-def test_a_list_says_in_a_word_what_each_task_waits_for(stage):
+def test_a_list_shows_briefly_what_each_task_waits_for(stage):
     stage.store.queues.pause("mail", create=True)
     stage.add(queue="mail")
     stage.add(delay=HOUR)
@@ -110,7 +110,7 @@ def test_a_list_says_in_a_word_what_each_task_waits_for(stage):
     assert "delayed" in stage.visitor.text
 
 
-def test_in_a_narrow_window_the_error_of_a_dead_letter_is_not_labelled_as_what_it_waits_for(stage):
+def test_the_last_error_of_a_dead_letter_has_its_own_label_in_a_narrow_window(stage):
     stage.add()
     stage.end(stage.claim(), EventType.FAILED, error="SMTPError: mailbox full")
     text = Local(stage.dashboard).get("/tasks").get_data(as_text=True)
@@ -125,7 +125,7 @@ def test_in_a_narrow_window_the_error_of_a_dead_letter_is_not_labelled_as_what_i
 # --- one task
 
 
-def test_an_attempt_waits_from_when_it_was_due_and_runs_until_its_end(database):
+def test_the_wait_of_an_attempt_starts_when_due_and_its_run_ends_with_it(database):
     stage = Stage(database)
     store, clock = database.frozen, database.clock
     handle = database.add(task_name=WORK, delay=timedelta(seconds=30))
@@ -153,14 +153,14 @@ def test_a_long_history_is_cut_and_shown_on_request(stage):
     assert "Enqueued" in page.text.partition("History")[2].partition("Attempts")[0]
 
 
-def test_releases_as_unknown_make_one_line(stage):
+def test_releases_of_an_unknown_task_share_one_line(stage):
     task = stage.add()
     for _ in range(5):
         stage.store.release(stage.claim(), reason="unknown task")
     assert stage.page(task).text.count("Released: the worker does not know the task, 5 times") == 1
 
 
-def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):
+def test_arguments_are_hidden_by_default_and_secrets_are_always_hidden(stage):
     secrets = {"n": 9007199254740993, "password": "hunter2", "deep": [{"api_key": "secret-1"}]}
     task = stage.store.enqueue(
         _task(args=json.dumps(secrets), headers='{"traceparent": "00-1", "cookie": "cookie-1"}')
@@ -177,7 +177,7 @@ def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):
         assert not {one for one in ("hunter2", "secret-1", "cookie-1", "9007199254740993") if one in api}
 
 
-def test_a_group_of_old_dead_letters_is_found_where_few_are_looked_at_first(stage, monkeypatch):
+def test_a_group_of_old_dead_letters_is_found_by_grouping_more_of_them(stage, monkeypatch):
     old = stage.add()
     for number, message in enumerate(("rare", "often 1", "often 2", "often 3")):
         if number:
@@ -201,14 +201,14 @@ def _task(**fields):
     return NewTask(**{"id": uuid7(), "task_name": WORK, "args": "{}", **fields})
 
 
-def test_a_schedules_task_names_it(stage):
+def test_the_page_of_a_task_names_its_schedule(stage):
     headers = '{"outboxq-schedule": "nightly", "outboxq-tick": "2030-01-01T02:30:00+00:00"}'
     task = stage.store.enqueue(_task(headers=headers)).id
     stage.database.corrupted = True  # the tick is not recorded
     assert "nightly , tick of 2030-01-01 02:30:00 UTC" in stage.page(task).text
 
 
-def test_hostile_texts_are_written_out(stage):
+def test_hostile_texts_are_shown_escaped(stage):
     name = "evil\u202e</h1><script>alert(1)</script>\x1b[31m"
     task = stage.store.enqueue(_task(partition_key=name, topic="x")).id
     (claim,) = stage.store.claim_ready_task(1, worker_id=stage.worker)
@@ -224,14 +224,14 @@ def test_hostile_texts_are_written_out(stage):
 # --- actions
 
 
-def test_a_second_click_is_harmless(stage):
+def test_a_second_click_changes_nothing(stage):
     task = stage.add(delay=HOUR)
     stage.page(task).again("Run it now")
     assert f"Nothing was changed: task {task} was already due" in stage.visitor.text
     assert [event.event_type for event in stage.store.history(task)].count(EventType.RESCHEDULED) == 1
 
 
-def test_what_the_status_does_not_allow_is_refused_with_a_notice(stage):
+def test_an_action_that_the_status_forbids_is_refused_with_a_notice(stage):
     task = stage.add()
     stage.page(task)
     stage.work()
@@ -239,7 +239,7 @@ def test_what_the_status_does_not_allow_is_refused_with_a_notice(stage):
     assert f"Nothing was changed: task {task} is Completed and cannot be cancelled." in stage.visitor.text
 
 
-def test_the_history_names_the_person(stage):
+def test_the_history_names_the_operator(stage):
 
     ann = Viewer(name="ann", may_act=True, may_see_arguments=False)
     stage.look(authorize=lambda _environ: ann, allow_actions=True)
@@ -251,12 +251,12 @@ def test_the_history_names_the_person(stage):
     assert stage.store.history(task)[-1].event_data["reason"] == "paid twice (by ann in the dashboard)"
 
 
-def test_a_priority_that_is_none_is_refused(stage):
+def test_an_invalid_priority_is_refused(stage):
     task = stage.add()
     assert "Priority: write a whole number from -100 to 100" in stage.page(task).press("Set", priority="high").text
 
 
-def test_a_key_that_another_task_has_is_taken_back_only_if_the_person_says_so(stage):
+def test_redriving_a_task_whose_key_another_task_has_needs_confirmation(stage):
     keyed = {"idempotency_key": "order-7", "unique_until_finished": True}
     first = stage.store.enqueue(_task(**keyed)).id
     (claim,) = stage.store.claim_ready_task(1, worker_id=stage.worker)
@@ -272,7 +272,7 @@ def test_a_key_that_another_task_has_is_taken_back_only_if_the_person_says_so(st
     assert stage.page(first).text.count("order-7") == 1
 
 
-def test_no_action_is_taken_for_who_may_not_act(stage):
+def test_an_action_by_a_read_only_viewer_is_refused(stage):
     task = stage.add()
     stage.page(task)
     stage.look(allow_actions=False)
@@ -281,7 +281,7 @@ def test_no_action_is_taken_for_who_may_not_act(stage):
     assert stage.status(task) is TaskStatus.READY
 
 
-def test_a_get_changes_nothing(stage):
+def test_a_get_request_changes_nothing(stage):
     task = stage.add()
     for action in ("cancel", "cancel-now", "redrive", "discard", "run-now", "priority"):
         assert Visitor(stage.dashboard).go(f"/tasks/{task}/{action}").status == 405
@@ -291,7 +291,7 @@ def test_a_get_changes_nothing(stage):
 # --- progress and the handler log
 
 
-def test_a_running_task_shows_its_progress_and_so_does_its_worker(stage):
+def test_the_pages_of_a_running_task_and_its_worker_show_its_progress(stage):
     task_id = stage.add()
     claim = stage.claim()
     page = stage.page(task_id)
@@ -313,7 +313,7 @@ def logged(stage, *texts, **more):
     stage.end(claim, EventType.RETRY_SCHEDULED, error="no", data={"log": lines, **more})
 
 
-def test_an_attempt_shows_what_its_handler_logged(stage):
+def test_an_attempt_shows_the_log_of_its_handler(stage):
     task_id = stage.add()
     for number in range(1, 8):
         logged(stage, f"line of {number}", "<script>\u202e", log_omitted=1234 if number == 7 else 0)
@@ -328,7 +328,7 @@ def test_an_attempt_shows_what_its_handler_logged(stage):
     ]
 
 
-def test_an_end_tells_how_far_the_handler_had_come(stage):
+def test_the_end_of_an_attempt_shows_the_last_progress(stage):
     task_id = stage.add()
     logged(stage, progress={"fraction": 0.4, "note": "12 of 30"})
     assert "Failed; attempt 2 follows on" in stage.page(task_id).text
@@ -350,7 +350,7 @@ def stepped(stage):
     return task_id
 
 
-def test_a_tasks_page_shows_its_steps(stage):
+def test_the_page_of_a_task_shows_its_steps(stage):
     visitor = Visitor(application(stage.outbox, show_arguments=True))
     text = visitor.go(f"/tasks/{stepped(stage)}").text
     for part in (
@@ -365,7 +365,7 @@ def test_a_tasks_page_shows_its_steps(stage):
     assert "task rerun" in text
 
 
-def test_results_of_steps_are_hidden_with_the_arguments(stage):
+def test_results_of_steps_are_hidden_if_arguments_are(stage):
     visitor = Visitor(application(stage.outbox))
     text = visitor.go(f"/tasks/{stepped(stage)}").text
     assert "charge <b>" in text
@@ -373,7 +373,7 @@ def test_results_of_steps_are_hidden_with_the_arguments(stage):
     assert "Steps" not in visitor.go(f"/tasks/{stage.add()}").text
 
 
-def test_the_slowest_tasks_come_first_on_request(stage):
+def test_tasks_can_be_sorted_by_run_time_and_wait(stage):
     quick, long = stage.add(1), stage.add(2)
     stage.work()
     stage.add(3, delay=HOUR)

@@ -51,7 +51,7 @@ def in_each_state(stage):
     return found
 
 
-def test_each_tab_has_the_number_of_its_tasks_and_lists_them(stage):
+def test_each_tab_shows_the_number_of_its_tasks_and_lists_them(stage):
     found = in_each_state(stage)
     stage.visitor.go("/tasks?queue=mail")
     counted = {"All": "", "Due": "1", "Delayed": "1", "Retrying": "1", "Running": "1", "Failed": "1"}
@@ -66,7 +66,7 @@ def test_each_tab_has_the_number_of_its_tasks_and_lists_them(stage):
     assert set(tabs(stage.visitor.go("/tasks?key=k").page).values()) == {""}
 
 
-def test_a_task_that_waits_for_its_retry_says_which_attempt_is_next_and_when(stage):
+def test_the_page_of_a_retrying_task_shows_its_next_attempt_and_time(stage):
     task = stage.add()
     stage.claim()
     stage.store.schedule_retry(task, stage.store.now() + timedelta(hours=2), 2)
@@ -83,14 +83,14 @@ def test_the_tiles_of_the_overview_lead_to_the_lists_of_their_states(stage):
     assert (due, delayed) == ("/tasks?state=due", "/tasks?state=delayed")
 
 
-def test_an_unknown_state_is_refused_with_those_that_exist(stage):
+def test_an_unknown_state_is_refused_with_a_list_of_valid_states(stage):
     assert (
         "There is no state 'late': choose one of due, delayed, retrying, ready"
         in stage.visitor.go("/tasks?state=late").text
     )
 
 
-def test_the_command_lists_tasks_by_state_and_names_it(stage, database):
+def test_the_command_lists_tasks_by_state_and_shows_their_state(stage, database):
     found = in_each_state(stage)
     for state in ("due", "delayed", "retrying", "running", "failed"):
         [one] = json.loads(outboxq(database, "task", "list", "-q", "mail", "--status", state, "--json").stdout)
@@ -130,14 +130,14 @@ def test_a_task_of_a_pipeline_links_to_the_first_task(stage):
     assert "Pipeline" not in stage.visitor.text
 
 
-def test_the_page_of_a_task_has_the_state_of_the_lists(stage):
+def test_the_page_of_a_task_shows_the_same_state_as_the_lists(stage):
     for state, task in in_each_state(stage).items():
         stage.page(task)
         word = {"other": "Delayed"}.get(state, state.capitalize())
         assert f"{WORK} {word} {task}" in stage.visitor.text
 
 
-def test_a_state_has_the_colour_of_its_tile(database):
+def test_a_state_has_the_color_of_its_tile(database):
     tasks = in_each_state(Stage(database))
     client = Local(application(Outbox(database.engine)))
     for state in ("due", "delayed", "retrying", "running", "failed"):

@@ -22,7 +22,7 @@ def tile(reader, what: str) -> tuple[str, str]:
     return " ".join(kind), text
 
 
-def test_a_deliberate_pause_alone_does_not_turn_the_tile_of_the_oldest_task_red(database, reader):
+def test_a_task_in_a_paused_queue_does_not_turn_the_oldest_due_tile_red(database, reader):
     worker(database, "mail", "paused")
     database.clock.now = datetime.now(UTC) - HOUR
     database.add(database.frozen, queue="paused")
@@ -52,7 +52,7 @@ def waiting(database, queue: str, *, retrying: int, delayed: int) -> None:
 
 
 @pytest.mark.parametrize(("path", "query"), [("/", {}), ("/queue", {"name": "mail"})], ids=["overview", "queue"])
-def test_the_tiles_of_delayed_and_retrying_tasks_have_the_numbers_of_their_lists(database, reader, path, query):
+def test_tiles_of_delayed_and_retrying_tasks_show_the_numbers_in_their_lists(database, reader, path, query):
     waiting(database, "mail", retrying=2, delayed=3)
     reader.words(path, **query)
     assert tile(reader, "Delayed") == ("delayed", "Delayed 3")
@@ -67,7 +67,7 @@ def test_the_tiles_of_delayed_and_retrying_tasks_have_the_numbers_of_their_lists
     assert reader.get("/api/overview.json").get_json()["overview"]["retrying"] == {"number": 2, "at_least": False}
 
 
-def test_the_tile_of_delayed_tasks_says_that_it_has_some_retries(database, reader, monkeypatch):
+def test_the_delayed_tile_says_that_it_includes_some_retries(database, reader, monkeypatch):
     monkeypatch.setattr(live, "LOOKED_UP", 1)
     waiting(database, "mail", retrying=2, delayed=1)
     for path, query in (("/", {}), ("/queue", {"name": "mail"})):

@@ -86,7 +86,7 @@ def fail(database, **fields):
     return handle.id
 
 
-def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
+def test_pages_of_an_empty_database_explain_what_is_missing(reader):
     words = reader.words("/")
     assert words.startswith("Overview There are no tasks yet")
     assert "start a worker that runs it: outboxq worker APP" in words
@@ -98,7 +98,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     assert "No live worker serves this queue." in reader.words("/queue", name="default")
 
 
-def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
+def test_the_overview_begins_with_problems_and_their_cures(database, reader):
     database.add(database.store, queue="video")
     fail(database, queue="mail")
     words = reader.words("/")
@@ -110,7 +110,7 @@ def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
     assert "outboxq worker APP" not in reader.words("/")
 
 
-def test_an_idle_system_is_neither_new_nor_calm_without_a_worker(database, reader):
+def test_an_idle_system_without_a_worker_is_reported_as_a_problem(database, reader):
     database.add(database.store)
     (claim,) = database.claim(store=database.store)
     database.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)])
@@ -122,7 +122,7 @@ def test_an_idle_system_is_neither_new_nor_calm_without_a_worker(database, reade
     assert "Nothing needs attention." in reader.words("/")
 
 
-def test_the_title_of_the_first_page_counts_the_problems(database, reader):
+def test_the_title_of_the_overview_counts_the_problems(database, reader):
     reader.words("/")
     assert "<title>Overview – outboxq</title>" in reader.page.text
     database.add(database.store, queue="video")
@@ -133,7 +133,7 @@ def test_the_title_of_the_first_page_counts_the_problems(database, reader):
     assert "<title>2 problems – outboxq</title>" in reader.page.text
 
 
-def test_a_command_to_start_a_worker_is_that_of_the_framework(database):
+def test_shown_commands_are_those_of_the_framework(database):
     class InFlask(Integration):
         front_end = FrontEnd(program="flask outboxq", finds_app=True)
 
@@ -145,7 +145,7 @@ def test_a_command_to_start_a_worker_is_that_of_the_framework(database):
     assert f"flask outboxq failed redrive --group {group.id}" in reader.words(f"/failures/{group.id}")
 
 
-def test_queues_come_in_the_order_of_their_most_urgent_problem(database, reader):
+def test_queues_are_sorted_by_their_most_urgent_problem(database, reader):
     worker(database, "paused", "failing")
     database.add(database.store, queue="paused")
     database.store.queues.pause("paused", create=True)
@@ -166,7 +166,7 @@ def test_the_page_of_a_queue_marks_an_old_task(database, reader):
     assert reader.page.text.count('class="tile late"') == 1
 
 
-def test_queues_in_trouble_come_first(database, reader):
+def test_queues_with_problems_are_listed_first(database, reader):
     worker(database, "calm", "later")
     database.add(database.store, queue="calm")
     database.add(database.store, queue="later", delay=HOUR)
@@ -175,7 +175,7 @@ def test_queues_in_trouble_come_first(database, reader):
     assert words.index("stuck no worker") < words.index("calm") < words.index("later")
 
 
-def test_queues_have_their_last_hour_as_a_small_chart(database, reader):
+def test_the_list_of_queues_has_a_chart_of_the_last_hour(database, reader):
     worker(database, "mail", "idle")
     for minutes in (20, 10):
         database.clock.now = datetime.now(UTC) - minutes * MINUTE
@@ -219,7 +219,7 @@ def test_a_queue_without_tasks_has_a_page(database, reader):
     assert "Pause" in reader.words("/queue", name="mail")
 
 
-def test_a_mistyped_queue_is_gone_once_it_is_resumed(database, reader):
+def test_a_mistyped_queue_disappears_once_it_is_resumed(database, reader):
     database.store.queues.pause("typo", create=True)
     reader.words("/queue", name="typo")
     assert "The queue 'typo' is resumed." in reader.press("/queue/resume")
@@ -283,7 +283,7 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
     ids=lambda value: None,
 )
 @pytest.mark.in_turn
-def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fields, why):
+def test_an_invalid_limit_is_refused_with_the_reason(database, reader, fields, why):
     database.store.queues.limit("mail", concurrency=2, create=True)
     reader.words("/queue", name="mail")
     notice = reader.press("/queue/limit", **fields)
@@ -291,7 +291,7 @@ def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fie
     assert limits(database) == [(2, None, True)]
 
 
-def test_the_settings_of_a_queue_are_forgotten_after_a_question(database, reader):
+def test_the_settings_of_a_queue_are_deleted_after_a_warning(database, reader):
     """The settings cannot be restored. The form says so and asks for a reason."""
     database.store.queues.limit("typo", concurrency=1, create=True)
     assert "Its limits, its order and its pause are deleted. This cannot be undone." in reader.words(
@@ -303,7 +303,7 @@ def test_the_settings_of_a_queue_are_forgotten_after_a_question(database, reader
 
 
 @pytest.mark.in_turn
-def test_a_form_without_its_name_changes_nothing(database, reader):
+def test_a_form_without_a_queue_name_changes_nothing(database, reader):
     database.add(database.store, queue="mail")
     reader.words("/queue", name="mail")
     for action in ("/queue/pause", "/queue/resume", "/queue/limit", "/queue/order"):
@@ -313,7 +313,7 @@ def test_a_form_without_its_name_changes_nothing(database, reader):
     assert database.store.queues.settings() == []
 
 
-def test_actions_need_a_viewer_who_may_act(database, reader, onlooker):
+def test_actions_by_a_read_only_viewer_are_refused(database, reader, onlooker):
     database.add(database.store, queue="mail")
     reader.words("/queue", name="mail")
     token = reader.forms()["/queue/pause?name=mail"]["csrf"]
@@ -332,7 +332,7 @@ def test_a_queue_shows_the_keys_that_dead_letters_hold(database, reader):
     assert f'/tasks/{letter}"' in reader.page.text
 
 
-def test_workers_show_their_versions_and_what_they_met(database, reader):
+def test_the_pages_of_workers_show_versions_and_unknown_tasks(database, reader):
     told = {"host": "web-1", "pid": 41, "release": "0.1.0"}
     old = worker(database, "mail", label="web-1:41")
     new = worker(database, label="web-2:42")
@@ -351,7 +351,7 @@ def test_workers_show_their_versions_and_what_they_met(database, reader):
     assert "older version than another worker" in reader.words(f"/workers/{old}")
 
 
-def test_a_worker_shows_the_tasks_that_it_runs(database, reader):
+def test_the_page_of_a_worker_shows_its_running_tasks(database, reader):
     database.worker = worker(database, "mail")
     task = database.add(database.store, queue="mail", partition_key="k1")
     database.claim(store=database.store, queues=["mail"])
@@ -363,7 +363,7 @@ def test_a_worker_shows_the_tasks_that_it_runs(database, reader):
     assert re.search(r"in (1 min|\d+ s)", running), running
 
 
-def test_a_worker_shows_its_order_and_whether_it_has_obeyed(database, reader, onlooker):
+def test_the_page_of_a_worker_shows_its_order_and_whether_it_has_obeyed(database, reader, onlooker):
     one = worker(database)
     page, orders = f"/workers/{one}", database.store.worker_orders
     assert f"{page}/quiet" in reader.get(page).text
@@ -381,7 +381,7 @@ def test_a_worker_shows_its_order_and_whether_it_has_obeyed(database, reader, on
     assert f"{page}/stop" not in reader.get(page).text
 
 
-def test_a_worker_shows_the_stacks_that_it_answered_with(database, reader, onlooker):
+def test_the_page_of_a_worker_shows_the_stacks_of_its_threads(database, reader, onlooker):
     one = worker(database)
     page = f"/workers/{one}"
     assert "Stacks of its threads" not in reader.words(page)
@@ -393,7 +393,7 @@ def test_a_worker_shows_the_stacks_that_it_answered_with(database, reader, onloo
     assert "They are hidden in this dashboard" in onlooker.words(page)
 
 
-def test_the_pages_of_workers_say_where_they_run_handlers(database, reader):
+def test_the_pages_of_workers_show_their_isolation(database, reader):
     for isolation, words in (
         ("process", "Handlers run in 4 child processes"),
         ("thread", "Handlers run in threads of its process"),
@@ -406,11 +406,11 @@ def test_the_pages_of_workers_say_where_they_run_handlers(database, reader):
     assert reader.words("/workers").count("1 of 4 child processes") == 1
 
 
-def test_a_worker_that_is_gone_is_not_found(reader):
+def test_an_unknown_worker_is_not_found(reader):
     assert "There is no worker" in reader.words(f"/workers/{uuid4()}", status=404)
 
 
-def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
+def test_a_silent_worker_is_listed_separately(database, reader):
     silent = worker(database, label="web-3:1")
     long_ago = datetime.now(UTC) - HOUR
     with database.engine.begin() as connection:
@@ -421,7 +421,7 @@ def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
     assert "It was last seen 1 h " in reader.words(f"/workers/{silent}"), "plus a few seconds on a slow machine"
 
 
-def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, reader):
+def test_the_page_of_a_killed_worker_shows_its_tasks_and_recoveries(database, reader):
     killed = database.worker
     database.store.workers.register(killed, label="web-3:1", concurrency=2, task_names=["tests.work"])
     database.store.workers.describe(killed, busy=0)
@@ -447,7 +447,7 @@ def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, rea
     assert [one["id"] for one in data["running"]] == [str(held.id)]
 
 
-def test_a_worker_that_stopped_is_listed_as_ended_and_keeps_its_page(database, reader):
+def test_a_stopped_worker_is_listed_as_ended_and_keeps_its_page(database, reader):
     stopped = worker(database, label="web-3:1", unknown_tasks=[("default", "tests.later")])
     assert "web-3:1" in reader.words("/workers")
     database.store.workers.unregister(stopped, met_unknown=True)
@@ -459,7 +459,7 @@ def test_a_worker_that_stopped_is_listed_as_ended_and_keeps_its_page(database, r
     assert "A worker is forgotten a week after it was last seen." in reader.words(f"/workers/{uuid4()}", status=404)
 
 
-def test_the_history_of_a_task_links_to_its_worker_after_that_has_ended(database, reader):
+def test_the_history_of_a_task_names_a_worker_that_has_ended(database, reader):
     ended = worker(database, label="web-3:1")
     handle = database.add(database.store)
     (claim,) = database.store.claim_ready_task(1, worker_id=ended)
@@ -493,7 +493,7 @@ def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, rea
     assert database.store.explain(task.id).sentence.endswith("by in the dashboard")
 
 
-def test_the_last_ticks_have_their_outcomes_and_tasks(database, reader):
+def test_the_last_ticks_show_their_outcomes_and_tasks(database, reader):
     nightly(database, rule="every 60", tz="UTC", starts_at=datetime.now(UTC) - timedelta(seconds=90))
     database.store.schedules.backfill("nightly", datetime.now(UTC) - 2 * MINUTE, datetime.now(UTC))
     words = reader.words("/schedule", name="nightly")
@@ -501,7 +501,7 @@ def test_the_last_ticks_have_their_outcomes_and_tasks(database, reader):
     assert all(f"/tasks/{one.task_id}" in reader.page.text for one in database.store.schedules.ticks("nightly"))
 
 
-def test_the_last_ticks_of_a_schedule_are_bars_of_their_outcomes_and_durations(database, reader):
+def test_a_bar_chart_shows_the_outcomes_and_durations_of_the_last_ticks(database, reader):
     nightly(database, rule="every 60", tz="UTC", starts_at=datetime.now(UTC) - timedelta(seconds=210))
     nightly(database, name="new", rule="0 0 1 1 *")
     database.store.schedules.backfill("nightly", datetime.now(UTC) - 4 * MINUTE, datetime.now(UTC))
@@ -528,7 +528,7 @@ def test_the_last_ticks_of_a_schedule_are_bars_of_their_outcomes_and_durations(d
     assert {"ran", "status", "tick", "task_id", "schedule"} == found["ticks"][0].keys()
 
 
-def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
+def test_an_overdue_schedule_is_listed_first_and_its_page_shows_the_cure(database, reader):
     nightly(database, name="a calm one")
     database.clock.now = datetime.now(UTC) - HOUR
     late = NewSchedule(name="late", task_name="tests.work", rule="every 60", queue="a; b")
@@ -540,7 +540,7 @@ def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     assert "outboxq worker APP -q 'a; b'" in reader.words("/schedule", name="late")
 
 
-def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(database, reader):
+def test_a_schedule_planted_by_a_fast_clock_is_marked_and_explained(database, reader):
     now = datetime.now(UTC).replace(microsecond=0)
     database.clock.now = now + timedelta(days=30)
     database.frozen.schedules.put(
@@ -554,7 +554,7 @@ def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(
     assert "early active" in reader.words("/schedules")
 
 
-def test_a_command_to_type_does_only_what_it_says_whatever_a_queue_is_named(database, reader):
+def test_a_shown_command_quotes_the_name_of_a_queue(database, reader):
     database.clock.now = datetime.now(UTC) - HOUR
     queue = "x; touch 'pwned' #"
     database.frozen.schedules.put(NewSchedule(name="late", task_name="tests.work", rule="every 60", queue=queue))
@@ -564,7 +564,7 @@ def test_a_command_to_type_does_only_what_it_says_whatever_a_queue_is_named(data
     assert shlex.split(command) == ["outboxq", "worker", "APP", "-q", queue]
 
 
-def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):
+def test_a_schedule_with_an_unreadable_rule_does_not_hide_others(database, reader):
     nightly(database)
     nightly(database, name="odd")
     database.run("UPDATE task_schedules SET rule = 'whenever' WHERE name = 'odd'")
@@ -574,7 +574,7 @@ def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):
     assert "cannot be read by this process" in reader.words("/schedule", name="odd")
 
 
-def test_a_schedule_that_is_gone_is_not_found_and_its_buttons_say_so(database, reader):
+def test_a_removed_schedule_is_not_found_and_its_buttons_report_that(database, reader):
     nightly(database)
     reader.words("/schedule", name="nightly")
     database.store.schedules.remove("nightly")
@@ -597,7 +597,7 @@ def test_the_database_shows_its_schema_and_its_tables(database, reader):
 
 
 @pytest.mark.in_turn
-def test_the_next_release_says_on_todays_schema_that_it_works_and_how_to_upgrade(reader, monkeypatch):
+def test_a_newer_release_says_that_it_works_with_an_old_schema_and_how_to_upgrade(reader, monkeypatch):
     following = f"{int(REVISION) + 1:04}"
     monkeypatch.setattr(watching, "REVISION", following)
     words = reader.words("/system")
@@ -607,7 +607,7 @@ def test_the_next_release_says_on_todays_schema_that_it_works_and_how_to_upgrade
 
 @pytest.mark.parametrize("width", ["", "1h", "6h", "24h", "7d", "100y", "<script>"])
 @pytest.mark.in_turn
-def test_any_range_is_a_page(database, reader, width):
+def test_a_page_accepts_any_time_range(database, reader, width):
     database.add(database.store)
     assert reader.words("/", range=width)
     assert reader.words("/queue", name="default", range=width)
@@ -616,7 +616,7 @@ def test_any_range_is_a_page(database, reader, width):
 
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.in_turn
-def test_a_hostile_name_is_shown_and_acted_on_as_it_is(database, reader, part):
+def test_actions_work_on_hostile_names_which_are_shown_escaped(database, reader, part):
     names = NAMES[part::4]
     for name in names:
         database.add(database.store, queue=name)

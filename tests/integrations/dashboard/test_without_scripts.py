@@ -113,7 +113,7 @@ def actions(prefix):
     return {route.name for route in ROUTES if route.is_action and route.name.startswith(prefix)}
 
 
-def test_each_action_is_taken_here():
+def test_these_tests_cover_every_action():
     """A new action must be added to these tests."""
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove", "schedule_edit"}
@@ -160,7 +160,7 @@ def test_actions_on_schedules(sender, filling):
     assert "shop.sweep" not in {one.name for one in schedules.list()}
 
 
-def test_a_task_is_enqueued_after_a_page_that_shows_it(sender, filling):
+def test_a_task_is_enqueued_after_a_preview(sender, filling):
     filling.outbox.task(name="shop.greet")(lambda: None)
     sender.goes_to("enqueue").sends("/enqueue/check", "Enqueue shop.greet?", task="shop.greet")
     sender.sends("/enqueue/start", "was enqueued.")
@@ -191,7 +191,7 @@ def test_orders_to_a_worker(sender, filling):
     assert workers.get(worker_id).asked_to is WorkerOrder.STOP
 
 
-def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeypatch):
+def test_a_task_is_recovered_from_a_dead_worker(sender, filling, monkeypatch):
     monkeypatch.setattr("outboxq.store.claims.workers.LIVE_WITHIN", timedelta(0))
     task_id, store = filling.tasks["worker_silent"], filling.outbox.store
     with store.bound_engine.begin() as connection:  # so that the lease does not expire on a slow machine
@@ -204,7 +204,7 @@ def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeyp
     assert store.get(task_id).status is TaskStatus.READY
 
 
-def test_all_tasks_of_a_worker_that_is_gone_are_recovered(sender, filling, monkeypatch):
+def test_all_tasks_of_a_dead_worker_are_recovered(sender, filling, monkeypatch):
     monkeypatch.setattr("outboxq.store.claims.workers.LIVE_WITHIN", timedelta(0))
     store = filling.outbox.store
     worker_id = store.get(filling.tasks["worker_silent"]).worker_id
@@ -271,7 +271,7 @@ def test_bulk_actions_show_the_count_first(sender, filling):
     sender.goes_to("/bulk?action=discard&queue=exports").sends("/bulk/start", "1 was discarded", confirm=True)
 
 
-def test_tabs_filters_and_pages_of_rows(open_tab, person, filling):
+def test_tabs_filters_and_paginated_lists_work(open_tab, person, filling):
     person.goes_to("tasks").follows("Failed")
     assert person.page.locator("main tbody tr").count() > 20
     rows = "main tbody tr"

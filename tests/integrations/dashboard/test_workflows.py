@@ -48,7 +48,7 @@ def label(reader, batch_id) -> str:
     return unescape(re.search(r'aria-label="([^"]*)"', drawing(reader, batch_id))[1].replace("<wbr>", ""))
 
 
-def test_a_batch_is_drawn_with_its_counts_and_what_follows(database, reader):
+def test_a_batch_is_drawn_with_its_counts_and_then_tasks(database, reader):
     batch_id = a_batch(database, 3, "tests.report", "tests.mail")
     done, failed = database.claim(2, store=database.store)
     database.store.complete(done)
@@ -67,7 +67,7 @@ def test_a_batch_is_drawn_with_its_counts_and_what_follows(database, reader):
         assert f'<a href="/tasks/{one.id}">' in svg
 
 
-def test_a_batch_that_nothing_follows_is_not_drawn(database, reader):
+def test_a_batch_without_then_tasks_is_not_drawn(database, reader):
     assert drawing(reader, a_batch(database, 2)) == ""
 
 
@@ -78,7 +78,7 @@ def test_a_batch_that_waits_for_a_dead_letter_is_drawn_as_failed(database, reade
     assert 'class="box failed"' in drawing(reader, batch_id)
 
 
-def test_what_a_cancelled_batch_never_enqueues_will_not_run(database, reader):
+def test_a_then_task_of_a_cancelled_batch_is_shown_as_will_not_run(database, reader):
     batch_id = a_batch(database, 1, "tests.report")
     database.store.batches.cancel(batch_id)
     assert label(reader, batch_id) == "Batch: 1 task (1 cancelled), then tests.report (will not run)."
@@ -101,7 +101,7 @@ def test_a_chain_is_drawn_with_the_status_of_each_task(database, reader):
     assert f'<a href="/tasks/{first_id(chain_id)}">' in drawing(reader, chain_id)
 
 
-def test_a_long_chain_is_drawn_around_the_task_that_has_its_turn(database, reader):
+def test_a_long_chain_is_drawn_around_its_current_task(database, reader):
     names = [f"tests.step_{number}" for number in range(40)]
     chain_id = a_chain(database, *names)
     for _ in range(20):
@@ -114,14 +114,14 @@ def test_a_long_chain_is_drawn_around_the_task_that_has_its_turn(database, reade
 
 
 @pytest.mark.parametrize("name", ['<b>"x"</b>', "tests.\u202eeman", "n" * 200])
-def test_a_hostile_name_is_text_and_fits_its_box(database, reader, name):
+def test_a_hostile_name_is_escaped_and_fits_its_box(database, reader, name):
     svg = drawing(reader, a_batch(database, 1, name))
     assert "<b>" not in svg
     assert "\u202e" not in svg
     assert max(len(unescape(one)) for one in re.findall(r"<text[^>]*>([^<]*)<", svg)) <= 23
 
 
-def test_a_chain_without_its_first_task_is_drawn_all_the_same(database):
+def test_a_chain_whose_first_task_was_deleted_is_drawn(database):
     chain_id = a_chain(database, "tests.fetch", "tests.add")
     database.corrupted = True
     database.run("DELETE FROM task_outbox")

@@ -21,7 +21,7 @@ def admin_database(request):
     cluster.drop_database(url)
 
 
-def test_the_admin(admin_database):
+def test_the_admin_cases_pass(admin_database):
     code, said = manage(admin_database, "test", "admin_cases", "--keepdb", "--verbosity=2", "--timing")
     assert code == 0, said
     wanted = len(re.findall(r"^    def test_", (PROJECT / "admin_cases.py").read_text(), re.MULTILINE))

@@ -12,12 +12,12 @@ from tests import forked
 pytestmark = pytest.mark.in_turn
 
 
-def test_the_tables_live_and_die_by_manage_py(project):
+def test_manage_py_creates_and_removes_the_tables(project):
     project.settings = {"USE_TZ": False, "TIME_ZONE": "Asia/Kolkata"}
     assert project.python("life.py").endswith("to the end\n")
 
 
-def test_missing_tables_of_a_project_without_the_app_are_named_with_their_cause():
+def test_missing_tables_are_explained_if_the_app_is_not_installed():
     program = """
         import django
         from django.conf import settings

@@ -73,7 +73,7 @@ def assert_each_once(database: Database, orders: int) -> None:
     assert len(ended) == 2, ended
 
 
-def test_what_a_dying_worker_had_booked_is_booked_once(database, shop, tmp_path):
+def test_bookings_of_a_dying_worker_are_made_once(database, shop, tmp_path):
     enqueue(database, "book_once", range(20))
     log = tmp_path / "workers.log"
     with workers(shop, log, "-c", "2", "--skip-checks") as process:
@@ -87,7 +87,7 @@ def test_what_a_dying_worker_had_booked_is_booked_once(database, shop, tmp_path)
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_reset'") > [(0,)]
 
 
-def test_child_processes_book_in_transactions_of_their_own_connections(database, shop, tmp_path):
+def test_child_processes_book_in_transactions_of_separate_connections(database, shop, tmp_path):
     enqueue(database, "book_once", range(7))
     log = tmp_path / "workers.log"
     with workers(shop, log, "-c", "2", "--skip-checks", "--isolation", "process", "--burst") as process:
@@ -98,7 +98,7 @@ def test_child_processes_book_in_transactions_of_their_own_connections(database,
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-def test_each_effect_exactly_once_while_workers_are_killed(database, shop, tmp_path):
+def test_each_effect_occurs_exactly_once_while_workers_are_killed(database, shop, tmp_path):
     seconds, orders = int(os.environ.get("OUTBOXQ_SECONDS", "60")), int(os.environ.get("OUTBOXQ_TASKS", "4000"))
     enqueue(database, "book_slowly", range(orders))
     log, kills, chance = tmp_path / "workers.log", 0, random.Random()
@@ -121,7 +121,7 @@ def test_each_effect_exactly_once_while_workers_are_killed(database, shop, tmp_p
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-def test_every_committed_order_is_seen_and_no_refused_one(project):
+def test_tasks_see_every_committed_order_and_no_refused_order(project):
     rounds = int(os.environ.get("OUTBOXQ_ROUNDS", "20000"))
     project.manage("migrate")
     # SQLite has one writer at a time, in no fair order: with four others, a writer may wait too long.

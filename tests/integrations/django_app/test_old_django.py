@@ -25,7 +25,7 @@ django.setup()
 """
 
 
-def test_a_django_that_is_too_old_is_told_which_one_is_needed():
+def test_an_old_django_causes_an_error_that_names_the_required_version():
     done = subprocess.run([sys.executable, "-c", STARTED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -33,6 +33,6 @@ def test_a_django_that_is_too_old_is_told_which_one_is_needed():
     assert "CompositePrimaryKey" not in done.stderr
 
 
-def test_the_extra_asks_for_the_same_django():
+def test_the_extra_requires_the_same_django_version():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert f"django>={OLDEST[0]}.{OLDEST[1]}" in extras["django"]

@@ -54,7 +54,7 @@ def run(database: dict[str, object], *arguments: str) -> str:
     return done.stderr + done.stdout
 
 
-def test_the_cases_of_djangos_tests_and_ours_pass(django_database: dict[str, object]) -> None:
+def test_cases_of_django_and_of_outboxq_pass(django_database: dict[str, object]) -> None:
     said = run(django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
     ran = re.search(r"Ran (\d+) tests.*\n\nOK\n", said)
     assert ran is not None, said

@@ -10,7 +10,7 @@ from tests.integrations.examples.shops import Premises, of_each_shop
 
 
 @of_each_shop
-def test_a_shops_own_tests_pass(shop, tmp_path):
+def test_the_tests_of_each_shop_pass(shop, tmp_path):
     premises = Premises(shop, tmp_path, f"sqlite:///{tmp_path}/shop.db")
     project = {"cwd": premises.home, "env": premises.environment}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -20,7 +20,7 @@ def test_a_shops_own_tests_pass(shop, tmp_path):
 
 
 @of_each_shop
-def test_its_commands_are_those_of_its_readme(shop):
+def test_the_readme_of_each_shop_has_its_commands(shop):
     """They differ only in `python -m`, the port, and the server's log level."""
     readme = (shop.directory / "README.md").read_text()
     for command in (shop.prepare, shop.serve, shop.work):
@@ -29,7 +29,7 @@ def test_its_commands_are_those_of_its_readme(shop):
 
 
 @of_each_shop
-def test_its_readme_speaks_of_its_files(shop):
+def test_the_files_in_each_readme_exist(shop):
     named = re.findall(r"^\* `([\w/]+\.py)`", (shop.directory / "README.md").read_text(), re.MULTILINE)
     assert named
     assert [name for name in named if not (shop.directory / name).is_file()] == []

@@ -27,7 +27,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("shop", [SHOPS["fastapi_shop"]])
-def test_every_accepted_order_is_booked_once_and_no_refused_one_while_workers_are_killed(shop, empty_url, tmp_path):
+def test_accepted_orders_are_booked_once_and_refused_ones_never_while_workers_are_killed(shop, empty_url, tmp_path):
     report = run(shop, empty_url, tmp_path, seconds=1.5, rate=50, at_least=30)
     assert report.complaints == []
     assert report.kills == 1

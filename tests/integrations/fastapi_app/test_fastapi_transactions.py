@@ -99,28 +99,26 @@ def orders(database):
 
 
 @pytest.mark.parametrize("path", ["/orders", "/trap"])
-def test_a_task_is_committed_with_the_requests_rows_or_rolled_back_with_them(path, post, database):
+def test_a_task_is_committed_or_rolled_back_together_with_rows_of_the_request(path, post, database):
     assert post(path, customer=1) == 200
     assert (orders(database), *database.counts()) == (1, 1, 1, 1)
     assert post(path, customer=1, refused=True) == 409
     assert (orders(database), *database.counts()) == (1, 1, 1, 1)
 
 
-def test_a_commit_that_fails_is_the_clients_to_know(post, database):
+def test_a_failed_commit_is_reported_to_the_client(post, database):
     assert post("/orders", customer=2) == 500
     assert (orders(database), *database.counts()) == (0, 0, 0, 0)
 
 
-def test_the_trap_of_the_default_scope_is_a_success_that_never_was(post, database):
+def test_with_the_default_scope_a_failed_commit_is_reported_as_success(post, database):
     """FastAPI's behavior, of which docs/fastapi.md warns. If this test fails, the warning is outdated."""
     assert post("/trap", customer=2) == 200
     assert (orders(database), *database.counts()) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("refused", "is_committed", "number"), [(False, False, 1), (False, True, 0), (True, False, 0)])
-def test_a_task_that_a_request_does_not_commit_is_named_in_the_log(
-    engine, receipt, caplog, refused, is_committed, number
-):
+def test_a_task_that_a_request_loses_is_named_in_a_warning(engine, receipt, caplog, refused, is_committed, number):
     """There is no warning if the request commits later or ends with an exception."""
 
     def get_session():

@@ -64,7 +64,7 @@ def expect_each_once(database, numbers):
     assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'kills.followed'") == [(len(numbers),)]
 
 
-def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_path):
+def test_each_effect_occurs_once_even_if_a_worker_dies(app, database, tmp_path):
     deaths = {1: "after the first", 4: "after the second"}
     for number in range(6):
         kill_shop.book.enqueue(number, deaths.get(number, ""))
@@ -80,7 +80,7 @@ def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_pat
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_kills_at_any_moment(app, database, tmp_path):
+def test_effects_occur_once_despite_kills(app, database, tmp_path):
     """Two workers are killed repeatedly, and then another one finishes the tasks."""
     numbers = range(400 if database.name == "sqlite" else 5000)  # every round needs unfinished tasks
     rounds, chance, kills = 8, random.Random(7), 0

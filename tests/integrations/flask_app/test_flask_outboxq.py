@@ -146,7 +146,7 @@ def test_a_task_is_enqueued_in_the_transaction_of_the_request(end, shop, app, da
     assert database.rows('SELECT count(*) FROM "order"') == [(count,)]
 
 
-def test_a_context_that_stays_pushed_is_the_requests_and_keeps_its_transaction_open(shop, app):
+def test_a_pushed_context_is_used_by_requests_and_keeps_their_transaction_open(shop, app):
     """This is why docs/flask.md says to push no context around a test's requests; examples/flask_shop pushes none."""
     sessions = []
 
@@ -167,7 +167,7 @@ def test_a_context_that_stays_pushed_is_the_requests_and_keeps_its_transaction_o
         assert shop.outbox.store.tasks() == []
 
 
-def test_what_is_enqueued_in_a_savepoint_goes_with_it(shop, app, database):
+def test_tasks_are_rolled_back_with_their_savepoint(shop, app, database):
     with app.app_context():
         with pytest.raises(ZeroDivisionError), shop.db.session.begin_nested():
             shop.receipt.enqueue(1)
@@ -182,7 +182,7 @@ def test_what_is_enqueued_in_a_savepoint_goes_with_it(shop, app, database):
         assert len(shop.outbox.store.tasks()) == 1
 
 
-def test_an_engine_is_left_as_it_is_where_the_configuration_says_so(sqlite_url):
+def test_an_engine_is_not_configured_if_the_setting_says_so(sqlite_url):
     with closing(Shop()) as shop, shop.app(sqlite_url, OUTBOXQ_CONFIGURE_SQLITE=False).app_context():
         with pytest.raises(InvalidTarget, match="configure_sqlite"), shop.db.session.begin_nested():
             shop.receipt.enqueue(1)
@@ -192,7 +192,7 @@ def test_an_engine_is_left_as_it_is_where_the_configuration_says_so(sqlite_url):
 # Handlers.
 
 
-def test_a_handler_runs_in_the_applications_context_with_a_session_of_its_own(shop, app, database):
+def test_a_handler_runs_in_the_application_context_with_a_separate_session(shop, app, database):
     seen = []
 
     @shop.outbox.task(name="shop.forgetful", retry=ONCE)
@@ -219,7 +219,7 @@ def test_a_handler_runs_in_the_applications_context_with_a_session_of_its_own(sh
     assert not has_app_context()
 
 
-def test_a_transactional_task_has_the_applications_session_in_its_transaction(options, database):
+def test_in_a_transactional_task_the_application_session_joins_its_transaction(options, database):
     with closing(Shop(options)) as shop:
         check_transactional(shop, options, database)
 
@@ -263,7 +263,7 @@ def check_transactional(shop, options, database):
         assert (receipt.status, receipt.result) == ("Completed", '"shop"')
 
 
-def test_a_transactional_step_has_the_applications_session_in_its_transaction(shop, database):
+def test_in_a_transactional_step_the_application_session_joins_its_transaction(shop, database):
     app = shop.app(database.url)
     session, seen = shop.db.session, []
 
@@ -302,7 +302,7 @@ def test_a_transactional_step_has_the_applications_session_in_its_transaction(sh
     assert shop.notes(app) == ["kept"]
 
 
-def test_only_the_outboxs_own_database_is_joined(shop, database, tmp_path):
+def test_only_the_outbox_database_joins_the_transaction(shop, database, tmp_path):
     app = shop.app(database.url, elsewhere=f"sqlite:///{tmp_path / 'elsewhere.db'}")
 
     @shop.outbox.task(name="shop.book", transactional=True, retry=ONCE)
@@ -319,7 +319,7 @@ def test_only_the_outboxs_own_database_is_joined(shop, database, tmp_path):
         assert shop.db.session.scalars(select(shop.Page.id)).all() == [1]
 
 
-def test_the_outbox_may_be_in_a_named_bind(shop, database, tmp_path):
+def test_the_outbox_can_be_in_a_named_bind(shop, database, tmp_path):
     app = shop.app(f"sqlite:///{tmp_path / 'default.db'}", elsewhere=database.url, OUTBOXQ_BIND_KEY="elsewhere")
 
     @shop.outbox.task(name="shop.book", transactional=True, retry=ONCE)
@@ -344,7 +344,7 @@ def test_the_outbox_may_be_in_a_named_bind(shop, database, tmp_path):
         assert sorted(task.status for task in shop.outbox.store.tasks()) == ["Completed", "Failed"]
 
 
-def test_a_session_of_another_context_is_refused_in_a_transactional_task(shop, app, database):
+def test_a_session_of_another_application_context_is_refused_in_a_transactional_task(shop, app, database):
     @shop.outbox.task(name="shop.careless", transactional=True, retry=ONCE)
     def careless() -> None:
         with app.app_context():
@@ -358,7 +358,7 @@ def test_a_session_of_another_context_is_refused_in_a_transactional_task(shop, a
     assert shop.notes(app) == []
 
 
-def test_the_session_is_whichever_the_application_has_now(shop, app, database):
+def test_a_replaced_session_of_the_application_is_used(shop, app, database):
     """Tests may replace the session."""
     with app.app_context():
         before, shop.db.session = shop.db.session, shop.db._make_scoped_session({"expire_on_commit": False})
@@ -372,7 +372,7 @@ def test_the_session_is_whichever_the_application_has_now(shop, app, database):
 # Several applications, or none.
 
 
-def test_an_application_that_is_gone_is_forgotten(sqlite_url):
+def test_a_deleted_application_is_garbage_collected(sqlite_url):
     with closing(Shop()) as shop:
         app = shop.app(sqlite_url)
         with app.app_context():
@@ -386,7 +386,7 @@ def test_an_application_that_is_gone_is_forgotten(sqlite_url):
         assert forgotten() is None
 
 
-def test_each_application_has_its_own_database(shop, database, tmp_path):
+def test_each_application_has_a_separate_database(shop, database, tmp_path):
     from outboxq import migrations
 
     other_url = f"sqlite:///{tmp_path / 'other.db'}"
@@ -409,7 +409,7 @@ def test_each_application_has_its_own_database(shop, database, tmp_path):
             assert shop.outbox.store.get(handles["other"].id).status == "Completed"
 
 
-def test_outside_of_an_application_its_tasks_are_enqueued_with_using_alone(shop, app, database):
+def test_without_an_application_context_enqueueing_requires_using(shop, app, database):
     engine = database.host_engine()
     with Session(engine) as session, session.begin():
         shop.receipt.using(session).enqueue(1)
@@ -434,7 +434,7 @@ def bare(database):
     return app
 
 
-def test_the_source_of_relays_is_given_to_the_outbox(bare):
+def test_the_source_of_relays_is_an_option_of_the_outbox(bare):
     outbox = Outboxq(bare, source="shop")
     assert outbox.relay("*", to=SimpleNamespace(send=print), name="crm").name == "relay.crm"
 
@@ -457,7 +457,7 @@ def test_relays_run_without_a_worker(bare):
     assert (code, "there is no relay 'other'" in said) == (3, True)
 
 
-def test_without_flask_sqlalchemy_a_session_is_named_or_given_to_the_outbox(bare, database):
+def test_without_flask_sqlalchemy_using_or_the_outbox_needs_a_session(bare, database):
     engine = database.host_engine()
     session = scoped_session(sessionmaker(engine))
     without, given = Outboxq(bare), Outboxq(session=session)
@@ -491,7 +491,7 @@ def test_without_flask_sqlalchemy_a_session_is_named_or_given_to_the_outbox(bare
         given.store.engine.dispose()
 
 
-def test_an_outbox_that_is_bound_serves_applications_that_say_nothing(database):
+def test_a_bound_outbox_works_for_applications_without_a_database_setting(database):
     outbox = Outboxq()
     outbox.bind(database.engine)
     app = Flask("silent")
@@ -524,7 +524,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_an_application_that_says_no_database_or_two_is_refused(case, monkeypatch):
+def test_an_application_with_no_database_or_several_is_refused(case, monkeypatch):
     monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
     app = Flask("wrong")
     wrong(app, SQLAlchemy(), case)
@@ -532,7 +532,7 @@ def test_an_application_that_says_no_database_or_two_is_refused(case, monkeypatc
         Outboxq(app)
 
 
-def test_a_session_must_be_a_scoped_one():
+def test_a_session_that_is_not_scoped_is_refused():
     with pytest.raises(ConfigurationError, match="scoped_session"):
         Outboxq(session=Session())
 
@@ -540,7 +540,7 @@ def test_a_session_must_be_a_scoped_one():
 # Commands.
 
 
-def test_the_commands_work_on_the_applications_database(shop, database, tmp_path, monkeypatch):
+def test_commands_use_the_database_of_the_application(shop, database, tmp_path, monkeypatch):
     (tmp_path / "late_tasks.py").write_text(
         "from shop_of_this_test import outbox\n@outbox.task(subscribe='order.paid')\ndef paid(payload): ...\n"
     )
@@ -578,7 +578,7 @@ def test_a_module_of_tasks_that_does_not_exist_is_named_with_its_setting(shop, d
     assert "OUTBOXQ_TASKS names 'shop_tsks.mail', but there is no module 'shop_tsks'" in done.stderr
 
 
-def test_a_module_of_tasks_that_fails_to_import_another_one_shows_its_own_error(shop, app, tmp_path, monkeypatch):
+def test_an_import_error_within_a_module_of_tasks_is_raised_unchanged(shop, app, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "needy_tasks.py").write_text("import nowhere_at_all\n")
     app.config["OUTBOXQ_TASKS"] = "needy_tasks"
@@ -586,7 +586,7 @@ def test_a_module_of_tasks_that_fails_to_import_another_one_shows_its_own_error(
         shop.outbox.load_tasks()
 
 
-def test_every_command_looks_and_changes_where_the_application_is(shop, database):
+def test_every_command_reads_and_writes_in_the_database_of_the_application(shop, database):
     app = shop.app(database.url)
     with app.app_context():
         handle = shop.receipt.using(shop.outbox, delay=3600).enqueue(1)
@@ -628,7 +628,7 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert (code, "run: outboxq grants" in said) == (2, True)
 
 
-def test_schedules_are_of_the_applications_tasks(shop, database, tmp_path, monkeypatch):
+def test_schedules_can_use_all_tasks_of_the_application(shop, database, tmp_path, monkeypatch):
     """This includes tasks in modules that otherwise only a worker imports."""
     (tmp_path / "late_tasks.py").write_text(
         "from shop_of_this_test import outbox\n@outbox.task(queue='late')\ndef close(day: int): ...\n"
@@ -666,7 +666,7 @@ outbox.init_app(app)
 """
 
 
-def test_a_printed_command_names_the_application_that_was_typed(tmp_path, monkeypatch):
+def test_a_printed_command_repeats_the_app_option(tmp_path, monkeypatch):
     (tmp_path / "kiosk_app.py").write_text(MODULE.format(file=tmp_path / "kiosk.db"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("FLASK_APP", raising=False)
@@ -680,7 +680,7 @@ def test_a_printed_command_names_the_application_that_was_typed(tmp_path, monkey
     assert "run: flask outboxq upgrade\n" in known.output
 
 
-def test_a_database_without_tables_is_its_own_exit_code(tmp_path):
+def test_a_database_without_tables_has_a_separate_exit_code(tmp_path):
     with closing(Shop()) as shop:
         app = shop.app(f"sqlite:///{tmp_path / 'empty.db'}")
         for command in (["worker"], ["status"], ["task", "list"]):
@@ -722,7 +722,7 @@ def test_hooks_surround_the_application_context(database):
     assert hook.notes == ["sends from shop", "handles that of shop, False", "task_failed AssertionError, False"]
 
 
-def test_a_schedule_ticks_in_the_application(database):
+def test_a_tick_runs_in_the_application_context(database):
     seen = []
     with closing(Shop(outbox_options={"version": "1.2", "retention": 86_400})) as shop:
 
@@ -761,7 +761,7 @@ def test_the_dashboard_shows_the_database_of_its_application(shop, database, tmp
 
 
 @pytest.mark.parametrize("in_request", [True, False])
-def test_what_a_login_reads_locks_no_change_of_the_dashboard_out(shop, app, in_request):
+def test_reads_in_authorize_do_not_block_changes_by_the_dashboard(shop, app, in_request):
     def viewer(environ):
         with app.request_context(environ) if in_request else nullcontext():
             shop.db.session.scalars(select(shop.Order)).all()
@@ -790,7 +790,7 @@ def test_the_dashboard_refuses_an_application_without_the_outbox(shop, app):
 
 
 @pytest.mark.parametrize("words", [("worker",), ("status",), ("failed", "list")], ids=" ".join)
-def test_the_command_without_flask_names_the_one_to_write(tmp_path, monkeypatch, words):
+def test_the_outboxq_command_names_the_flask_command(tmp_path, monkeypatch, words):
     (tmp_path / "of_flask.py").write_text("from outboxq.contrib.flask import Outboxq\noutbox = Outboxq()\n")
     monkeypatch.syspath_prepend(tmp_path)
     named = ["of_flask:outbox"] if words == ("worker",) else ["-A", "of_flask:outbox"]
@@ -832,14 +832,14 @@ class TestUncommitted:
     def lost(self, caplog):
         return [one.getMessage() for one in caplog.records if one.name == "outboxq.store"]
 
-    def test_a_request_that_succeeds_logs_a_warning(self, client, caplog):
+    def test_a_successful_request_that_loses_a_task_logs_a_warning(self, client, caplog):
         assert client.post("/forgets").status_code == 200
         [warning] = self.lost(caplog)
         assert warning.startswith("1 task was written after the last commit of a Session, and is lost")
         assert "shop.receipt" in warning
 
     @pytest.mark.parametrize("end", ["raises", "aborts", "commits", "rolls back", "refuses"])
-    def test_no_other_request_does(self, client, caplog, end):
+    def test_other_requests_log_no_warning(self, client, caplog, end):
         assert client.post(f"/{end}").status_code in {200, 409, 422, 500}
         assert self.lost(caplog) == []
 

@@ -79,7 +79,7 @@ def statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     event.remove(engine, "before_cursor_execute", note)
 
 
-def test_a_task_reads_as_the_store_reads_it_at_each_station(database, engine):
+def test_a_task_in_each_status_has_the_same_fields_as_in_the_store(database, engine):
     """Each field and each event of a Ready, Running, Completed and Failed task."""
     for number in range(4):
         database.add(
@@ -118,7 +118,7 @@ def test_a_task_reads_as_the_store_reads_it_at_each_station(database, engine):
         assert session.get(TaskExecution, running.id).lease_expires_at == database.clock.now + timedelta(seconds=60)
 
 
-def test_what_a_session_enqueues_it_reads_before_it_commits(database, engine):
+def test_a_session_reads_the_tasks_that_it_has_enqueued_before_its_commit(database, engine):
     outbox = Outbox(engine)
 
     @outbox.task(name="shop.send_receipt")
@@ -134,7 +134,7 @@ def test_what_a_session_enqueues_it_reads_before_it_commits(database, engine):
         assert session.scalars(select(TaskExecution)).all() == []
 
 
-def test_the_classes_join_with_an_applications_models(database, engine):
+def test_the_classes_can_be_joined_with_models_of_an_application(database, engine):
     with Session(engine) as session:
         for number in (1, 2):
             task = database.add(args=f'{{"order_id": {number}, "sent": true}}', partition_key=f"order:{number}")
@@ -163,14 +163,14 @@ def test_the_classes_join_with_an_applications_models(database, engine):
         assert len(session.execute(last).all()) == 3
 
 
-def test_no_argument_is_called_what_no_parameter_is_called():
+def test_an_argument_name_that_is_not_a_parameter_name_is_refused():
     with pytest.raises(InvalidArgument, match="not the name of a parameter"):
         TaskExecution.argument("a' || args || '")
     assert "argument(task_executions.args" in str(select(TaskExecution.argument("order_id")))
 
 
 @pytest.mark.parametrize(("load", "queries"), [(selectinload, 3), (joinedload, 1)])
-def test_events_and_entries_of_many_tasks_take_no_query_each(database, engine, load, queries):
+def test_events_and_entries_of_many_tasks_load_in_few_queries(database, engine, load, queries):
     for _ in range(6):
         database.add()
     query = select(TaskExecution).options(load(TaskExecution.events), load(TaskExecution.outbox_entry))
@@ -182,7 +182,7 @@ def test_events_and_entries_of_many_tasks_take_no_query_each(database, engine, l
 
 
 @pytest.mark.parametrize("how", ["lazy", "selectin", "join"])
-def test_the_events_of_a_task_are_found_by_the_three_indexes(database, engine, how):
+def test_the_events_of_a_task_are_read_using_the_three_indexes(database, engine, how):
     """The indexes are partial: a query that does not repeat their conditions would read the whole history."""
     new = [NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(500)]
     ids = [one.id for one in database.store.enqueue_many(new)][: 1 if how == "lazy" else 3]
@@ -210,7 +210,7 @@ def test_the_events_of_a_task_are_found_by_the_three_indexes(database, engine, h
     assert len(re.findall(searched, plan)) == 3, plan
 
 
-def test_a_pipeline_is_the_tasks_that_were_written_together(database, engine):
+def test_a_pipeline_contains_the_tasks_created_together(database, engine):
     outbox = Outbox(engine)
 
     @outbox.task(name="shop.send_receipt")
@@ -224,7 +224,7 @@ def test_a_pipeline_is_the_tasks_that_were_written_together(database, engine):
             assert [one.id for one in task.pipeline] == ([] if task.id == alone.id else [one.id for one in handles])
 
 
-def test_an_engine_for_the_class_is_one_for_the_table(database, engine):
+def test_an_engine_bound_to_the_class_also_serves_the_table(database, engine):
     """A Session with an engine for each class and no other engine: `using(session)` finds the engine of our tables."""
     outbox = Outbox(engine)
 
@@ -240,7 +240,7 @@ def test_an_engine_for_the_class_is_one_for_the_table(database, engine):
 # --- An application's own declarations
 
 
-def test_nothing_is_declared_in_anybodys_metadata(database, engine):
+def test_the_classes_add_nothing_to_other_metadata(database, engine):
     assert set(Base.metadata.tables) == {"orders"}
     assert "orders" not in tables.metadata.tables
     assert TaskExecution.__table__ is tables.task_executions
@@ -252,7 +252,7 @@ def test_nothing_is_declared_in_anybodys_metadata(database, engine):
     assert "task_executions" in inspect(engine).get_table_names()
 
 
-def test_another_base_may_have_classes_of_the_same_names():
+def test_another_base_can_have_classes_with_the_same_names():
     class Other(DeclarativeBase): ...
 
     class TaskExecution(Other):
@@ -281,7 +281,7 @@ def test_every_column_is_declared_with_its_type(kind):
 # --- Writing is refused
 
 
-def test_an_object_is_not_made_nor_changed(database, engine):
+def test_objects_cannot_be_created_or_changed(database, engine):
     database.add(partition_key="k")
     before = everything(database)
     with Session(engine) as session:
@@ -315,7 +315,7 @@ def test_an_object_is_not_made_nor_changed(database, engine):
     assert everything(database) == before
 
 
-def test_an_object_is_not_deleted(database, engine):
+def test_objects_cannot_be_deleted(database, engine):
     database.add()
     before = everything(database)
     with Session(engine) as session:
@@ -325,7 +325,7 @@ def test_an_object_is_not_deleted(database, engine):
     assert everything(database) == before
 
 
-def test_what_goes_round_the_attributes_is_refused_by_the_flush(database, engine):
+def test_changes_that_bypass_the_attributes_are_refused_at_the_flush(database, engine):
     database.add()
     before = everything(database)
     with Session(engine) as session:
@@ -343,7 +343,7 @@ def test_what_goes_round_the_attributes_is_refused_by_the_flush(database, engine
     assert everything(database) == before
 
 
-def test_an_unchanged_object_may_be_carried_from_session_to_session(database, engine):
+def test_an_unchanged_object_can_be_moved_between_sessions(database, engine):
     database.add()
     with Session(engine) as session:
         task = session.scalars(select(TaskExecution).options(selectinload(TaskExecution.events))).one()
@@ -360,7 +360,7 @@ def test_an_unchanged_object_may_be_carried_from_session_to_session(database, en
         session.commit()
 
 
-def test_a_query_may_leave_columns_for_later(database, engine):
+def test_a_query_can_defer_columns(database, engine):
     database.add(args='{"a": 1}')
     with Session(engine) as session, statements(engine) as seen:
         task = session.scalars(select(TaskExecution).options(defer(TaskExecution.args))).one()
@@ -373,7 +373,7 @@ def test_a_query_may_leave_columns_for_later(database, engine):
 # --- A separate schema
 
 
-def test_each_schema_has_its_classes(cluster):
+def test_each_schema_has_separate_classes(cluster):
     url = cluster.create_database()
     engine, found = create_engine(url), {}
     for schema in (None, "jobs_a", "jobs_b"):

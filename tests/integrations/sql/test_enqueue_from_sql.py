@@ -108,7 +108,7 @@ BY_BOTH = {
 
 
 @pytest.mark.parametrize("case", BY_BOTH)
-def test_sql_writes_the_rows_that_python_writes(database, case):
+def test_sql_writes_the_same_rows_as_python(database, case):
     by_sql, by_python = BY_BOTH[case]
     expected = rows_of(database, database.add(database.store, **by_python).id)
     database.run("DELETE FROM idempotency_keys")
@@ -133,7 +133,7 @@ def comparable(rows: dict[str, list[dict[str, object]]]) -> None:
         assert key.pop("expires_at") is None
 
 
-def test_every_option_of_the_function_is_the_one_of_python(postgresql):
+def test_every_option_of_the_function_works_as_in_python(postgresql):
     pipeline = uuid7()
     expires = LATER + HOUR
     shared = {"max_attempts": 3, "partition_key": "k", "expires_at": expires, "unique_until_finished": True}
@@ -194,7 +194,7 @@ def psycopg_connection(database: Database, **options: Any) -> Iterator[psycopg.C
         yield connection
 
 
-def test_the_ids_are_version_7_of_the_moment_and_never_the_same(database):
+def test_the_ids_are_current_and_unique_uuids_of_version_7(database):
     before = time.time_ns() // 1_000_000
     with transaction(database) as connection:
         ids = [enqueue(connection) for _ in range(50)]
@@ -209,7 +209,7 @@ def test_the_ids_are_version_7_of_the_moment_and_never_the_same(database):
     assert positions == sorted(set(positions))
 
 
-def test_a_rolled_back_task_never_was(database):
+def test_a_rolled_back_task_leaves_no_rows(database):
     before = everything(database)
     with transaction(database) as connection:
         enqueue(connection, idempotency_key="k")
@@ -228,7 +228,7 @@ def str_or_uuid(database: Database, task_id: UUID) -> object:
     return task_id if database.name == "postgresql" else task_id.hex
 
 
-def test_a_worker_runs_them_in_the_order_of_their_key_beside_those_of_python(database):
+def test_tasks_from_sql_and_python_with_the_same_key_run_in_order(database):
     outbox, ran = Outbox(database.host_engine()), []
 
     @outbox.task(name="tests.work")
@@ -246,7 +246,7 @@ def test_a_worker_runs_them_in_the_order_of_their_key_beside_those_of_python(dat
     assert ran == list(range(6))
 
 
-def test_what_does_not_fit_the_function_is_found_by_the_worker(database):
+def test_arguments_that_do_not_match_the_handler_fail_in_the_worker(database):
     outbox = Outbox(database.host_engine())
 
     @outbox.task(name="tests.work")
@@ -261,7 +261,7 @@ def test_what_does_not_fit_the_function_is_found_by_the_worker(database):
 # --- Idempotency keys
 
 
-def test_a_taken_key_gives_the_task_that_has_it_whoever_wrote_that(database):
+def test_a_taken_key_returns_its_task_from_sql_or_python(database):
     by_python = database.add(database.store, idempotency_key="p").id
     by_sql = committed(database, idempotency_key="s")
     before = everything(database)
@@ -272,7 +272,7 @@ def test_a_taken_key_gives_the_task_that_has_it_whoever_wrote_that(database):
     assert committed(database, task_name="tests.other", idempotency_key="p") not in {by_python, by_sql}
 
 
-def test_twice_in_one_transaction_is_one_task(database):
+def test_the_same_key_twice_in_a_transaction_is_one_task(database):
     with transaction(database) as connection:
         assert enqueue(connection, idempotency_key="k") == enqueue(connection, idempotency_key="k")
         assert enqueue(connection) != enqueue(connection)
@@ -288,7 +288,7 @@ FREE: dict[str, Callable[[Database], object]] = {
 
 
 @pytest.mark.parametrize("free", FREE)
-def test_a_key_that_is_free_again_goes_to_the_new_task(database, free):
+def test_a_key_that_is_free_again_belongs_to_the_new_task(database, free):
     first = database.add(database.store, idempotency_key="k", unique_until_finished=True).id
     assert committed(database, idempotency_key="k") == first
     FREE[free](database)
@@ -300,14 +300,14 @@ def test_a_key_that_is_free_again_goes_to_the_new_task(database, free):
     assert (key["expires_at"], bool(key["until_finished"])) == (None, False)
 
 
-def test_a_key_for_ever_stays_with_a_task_that_has_ended(database):
+def test_a_key_without_expiry_stays_with_an_ended_task(database):
     first = committed(database, idempotency_key="k")
     database.store.complete(database.claim(store=database.store)[0])
     assert committed(database, idempotency_key="k") == first
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["new", "free again"])
-def test_sql_and_python_at_once_make_one_task_of_a_key(database, taken):
+def test_simultaneous_enqueues_in_sql_and_python_create_one_task(database, taken):
     engine = database.host_engine()
 
     def by_sql(key: str) -> Callable[[], UUID]:
@@ -332,7 +332,7 @@ def test_sql_and_python_at_once_make_one_task_of_a_key(database, taken):
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-def test_who_wants_a_key_waits_for_the_transaction_that_has_just_taken_it(database, ends):
+def test_enqueueing_with_a_key_waits_for_an_open_transaction_that_has_taken_it(database, ends):
     with transaction(database) as connection:
         if database.name == "sqlite":
             connection.exec_driver_sql("SELECT 1")
@@ -347,7 +347,7 @@ def test_who_wants_a_key_waits_for_the_transaction_that_has_just_taken_it(databa
         assert enqueue(connection, idempotency_key="k") == first
 
 
-def test_above_read_committed_a_key_taken_since_is_a_serialization_failure(postgresql):
+def test_above_read_committed_a_key_taken_meanwhile_is_a_serialization_failure(postgresql):
     """There is never a second task or an endless wait."""
     with psycopg_connection(postgresql) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -359,7 +359,7 @@ def test_above_read_committed_a_key_taken_since_is_a_serialization_failure(postg
     assert postgresql.counts() == (1, 1, 1)
 
 
-def test_of_two_who_find_a_key_free_again_one_has_it_and_the_other_looks_again(postgresql):
+def test_two_simultaneous_enqueues_with_an_expired_key_create_one_task(postgresql):
     """Both have seen that the key is free, and wait for a lock on the key's row, which blocks writes but not reads."""
     first = postgresql.add(postgresql.store, idempotency_key="k", unique_for=HOUR).id
     FREE["time is over"](postgresql)
@@ -383,7 +383,7 @@ def dead_letter(database):
     return task_id
 
 
-def test_a_dead_letter_whose_key_went_to_a_task_from_sql_does_not_run_beside_it(database):
+def test_a_dead_letter_whose_key_belongs_to_a_task_from_sql_is_not_redriven(database):
     old = dead_letter(database)
     new = committed(database, idempotency_key="k")
     with pytest.raises(DuplicateTask) as error:
@@ -392,7 +392,7 @@ def test_a_dead_letter_whose_key_went_to_a_task_from_sql_does_not_run_beside_it(
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-def test_a_task_from_sql_waits_for_who_runs_a_dead_letter_again(postgresql, ends):
+def test_a_task_from_sql_waits_for_an_open_redrive_with_the_same_key(postgresql, ends):
     old = dead_letter(postgresql)
     with transaction(postgresql) as connection:
         postgresql.store.redrive(old, using=connection)
@@ -424,7 +424,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_function_refuses_what_python_refuses_before_it_writes(postgresql, name):
+def test_the_function_refuses_the_same_values_as_python_and_writes_nothing(postgresql, name):
     before = everything(postgresql)
     with psycopg_connection(postgresql) as connection:
         for value in REFUSED[name]:
@@ -440,7 +440,7 @@ def test_the_function_refuses_what_python_refuses_before_it_writes(postgresql, n
     assert everything(postgresql) == before
 
 
-def test_the_statements_refuse_what_is_no_object_and_no_moment(sqlite):
+def test_the_statements_refuse_invalid_values(sqlite):
     for given, error in (
         ({"args": "[]"}, IntegrityError),
         ({"headers": "[]"}, OperationalError),
@@ -457,13 +457,13 @@ def test_the_statements_refuse_what_is_no_object_and_no_moment(sqlite):
 # --- PostgreSQL's function as a database object
 
 
-def test_it_wakes_who_sleeps_on_its_queue(postgresql):
+def test_the_function_wakes_workers_of_the_queue(postgresql):
     with ear(postgresql.url) as heard:
         committed(postgresql, queue="mail")
         assert heard() == ["mail"]
 
 
-def test_it_looks_at_no_search_path(postgresql):
+def test_the_function_ignores_the_search_path(postgresql):
     with psycopg_connection(postgresql) as connection:
         connection.execute("CREATE SCHEMA evil")
         for table in ("task_executions", "task_outbox", "execution_events", "idempotency_keys"):
@@ -479,7 +479,7 @@ def test_it_looks_at_no_search_path(postgresql):
     assert postgresql.store.get(task_id).status is TaskStatus.READY
 
 
-def test_it_belongs_to_its_schema_and_goes_with_the_tables(cluster):
+def test_the_function_is_in_its_schema_and_is_removed_with_the_tables(cluster):
     url = cluster.create_database()
     for schema in (None, "jobs"):
         migrations.upgrade(url, schema=schema)
@@ -500,7 +500,7 @@ def test_it_belongs_to_its_schema_and_goes_with_the_tables(cluster):
     assert left == 0
 
 
-def test_a_role_may_be_let_enqueue_and_do_nothing_else(postgresql):
+def test_a_role_can_be_allowed_only_to_enqueue(postgresql):
     """The role has the privileges that docs/sql.md grants."""
     granted = re.search(r"-- PostgreSQL\n(REVOKE EXECUTE.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
     role = f"storefront_{uuid4().hex}"  # roles belong to the whole server
@@ -525,7 +525,7 @@ def test_a_role_may_be_let_enqueue_and_do_nothing_else(postgresql):
     assert postgresql.store.get(task_id).status is TaskStatus.READY
 
 
-def test_a_caller_needs_the_rights_that_the_page_names_and_no_others(postgresql):
+def test_a_caller_needs_only_the_privileges_that_the_page_names(postgresql):
     written = "task_executions, execution_events, task_outbox"
     role = f"storefront_{uuid4().hex}"  # roles belong to the whole server
     with psycopg_connection(postgresql, autocommit=True) as connection:
@@ -547,7 +547,7 @@ def test_a_caller_needs_the_rights_that_the_page_names_and_no_others(postgresql)
     assert postgresql.counts() == (4, 4, 4)
 
 
-def test_a_session_goes_on_when_the_history_is_partitioned_meanwhile(cluster):
+def test_an_open_session_can_enqueue_after_the_history_was_partitioned(cluster):
     url = cluster.create_database()
     migrations.upgrade(url)
     engine = create_engine(url)

@@ -32,7 +32,7 @@ def test_a_task_is_enqueued_in_the_transaction_of_an_async_session(postgresql, c
     assert [task.args for task in outbox.store.tasks()] == ['{"n":2}'] * commits
 
 
-def test_the_other_calls_take_the_session_as_the_refusal_says(postgresql):
+def test_other_calls_accept_the_session_as_the_error_advises(postgresql):
     outbox = Outbox(postgresql.engine)
     follow = outbox.task(name="follow", subscribe=["order.paid"])(lambda n: None)
     outbox.worker().run(burst=True)  # stores the subscription

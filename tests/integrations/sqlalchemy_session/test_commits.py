@@ -62,7 +62,7 @@ def shop(engine, seed, accepted, longest):
 @pytest.mark.parametrize(
     "accepted", [60, pytest.param(20_000, marks=[pytest.mark.campaign, pytest.mark.timeout(1800)])]
 )
-def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(accepted, database, tmp_path):
+def test_committed_tasks_see_their_rows_and_refused_ones_do_not_exist(accepted, database, tmp_path):
     engine = database.host_engine()
     Base.metadata.create_all(engine)
     longest = 0.002 if database.name == "sqlite" else 0.02  # SQLite has one writer at a time

@@ -74,7 +74,7 @@ def error_of(outbox, handle) -> str:
 # Requests.
 
 
-def test_a_task_is_enqueued_in_the_transaction_of_the_present_session(engine, database):
+def test_a_task_is_enqueued_in_the_transaction_of_the_current_session(engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
 
@@ -95,7 +95,7 @@ def test_a_task_is_enqueued_in_the_transaction_of_the_present_session(engine, da
     assert {outbox.store.get(one.id).status for one in (kept, *several)} == {"Ready"}
 
 
-def test_a_function_says_which_session_is_the_present_one_and_may_know_none(engine, database):
+def test_a_function_can_return_the_current_session_or_none(engine, database):
     present = []
     outbox = outbox_of(lambda: present[-1], engine)
 
@@ -114,13 +114,13 @@ def test_a_function_says_which_session_is_the_present_one_and_may_know_none(engi
 
 
 @pytest.mark.parametrize("makes_it_anew", [sessionmaker(), Session, Own])
-def test_what_makes_sessions_is_not_the_present_one(makes_it_anew, engine):
+def test_a_session_factory_is_refused_as_the_session(makes_it_anew, engine):
     """Nobody would commit such a session."""
     with pytest.raises(ConfigurationError, match=r"scoped_session\(sessionmaker\(engine\)\)"):
         outbox_of(makes_it_anew, engine)
 
 
-def test_nor_is_what_a_function_makes_at_each_call(engine, database):
+def test_a_function_that_creates_sessions_on_each_call_is_refused(engine, database):
     outbox = outbox_of(lambda: Session(engine), engine)
     follow = outbox.task(name="follow")(lambda: None)
     for write in (follow.enqueue, lambda: outbox.emit("order.paid")):
@@ -129,7 +129,7 @@ def test_nor_is_what_a_function_makes_at_each_call(engine, database):
     assert engine.pool.checkedout() == 0
 
 
-def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhere, database):
+def test_a_session_that_reads_elsewhere_enqueues_in_the_write_database(engine, elsewhere, database):
     class Routing(Session):
         """Routing as in SQLAlchemy's documentation: reads go to another server."""
 
@@ -157,7 +157,7 @@ def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhe
 # Handlers.
 
 
-def test_each_handler_has_a_session_of_its_own_that_is_removed_after_it_also_after_an_error(engine, database):
+def test_each_handler_has_a_separate_session_that_is_removed_even_after_an_error(engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
     seen = []
@@ -182,7 +182,7 @@ def test_each_handler_has_a_session_of_its_own_that_is_removed_after_it_also_aft
     assert notes(database) == []
 
 
-def test_the_thread_gets_back_the_session_that_it_had(engine, database):
+def test_the_session_of_the_thread_is_restored_after_a_handler(engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
     mine = session()
@@ -234,7 +234,9 @@ def factory(request, engine):
     return sessionmaker(engine, **FACTORIES[request.param])
 
 
-def test_the_session_of_a_transactional_task_is_the_factorys_and_writes_in_its_transaction(factory, engine, database):
+def test_the_session_of_a_transactional_task_has_the_factory_options_and_joins_its_transaction(
+    factory, engine, database
+):
     session = scoped_session(factory)
     outbox = outbox_of(session, engine)
     model = factory(twophase=False)
@@ -276,7 +278,7 @@ def test_the_session_of_a_transactional_task_is_the_factorys_and_writes_in_its_t
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_what_is_enqueued_there_is_taken_back_by_the_sessions_rollback_as_in_a_request(has_begun, engine, database):
+def test_a_rollback_in_a_transactional_task_undoes_its_enqueued_tasks_and_events(has_begun, engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
     follow = outbox.task(name="follow", queue="never worked on")(lambda n: None)
@@ -299,7 +301,7 @@ def test_what_is_enqueued_there_is_taken_back_by_the_sessions_rollback_as_in_a_r
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'event_unrouted'") == [(0,)]
 
 
-def test_the_transaction_is_of_the_sessions_engine_with_all_that_is_set_up_there(engine, database):
+def test_the_transaction_uses_the_engine_of_the_session_with_its_options(engine, database):
     """The setup may be a search path, foreign keys on SQLite, or a schema map."""
     mapped = engine.execution_options(mark="theirs", schema_translate_map={"elsewhere": "mapped"})
     session = scoped_session(sessionmaker(mapped))
@@ -320,7 +322,7 @@ def test_the_transaction_is_of_the_sessions_engine_with_all_that_is_set_up_there
     database.own(outbox.store.bound_engine)
 
 
-def test_two_databases_in_memory_are_two():
+def test_two_in_memory_databases_are_distinguished():
     """Flask-SQLAlchemy's binds may be in-memory databases in tests."""
     engines = [create_engine("sqlite:///:memory:", poolclass=StaticPool) for _ in "ab"]
     for engine, base in zip(engines, (Base, Elsewhere), strict=True):
@@ -343,7 +345,7 @@ def test_two_databases_in_memory_are_two():
         engine.dispose()
 
 
-def test_what_would_go_to_another_schema_is_refused(engine, database):
+def test_writing_to_another_schema_is_refused(engine, database):
     class ByTenant(Session):
         def get_bind(self, mapper=None, **_):
             is_page = mapper is not None and issubclass(mapper.class_, Page)
@@ -361,7 +363,7 @@ def test_what_would_go_to_another_schema_is_refused(engine, database):
     assert "schema_translate_map {None: 'tenant'}" in error_of(outbox, handle)
 
 
-def test_a_session_of_several_databases_is_joined_in_ours_alone(engine, elsewhere, database):
+def test_only_the_outbox_database_of_a_session_joins_the_transaction(engine, elsewhere, database):
     session = scoped_session(sessionmaker(binds={Effect: engine, task_executions: engine, Page: elsewhere}))
     outbox = outbox_of(session, engine)
 
@@ -378,7 +380,7 @@ def test_a_session_of_several_databases_is_joined_in_ours_alone(engine, elsewher
         assert connection.execute(select(Page.id)).all() == [(1,)], "its transaction is separate, as the docs say"
 
 
-def test_two_engines_of_our_database_are_one(engine, database):
+def test_two_engines_of_one_database_share_a_transaction(engine, database):
     """The session has an engine for each kind of table, but both take part in the task's transaction."""
     Elsewhere.metadata.create_all(engine)
     second = database.host_engine()
@@ -398,7 +400,7 @@ def test_two_engines_of_our_database_are_one(engine, database):
     Elsewhere.metadata.drop_all(engine)
 
 
-def test_a_session_that_is_made_in_the_middle_of_a_transactional_task_is_refused(engine, database):
+def test_a_session_created_within_a_transactional_task_is_refused(engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
 
@@ -417,7 +419,7 @@ def test_a_session_that_is_made_in_the_middle_of_a_transactional_task_is_refused
     assert engine.pool.checkedout() == 0
 
 
-def test_many_outboxes_of_one_scoped_session_listen_to_it_once():
+def test_several_outboxes_with_the_same_session_register_one_listener():
     """In tests, for example, each application may have its own outbox."""
     engine = create_engine("sqlite://")
     session = scoped_session(sessionmaker(engine))
@@ -427,12 +429,12 @@ def test_many_outboxes_of_one_scoped_session_listen_to_it_once():
     session.remove()
 
 
-def test_sessions_that_could_not_be_told_apart_are_refused_at_once(engine):
+def test_a_scoped_session_without_a_sessionmaker_is_refused_immediately(engine):
     with pytest.raises(ConfigurationError, match="sessionmaker"):
         outbox_of(scoped_session(lambda: Session(engine)), engine)
 
 
-def test_a_session_of_another_database_is_refused_and_says_which(engine, elsewhere, database):
+def test_a_session_of_another_database_is_refused_and_named(engine, elsewhere, database):
     session = scoped_session(sessionmaker(elsewhere))
     outbox = outbox_of(session, engine)
 
@@ -447,7 +449,7 @@ def test_a_session_of_another_database_is_refused_and_says_which(engine, elsewhe
     session.remove()
 
 
-def test_a_test_may_give_its_own_transaction(engine, database):
+def test_a_test_can_supply_the_transaction(engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
     with engine.connect() as connection, connection.begin() as transaction:

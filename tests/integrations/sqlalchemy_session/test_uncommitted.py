@@ -43,7 +43,7 @@ class Failed(Exception):
     pass
 
 
-def test_a_task_after_the_last_commit_is_lost_with_a_warning(engine, database, receipt, warnings):
+def test_a_task_enqueued_after_the_last_commit_causes_a_warning(engine, database, receipt, warnings):
     with Session(engine) as session:
         receipt.using(session).enqueue(1)
         session.commit()
@@ -59,7 +59,7 @@ def test_a_task_after_the_last_commit_is_lost_with_a_warning(engine, database, r
     assert len(warnings()) == 1, "there is only one warning"
 
 
-def test_tasks_and_events_are_counted(engine, outbox, receipt, warnings):
+def test_the_warning_counts_lost_tasks_and_events(engine, outbox, receipt, warnings):
     outbox.sync_subscriptions()
     with Session(engine) as session:
         receipt.using(session).enqueue_many([(1,), (2,)])
@@ -75,7 +75,7 @@ def test_tasks_and_events_are_counted(engine, outbox, receipt, warnings):
     )
 
 
-def test_a_task_in_a_released_savepoint_is_lost_too(engine, receipt, warnings):
+def test_a_lost_task_in_a_released_savepoint_causes_a_warning(engine, receipt, warnings):
     with Session(engine) as session, session.begin_nested():
         receipt.using(session).enqueue(1)
     assert len(warnings()) == 1
@@ -152,14 +152,14 @@ def test_no_warning_about_a_session_in_another_transaction(engine, receipt, warn
     assert warnings() == []
 
 
-def test_no_warning_about_the_transaction_of_a_test(engine, outbox, receipt, warnings):
+def test_no_warning_about_a_session_in_a_harness(engine, outbox, receipt, warnings):
     with Session(engine) as session, Harness(outbox, using=session) as harness:
         receipt.using(session).enqueue(1)
         assert len(harness.drain()) == 1
     assert warnings() == []
 
 
-def test_a_handler_is_warned_unless_it_is_transactional(engine, database, warnings):
+def test_a_handler_causes_the_warning_unless_it_is_transactional(engine, database, warnings):
     sessions = scoped_session(sessionmaker(engine))
     outbox = Outbox(engine, schema=database.store.schema, session=sessions)
 

@@ -53,7 +53,7 @@ def names():
 
 
 class Common(OutboxTests):
-    def test_what_is_enqueued_runs_on_djangos_connection(self):
+    def test_tasks_run_on_the_connection_of_django(self):
         assert names() == []
         self.harness.refute_enqueued()
         with transaction.atomic():
@@ -65,7 +65,7 @@ class Common(OutboxTests):
         assert [ran.args["name"] for ran in self.harness.drain()] == ["later"]
         assert names() == ["later", "one", "one again"]
 
-    def test_a_rolled_back_block_enqueued_nothing(self):
+    def test_a_rolled_back_block_leaves_no_tasks(self):
         with self.assertRaises(ZeroDivisionError), transaction.atomic():
             plain.enqueue("one")
             raise ZeroDivisionError
@@ -108,7 +108,7 @@ class Common(OutboxTests):
         with self.assertRaisesRegex(TaskNotFound, "there is no task"):
             outbox.result(UUID(int=1), timeout=5)
 
-    def test_the_outboxs_own_transactions(self):
+    def test_separate_transactions_of_the_outbox_work(self):
         handle = plain.using(outbox).enqueue("one")
         outbox.store.cancel(handle.id)
         self.harness.assert_enqueued(plain, "one", status="Cancelled")
@@ -126,7 +126,7 @@ class Common(OutboxTests):
 
 
 class WithoutAHarness(TestCase):
-    def test_a_worker_beside_the_tests_transaction_is_refused(self):
+    def test_a_worker_beside_the_transaction_of_a_test_is_refused(self):
         plain.enqueue("unseen")
         in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()
         refusal = (ConfigurationError, "in-memory") if in_memory else (InvalidTarget, "run them with `with Harness")

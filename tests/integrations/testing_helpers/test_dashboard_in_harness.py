@@ -36,7 +36,7 @@ def test_each_page_is_shown(client, caplog, path):
     assert (answer.status_code, answer.text if answer.status_code != 200 else "", caplog.messages) == (200, "", [])
 
 
-def test_a_page_shows_the_tests_tasks_at_once(shop, harness, client):
+def test_a_page_shows_tasks_of_the_test_immediately(shop, harness, client):
     assert "/tasks/" not in client.get("/tasks").text
     task = shop.receipt.using(shop.outbox).enqueue(7)
     assert f"/tasks/{task.id}" in client.get("/tasks").text
@@ -45,7 +45,7 @@ def test_a_page_shows_the_tests_tasks_at_once(shop, harness, client):
     assert "Completed" in client.get(f"/tasks/{task.id}").text
 
 
-def test_a_page_can_change_the_tests_tasks(shop, harness, client):
+def test_a_page_can_change_tasks_of_the_test(shop, harness, client):
     task = shop.receipt.using(shop.outbox, delay=60).enqueue(7)
     token = re.search(r'name="csrf"[^>]* value="([^"]+)"', client.get(f"/tasks/{task.id}").text)
     assert token is not None

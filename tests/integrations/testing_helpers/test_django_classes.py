@@ -15,7 +15,7 @@ pytestmark = pytest.mark.in_turn
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql"}
 
 
-def test_djangos_test_classes(database):
+def test_the_test_classes_of_django_work(database):
     """On SQLite, the test database is in memory, as by default in Django."""
     url = make_url(database.url)
     settings = {"ENGINE": f"django.db.backends.{ENGINES[database.name]}", "NAME": url.database}

@@ -29,7 +29,7 @@ def refused(call, *args, **described):
     return str(raised.value)
 
 
-def test_a_task_is_described_by_what_matters(shop, harness):
+def test_tasks_match_a_partial_description(shop, harness):
     receipt = shop.receipt
     for described in (
         {},
@@ -50,14 +50,14 @@ def test_a_task_is_described_by_what_matters(shop, harness):
     harness.refute_enqueued(shop.book)
 
 
-def test_what_ran_was_enqueued_too(shop, harness):
+def test_tasks_that_ran_count_as_enqueued(shop, harness):
     harness.drain(queues=["mail"])
     assert [one.status for one in harness.enqueued(shop.receipt)] == ["Completed", "Ready"]
     harness.assert_enqueued(shop.receipt, 7, status="Completed")
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])
-def test_however_many_were_enqueued_all_of_them_count(shop, connection, session, monkeypatch, more):
+def test_any_number_of_enqueued_tasks_is_counted_in_full(shop, connection, session, monkeypatch, more):
     monkeypatch.setattr("outboxq.testing.harness._KEPT", 4)
     with Harness(shop.outbox, using=connection):
         shop.receipt.using(session).enqueue_many([(-number,) for number in range(1, 7)])
@@ -69,7 +69,7 @@ def test_however_many_were_enqueued_all_of_them_count(shop, connection, session,
         harness.refute_enqueued(shop.receipt, -6)
 
 
-def test_only_what_was_enqueued_since_the_beginning_counts(shop, harness, session, connection):
+def test_only_tasks_enqueued_within_the_harness_count(shop, harness, session, connection):
     with Harness(shop.outbox, using=connection) as inner:
         inner.refute_enqueued()
         shop.receipt.using(session).enqueue(7)
@@ -77,7 +77,7 @@ def test_only_what_was_enqueued_since_the_beginning_counts(shop, harness, sessio
     harness.assert_enqueued(shop.receipt, 7, times=2)
 
 
-def test_values_are_compared_as_the_handler_is_given_them(harness, session):
+def test_values_are_compared_as_the_handler_receives_them(harness, session):
     @harness.app.task(name="typed")
     def typed(day: date, moment: datetime, pair: tuple[int, int], loose=None) -> None: ...
 
@@ -87,7 +87,7 @@ def test_values_are_compared_as_the_handler_is_given_them(harness, session):
     harness.refute_enqueued(typed, date(2031, 1, 1))
 
 
-def test_a_miss_lists_what_was_enqueued_the_nearest_first(shop, harness):
+def test_a_failed_assertion_lists_enqueued_tasks_with_the_closest_first(shop, harness):
     told = refused(harness.assert_enqueued, shop.receipt, 8, queue="mail", delay=5)
     assert told == (
         "shop.receipt(order_id=8) with queue='mail', delay=5 s was not enqueued. What was, the closest first:\n"
@@ -98,7 +98,7 @@ def test_a_miss_lists_what_was_enqueued_the_nearest_first(shop, harness):
     )
 
 
-def test_an_unknown_name_is_told_with_a_similar_one(shop, harness):
+def test_an_unknown_name_is_reported_with_a_similar_one(shop, harness):
     told = refused(harness.assert_enqueued, "shop.recipt")
     assert told.startswith(
         "shop.recipt was not enqueued (this process does not declare such a task; did you mean 'shop.receipt'?). What was"
@@ -108,7 +108,7 @@ def test_an_unknown_name_is_told_with_a_similar_one(shop, harness):
         harness.assert_enqueued("shop.recipt", 7)
 
 
-def test_an_unknown_name_is_not_refuted(shop, harness, session):
+def test_refuting_an_unknown_name_is_an_error(shop, harness, session):
     """With a misspelled name, `refute_enqueued` would always pass."""
     told = (
         "this process does not declare a task 'shop.recipt', and none was enqueued; did you mean 'shop.receipt'? "
@@ -130,7 +130,7 @@ def test_the_task_of_another_program_can_be_refuted_if_the_outbox_knows_it(shop,
     harness.refute_enqueued("crm.sync", queue="mail")
 
 
-def test_so_does_a_wrong_number(shop, harness):
+def test_a_wrong_number_lists_enqueued_tasks(shop, harness):
     told = refused(harness.assert_enqueued, shop.receipt, times=1)
     assert told.startswith(
         "shop.receipt was enqueued twice, not once. What was, the closest first:\n  shop.receipt(order_id=7)"
@@ -139,7 +139,7 @@ def test_so_does_a_wrong_number(shop, harness):
     assert told.startswith("shop.receipt(order_id=7) was enqueued once, not 3 times.")
 
 
-def test_what_should_not_be_there_is_shown(shop, harness):
+def test_a_failed_refutation_shows_the_task(shop, harness):
     told = refused(harness.refute_enqueued, shop.receipt, 7)
     assert told == (
         "shop.receipt(order_id=7) was enqueued, but should not have been. What was:\n"
@@ -149,7 +149,7 @@ def test_what_should_not_be_there_is_shown(shop, harness):
     assert refused(harness.refute_enqueued, status="Ready").startswith("a task with status=Ready was enqueued")
 
 
-def test_nothing_at_all_is_said_too(shop, connection):
+def test_the_absence_of_tasks_is_reported(shop, connection):
     with Harness(shop.outbox, using=connection) as empty:
         assert refused(empty.assert_enqueued, shop.receipt) == (
             "shop.receipt was not enqueued. No task was enqueued in this test, as far as its transaction can see."
@@ -163,7 +163,7 @@ def test_a_long_list_is_cut(shop, harness, session):
     assert len(told.splitlines()) == 12
 
 
-def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
+def test_an_invalid_description_is_an_error_instead_of_a_pass(shop, harness):
     with pytest.raises(
         InvalidCall, match=re.escape("unexpected keyword argument 'quue'; its parameters are: order_id")
     ):

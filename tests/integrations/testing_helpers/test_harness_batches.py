@@ -56,7 +56,7 @@ def work(outbox, seen):
     return enqueue
 
 
-def test_what_follows_runs_in_a_transaction_that_is_rolled_back(database, outbox, work, seen):
+def test_then_tasks_run_in_a_transaction_that_is_rolled_back(database, outbox, work, seen):
     with database.host.connect() as connection:
         transaction = connection.begin()
         with (
@@ -72,7 +72,7 @@ def test_what_follows_runs_in_a_transaction_that_is_rolled_back(database, outbox
     assert outbox.store.batches.list() == []
 
 
-def test_what_follows_runs_where_the_test_commits(outbox, work, seen):
+def test_then_tasks_run_if_the_test_commits(outbox, work, seen):
     with Harness(outbox) as harness:
         with Session(outbox.store.bound_engine) as session, session.begin():
             work(session)
@@ -88,7 +88,7 @@ def within(database, outbox):
     assert database.counts() == (0, 0, 0)
 
 
-def test_inline_runs_what_follows(outbox, work, seen, within):
+def test_inline_runs_then_tasks(outbox, work, seen, within):
     """A batch's tasks run when its block ends, so after an error of one task, the `then` task still follows."""
     harness, connection = within
     with harness.inline(), pytest.raises(ValueError, match="three"):
@@ -114,7 +114,7 @@ def test_inline_runs_what_follows(outbox, work, seen, within):
 
 
 @pytest.mark.parametrize("is_inline", [False, True], ids=["drain", "inline"])
-def test_a_test_of_a_chain_and_a_batch_is_written_alike(outbox, work, within, is_inline):
+def test_chains_and_batches_have_results_inline_and_after_a_drain(outbox, work, within, is_inline):
     harness, connection = within
     add, half = outbox.tasks.get("add"), outbox.tasks.get("half")
     report = outbox.task(name="count")(_count)
@@ -135,7 +135,7 @@ def test_a_test_of_a_chain_and_a_batch_is_written_alike(outbox, work, within, is
     assert (chain.result(timeout=60), batch.result(), alone.result().completed) == (2, 2, 1)
 
 
-def test_a_failure_has_the_others_cancelled_by_policy(outbox, work, within):
+def test_the_policy_cancel_cancels_other_tasks_after_a_failure(outbox, work, within):
     harness, connection = within
     add, report = outbox.tasks.get("add"), outbox.task(name="count")(_count)
     with outbox.batch(using=connection, then=report.call(), on_failed="cancel") as batch:
@@ -145,7 +145,7 @@ def test_a_failure_has_the_others_cancelled_by_policy(outbox, work, within):
     assert batch.result() == 3
 
 
-def test_a_chain_that_stops_says_so(outbox, work, within):
+def test_waiting_for_a_stopped_chain_fails(outbox, work, within):
     harness, connection = within
     add, half = outbox.tasks.get("add"), outbox.tasks.get("half")
     chain = outbox.chain(add.call(3), half.call()).using(connection).enqueue()

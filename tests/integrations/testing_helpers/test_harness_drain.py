@@ -55,7 +55,7 @@ def test_the_queue_of_a_declared_task_is_known(shop, harness, way):
 
 
 class TestDrain:
-    def test_runs_what_is_due_and_what_that_enqueues(self, shop, harness, session):
+    def test_drain_runs_due_tasks_and_tasks_that_they_enqueue(self, shop, harness, session):
         session.add(Order(id=7))
         session.flush()
         shop.book.using(session).enqueue(7)
@@ -74,7 +74,7 @@ class TestDrain:
         ]
         assert harness.drain() == []
 
-    def test_runs_in_the_thread_of_the_test(self, harness, session):
+    def test_drain_runs_tasks_in_the_thread_of_the_test(self, harness, session):
         seen = []
 
         @harness.app.task(name="where")
@@ -85,14 +85,14 @@ class TestDrain:
         harness.drain()
         assert seen == [threading.current_thread()]
 
-    def test_takes_only_the_queues_that_are_asked_for_and_no_more_than_asked(self, shop, harness, session):
+    def test_drain_can_be_limited_to_queues_and_a_number_of_tasks(self, shop, harness, session):
         shop.receipt.using(session).enqueue(1)
         shop.receipt.using(session).enqueue(2)
         shop.ship.using(session).enqueue(3)
         assert [one.args["order_id"] for one in harness.drain(queues=["mail"], limit=1)] == [1]
         assert [one.args["order_id"] for one in harness.drain(queues=["mail"])] == [2]
 
-    def test_settings_of_queues_keys_and_idempotency_are_those_of_production(self, shop, harness, session):
+    def test_queue_settings_and_idempotency_keys_work_as_in_production(self, shop, harness, session):
         for order_id in (1, 2):
             shop.receipt.using(session, idempotency_key="once").enqueue(order_id)
         harness.assert_enqueued(shop.receipt, times=1)
@@ -122,7 +122,7 @@ class TestDrain:
         harness.drain(raises=False, until=60)
         assert seen == [1, 2]
 
-    def test_what_never_ends_is_an_error_that_says_what(self, harness, session):
+    def test_an_endless_drain_is_an_error_that_names_the_task(self, harness, session):
         @harness.app.task(name="again")
         def again() -> None:
             again.using(session).enqueue()
@@ -149,7 +149,7 @@ class TestDrain:
 
 
 class TestFailures:
-    def test_are_raised_as_they_were_with_a_note_and_recorded_as_in_production(self, shop, harness, session):
+    def test_errors_are_raised_unchanged_with_a_note_and_recorded_as_in_production(self, shop, harness, session):
         shop.ship.using(session).enqueue(404)
         with pytest.raises(Exception, match="No row was found") as raised:
             harness.drain()
@@ -159,7 +159,7 @@ class TestFailures:
         [task] = harness.enqueued(shop.ship)
         assert (task.status, task.attempt) == ("Ready", 2)
 
-    def test_several_are_all_raised_after_the_others_have_run(self, shop, harness, session):
+    def test_several_errors_are_raised_together_after_all_tasks_have_run(self, shop, harness, session):
         session.add(Order(id=1))
         session.flush()
         for order_id in (404, 1, 405):
@@ -169,7 +169,7 @@ class TestFailures:
         assert ["404" in error.__notes__[0] for error in raised.value.exceptions] == [True, False]
         assert state(session, 1) == "shipped"
 
-    def test_several_attempts_of_one_task_are_one_failure(self, shop, harness, session):
+    def test_several_failed_attempts_of_a_task_raise_one_error(self, shop, harness, session):
         shop.ship.using(session).enqueue(404)
         with pytest.raises(NoResultFound) as raised:
             harness.drain(until=3600)
@@ -181,7 +181,7 @@ class TestFailures:
             harness.drain(until=3600)
         assert len(group.value.exceptions) == 2
 
-    def test_can_be_left_to_the_retries(self, shop, harness, session):
+    def test_errors_can_be_left_to_the_retries(self, shop, harness, session):
         shop.ship.using(session).enqueue(404)
         assert [one.outcome for one in harness.drain(raises=False)] == [EventType.RETRY_SCHEDULED]
         assert harness.drain(raises=False) == []
@@ -193,7 +193,7 @@ class TestFailures:
         [letter] = harness.store.dead_letters.list()
         assert letter.id == ran.id
 
-    def test_a_database_error_leaves_the_tests_transaction_alive(self, shop, harness, session):
+    def test_a_database_error_leaves_the_transaction_of_the_test_usable(self, shop, harness, session):
         session.add(Order(id=7))
         session.flush()
         shop.break_everything.using(session).enqueue(7)
@@ -203,7 +203,7 @@ class TestFailures:
         assert state(session, 7) == "new"
         assert [task.status for task in harness.enqueued()] == ["Failed", "Completed"]
 
-    def test_so_does_one_that_the_handler_swallows(self, harness, connection, session):
+    def test_a_suppressed_database_error_does_not_fail_the_task(self, harness, connection, session):
         @harness.app.task(name="swallow")
         def swallow() -> str:
             connection.execute(text("INSERT INTO test_orders (id, state) VALUES (1, 'new')"))
@@ -217,7 +217,7 @@ class TestFailures:
         assert [one.result for one in harness.drain()] == ["done"]
         assert [task.status for task in harness.enqueued()] == ["Completed"]
 
-    def test_what_a_failing_handler_had_committed_stays(self, harness, session, sessions):
+    def test_writes_committed_by_a_failing_handler_are_kept(self, harness, session, sessions):
         @harness.app.task(name="half", retry=RetryPolicy.never())
         def half() -> None:
             with sessions() as own:
@@ -232,7 +232,7 @@ class TestFailures:
             harness.drain()
         assert [order.id for order in session.query(Order)] == [1]
 
-    def test_a_transactional_task_takes_everything_back(self, harness, session):
+    def test_a_failed_transactional_task_rolls_back_all_writes(self, harness, session):
         @harness.app.task(name="book", transactional=True, retry=RetryPolicy.never())
         def book(ctx: TaskContext) -> None:
             ctx.session.add(Order(id=1))
@@ -253,7 +253,7 @@ class TestFailures:
         with pytest.raises(PayloadError, match="odd: result: object is not JSON"):
             harness.drain()
 
-    def test_so_is_a_lease_that_was_lost_meanwhile(self, harness, session):
+    def test_a_lease_lost_during_the_run_is_a_failure(self, harness, session):
         @harness.app.task(name="fenced")
         def fenced(ctx: TaskContext) -> None:
             harness.store.schedule_retry(ctx.task_id, harness.clock() + timedelta(hours=1), 2)
@@ -264,7 +264,7 @@ class TestFailures:
         [task] = harness.enqueued()
         assert (task.status, task.attempt) == ("Ready", 2)
 
-    def test_what_a_handler_asks_for_is_none(self, harness, session):
+    def test_cancel_snooze_and_retry_are_not_failures(self, harness, session):
         @harness.app.task(name="ask")
         def ask(what: str) -> None:
             raise {
@@ -281,7 +281,7 @@ class TestFailures:
             "task_retry_scheduled",
         ]
 
-    def test_the_keyboard_is_the_testers(self, harness, session):
+    def test_a_keyboard_interrupt_ends_the_drain(self, harness, session):
         @harness.app.task(name="stop")
         def stop() -> None:
             raise KeyboardInterrupt
@@ -293,7 +293,7 @@ class TestFailures:
         assert [task.status for task in harness.enqueued()] == ["Ready", "Ready"]
         assert [task.attempt for task in harness.enqueued()] == [2, 1]
 
-    def test_a_handler_that_ends_the_tests_transaction_is_told_of(self, database):
+    def test_a_handler_that_ends_the_transaction_of_the_test_causes_an_error(self, database):
         outbox = Outbox()
         with database.host_engine().connect() as connection, Harness(outbox, using=connection) as harness:
 
@@ -305,7 +305,7 @@ class TestFailures:
             with pytest.raises(TransactionEnded, match='join_transaction_mode="create_savepoint"'):
                 harness.drain()
 
-    def test_one_session_for_test_and_handlers_is_committed_before_they_end_it(self, harness, session):
+    def test_a_session_shared_with_handlers_must_be_committed_before_the_drain(self, harness, session):
         @harness.app.task(name="shared")
         def shared(order_id: int) -> None:
             session.add(Order(id=order_id))
@@ -323,7 +323,7 @@ class TestFailures:
         with pytest.raises(TransactionEnded, match="commit that session before drain"):
             harness.drain()
 
-    def test_a_session_that_is_never_closed_costs_nothing_but_its_own(self, harness, session, sessions):
+    def test_a_session_that_is_never_closed_loses_only_uncommitted_writes(self, harness, session, sessions):
         left = []
 
         @harness.app.task(name="leak")
@@ -338,7 +338,7 @@ class TestFailures:
 
 
 class TestClock:
-    def test_drives_delays_due_times_and_expiry(self, shop, harness, session):
+    def test_the_clock_controls_delays_due_times_and_expiry(self, shop, harness, session):
         shop.receipt.using(session, delay=60).enqueue(1)
         shop.receipt.using(session, run_after=harness.clock() + timedelta(hours=1)).enqueue(2)
         shop.receipt.using(session, delay=10, expires=20).enqueue(3)
@@ -349,13 +349,13 @@ class TestClock:
         assert [one.args["order_id"] for one in harness.drain()] == [2]
         assert [task.status for task in harness.enqueued(shop.receipt, 3)] == ["Cancelled"]
 
-    def test_moves_what_is_enqueued_later_too(self, shop, harness, session):
+    def test_the_clock_also_applies_to_later_enqueues(self, shop, harness, session):
         harness.clock.set(datetime(2040, 2, 29, 12, tzinfo=UTC))
         shop.receipt.using(session, delay=60).enqueue(1)
         [task] = harness.enqueued()
         assert task.available_at == datetime(2040, 2, 29, 12, 1, tzinfo=UTC)
 
-    def test_stands_still_so_that_no_retry_runs_unasked_for(self, harness, session):
+    def test_the_clock_stands_still_so_that_no_retry_runs_by_itself(self, harness, session):
         @harness.app.task(name="fails", retry=RetryPolicy(max_attempts=9, wait=0.000_001))
         def fails() -> None:
             raise ValueError
@@ -366,13 +366,13 @@ class TestClock:
         assert ran == []
         assert len(harness.drain(raises=False, until=1)) == 8
 
-    def test_takes_the_present_of_the_application_for_its_own(self, shop, harness, session):
+    def test_a_due_time_of_now_in_the_application_is_due_in_the_harness(self, shop, harness, session):
         shop.receipt.using(session, run_after=datetime.now(UTC)).enqueue(1)
         harness.app.emit("order.paid", {"id": 2}, using=session, run_after=datetime.now(UTC))
         shop.receipt.using(session, run_after=datetime.now(UTC) + timedelta(minutes=5)).enqueue(3)
         assert len(harness.drain()) == 2
 
-    def test_drives_leases(self, shop, harness, session):
+    def test_the_clock_controls_leases(self, shop, harness, session):
         from uuid import uuid4
 
         shop.receipt.using(session).enqueue(1)
@@ -382,7 +382,7 @@ class TestClock:
         assert names(harness.drain()) == ["shop.receipt"]
         assert EventType.RESET in [event.event_type for event in harness.store.history(claim.id)]
 
-    def test_until_goes_from_one_due_time_to_the_next(self, shop, harness, session):
+    def test_until_moves_the_clock_from_one_due_time_to_the_next(self, shop, harness, session):
         began = harness.clock()
         shop.ship.using(session).enqueue(404)
         shop.receipt.using(session, delay=timedelta(minutes=30)).enqueue(1)
@@ -396,7 +396,7 @@ class TestClock:
         assert timedelta(hours=1) <= harness.clock() - began < timedelta(hours=1, minutes=1)
         assert len(harness.drain(until=harness.clock() + timedelta(hours=1))) == 1
 
-    def test_refuses_what_is_no_time(self, harness):
+    def test_the_clock_refuses_invalid_times(self, harness):
         with pytest.raises(InvalidArgument, match="naive"):
             harness.clock.set(datetime(2030, 1, 1))  # noqa: DTZ001
         with pytest.raises(InvalidArgument, match=r"use set\(\) to move it back"):
@@ -409,7 +409,7 @@ class TestClock:
 
 
 class TestInline:
-    def test_runs_where_it_is_enqueued(self, shop, harness, session):
+    def test_inline_runs_a_task_when_it_is_enqueued(self, shop, harness, session):
         session.add(Order(id=7))
         with harness.inline():
             shop.book.using(session).enqueue(7)
@@ -418,25 +418,25 @@ class TestInline:
         shop.book.using(session).enqueue(7)
         assert len(harness.enqueued(status="Ready")) == 1
 
-    def test_raises_where_it_is_enqueued(self, shop, harness, session):
+    def test_inline_raises_errors_at_the_enqueue(self, shop, harness, session):
         with harness.inline(), pytest.raises(Exception, match="No row was found"):
             shop.ship.using(session).enqueue(404)
 
-    def test_runs_an_events_tasks(self, shop, harness, session):
+    def test_inline_runs_the_tasks_of_an_event(self, shop, harness, session):
         with harness.inline():
             shop.outbox.emit("order.paid", {"id": 7}, using=session)
         assert [(task.args, task.status) for task in harness.enqueued(topic="order.paid")] == [
             ({"payload": {"id": 7}}, "Completed")
         ]
 
-    def test_a_delayed_task_waits(self, shop, harness, session):
+    def test_inline_does_not_run_a_delayed_task(self, shop, harness, session):
         with harness.inline():
             shop.receipt.using(session, delay=60).enqueue(1)
         assert [task.status for task in harness.enqueued()] == ["Ready"]
 
 
 class TestRun:
-    def test_one_task_through_json_without_enqueueing_it(self, harness, session):
+    def test_run_passes_arguments_through_json_without_enqueueing(self, harness, session):
         @harness.app.task(name="both", transactional=True)
         def both(ctx: TaskContext, day: datetime, pair: tuple[int, int]) -> list[object]:
             ctx.session.add(Order(id=1))
@@ -447,7 +447,7 @@ class TestRun:
         assert [order.id for order in session.query(Order)] == [1]
         harness.refute_enqueued()
 
-    def test_a_scheduled_task_gets_the_clocks_time_as_its_tick(self, harness, session):
+    def test_a_scheduled_task_has_the_time_of_the_clock_as_its_tick(self, harness, session):
         harness.clock.set(datetime(2030, 1, 1, 12, tzinfo=UTC))
 
         @harness.app.periodic("0 2 * * *", tz="Europe/Berlin", name="nightly")
@@ -458,7 +458,7 @@ class TestRun:
 
         assert harness.run(scheduled).result == ["also", "2030-01-01T12:00:00+00:00"]
 
-    def test_a_failure_is_raised_and_taken_back(self, harness, session):
+    def test_a_failure_is_raised_and_rolled_back(self, harness, session):
         @harness.app.task(name="fails", transactional=True)
         def fails(ctx: TaskContext) -> None:
             ctx.connection.execute(text("INSERT INTO test_orders (id, state) VALUES (1, 'new')"))
@@ -469,7 +469,7 @@ class TestRun:
         assert session.query(Order).all() == []
 
     @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-    def test_a_run_has_the_progress_and_the_lines_of_its_handler(self, harness, session, caplog, transactional):
+    def test_a_run_contains_the_progress_and_log_of_its_handler(self, harness, session, caplog, transactional):
         caplog.set_level(logging.INFO)
 
         @harness.app.task(name="talks", transactional=transactional)
@@ -489,7 +489,7 @@ class TestRun:
         assert (attempt.progress, attempt.log) == (ran.progress, ran.log)
         assert not any(isinstance(one, LogKeeper) for one in logging.getLogger().handlers)
 
-    def test_an_outcome_that_was_asked_for_is_returned(self, harness):
+    def test_an_outcome_requested_by_the_handler_is_returned(self, harness):
         @harness.app.task(name="later")
         def later() -> None:
             raise Snooze(10)
@@ -500,14 +500,14 @@ class TestRun:
 class TestTheOutbox:
     """Within a harness, a separate transaction of the outbox is part of the test's transaction."""
 
-    def test_has_its_own_transactions_inside_the_tests(self, shop, harness):
+    def test_separate_transactions_are_part_of_the_test_transaction(self, shop, harness):
         handle = shop.receipt.using(shop.outbox).enqueue(1)
         assert shop.outbox.store.get(handle.id).status == "Ready"
         shop.outbox.store.cancel(handle.id)
         assert [task.status for task in harness.enqueued()] == ["Cancelled"]
         assert shop.outbox.store.verify() == []
 
-    def test_emits_to_subscribers_without_a_worker_having_told_the_database(self, shop, harness):
+    def test_emit_finds_subscribers_that_no_worker_has_stored(self, shop, harness):
         harness.emit("order.paid", {"id": 7})
         [ran] = harness.drain()
         assert (ran.task_name, ran.result) == ("shop.notify", 7)
@@ -518,15 +518,15 @@ class TestTheOutbox:
         harness.emit("order.paid", {"id": 8})
         assert sorted(names(harness.drain())) == ["shop.late", "shop.notify"]
 
-    def test_knows_a_transaction_no_better_than_in_production(self, shop, harness):
+    def test_enqueueing_without_using_is_refused_as_in_production(self, shop, harness):
         with pytest.raises(InvalidTarget, match=r"using\(session\)"):
             shop.receipt.enqueue(1)
 
-    def test_lets_no_worker_run(self, shop, harness):
+    def test_a_worker_cannot_run_in_a_harness(self, shop, harness):
         with pytest.raises(ConfigurationError, match=r"drain\(\)"):
             shop.outbox.worker().run(burst=True)
 
-    def test_is_given_back(self, shop, connection):
+    def test_the_outbox_is_restored(self, shop, connection):
         own = shop.outbox.store
         with Harness(shop.outbox, using=connection) as harness:
             assert shop.outbox.store is harness.store
@@ -538,7 +538,7 @@ class TestTheOutbox:
         with pytest.raises(ConfigurationError, match="with Harness"):
             harness.drain()
 
-    def test_is_given_back_after_a_beginning_that_failed(self, shop, connection):
+    def test_the_outbox_is_restored_if_the_harness_cannot_start(self, shop, connection):
         kind = type(shop.outbox)
         with pytest.raises(InvalidTarget, match="pass a SQLAlchemy Session"):
             Harness(shop.outbox, using=object()).__enter__()
@@ -548,7 +548,7 @@ class TestTheOutbox:
         assert fail_once.done
         assert type(shop.outbox) is kind
 
-    def test_two_databases_are_told_apart(self, shop, harness, tmp_path):
+    def test_enqueueing_in_another_database_is_refused(self, shop, harness, tmp_path):
         import sqlite3
 
         from outboxq import migrations
@@ -560,7 +560,7 @@ class TestTheOutbox:
         other.rollback()
         other.close()
 
-    def test_keeps_to_nested_savepoints_of_the_test(self, shop, harness, connection, session):
+    def test_a_drain_works_within_savepoints_of_the_test(self, shop, harness, connection, session):
         with connection.begin_nested() as inner:
             shop.receipt.using(connection).enqueue(1)
             assert len(harness.drain()) == 1
@@ -579,7 +579,7 @@ class _Once:
             raise ZeroDivisionError
 
 
-def test_a_session_is_flushed_before_and_read_anew_after(shop, connection):
+def test_drain_flushes_the_session_and_then_expires_its_objects(shop, connection):
     with Session(connection, join_transaction_mode="create_savepoint") as mine:
         order = Order(id=7)
         mine.add(order)
@@ -593,7 +593,7 @@ def test_a_session_is_flushed_before_and_read_anew_after(shop, connection):
             assert order.state == "booked"
 
 
-def test_a_test_commits_its_transaction_after_a_transactional_task_has_failed(database):
+def test_a_test_can_commit_after_a_transactional_task_has_failed(database):
     """Only the handler may not commit the transaction that its savepoint is part of."""
     outbox = Outbox(database.host_engine())
 

@@ -30,19 +30,19 @@ def test_a_drained_task_has_its_result(shop, harness, session):
     assert handle.result(timeout=5) == handle.result() == harness.app.result(handle.id, timeout=0) == "receipt 7"
 
 
-def test_a_view_that_waits_gets_the_result_inside_inline(shop, harness, session):
+def test_waiting_within_inline_returns_the_result(shop, harness, session):
     with harness.inline():
         assert shop.receipt.using(session).enqueue(7).result(timeout=5) == "receipt 7"
 
 
 @pytest.mark.parametrize("timeout", [60, None, 0])
-def test_what_was_not_drained_is_a_timeout_at_once(shop, harness, session, timeout):
+def test_waiting_for_an_undrained_task_times_out_immediately(shop, harness, session, timeout):
     handle = shop.receipt.using(session).enqueue(7)
     with pytest.raises(TimeoutError, match=r"it is Ready; in a test, only drain\(\) and inline\(\) run it"):
         handle.result(timeout=timeout)
 
 
-def test_a_failure_is_told(harness, session):
+def test_a_failed_task_raises_its_error(harness, session):
     @harness.app.task(name="broken")
     def broken() -> None:
         raise ValueError("no")
@@ -53,7 +53,7 @@ def test_a_failure_is_told(harness, session):
         handle.result(timeout=5)
 
 
-def test_a_handler_is_refused_as_in_production(shop, harness, session):
+def test_a_handler_that_waits_is_refused_as_in_production(shop, harness, session):
     @harness.app.task(name="outer")
     def outer(ctx: TaskContext) -> str:
         return shop.receipt.using(session).enqueue(1).result(timeout=5)
@@ -63,7 +63,7 @@ def test_a_handler_is_refused_as_in_production(shop, harness, session):
         harness.drain()
 
 
-def test_a_test_that_commits_reads_its_results_too(database):
+def test_a_test_that_commits_can_read_results(database):
     outbox = Outbox(database.engine)
 
     @outbox.task(name="double")

@@ -43,7 +43,7 @@ def test_advance_runs_each_tick_at_its_time(harness):
     assert sorted(started) == harness.ran
 
 
-def test_a_schedule_of_the_code_ticks_before_the_moment_at_which_it_was_stored(harness):
+def test_a_declared_schedule_also_ticks_at_times_before_it_was_stored(harness):
     """A test may set a date that is in the past, or will be when the test runs."""
     harness.app.periodic(every=HOUR, name="own", starts_at=NOON)(harness.report)
     harness.app.periodic("0 2 * * *")(harness.report)
@@ -55,7 +55,7 @@ def test_a_schedule_of_the_code_ticks_before_the_moment_at_which_it_was_stored(h
     assert harness.advance(DAY) == [], "each tick runs only once"
 
 
-def test_advance_runs_delayed_tasks_and_ticks_in_their_order(harness, connection):
+def test_advance_runs_delayed_tasks_and_ticks_in_order(harness, connection):
     harness.app.periodic(every=HOUR)(harness.report)
     harness.drain()
 
@@ -68,7 +68,7 @@ def test_advance_runs_delayed_tasks_and_ticks_in_their_order(harness, connection
     assert harness.ran == [NOON + HOUR, "later", NOON + 2 * HOUR]
 
 
-def test_a_delayed_task_does_not_carry_the_clock_over_a_tick(harness, connection):
+def test_a_delayed_task_does_not_move_the_clock_past_a_tick(harness, connection):
     """Ticks are planted an hour ahead, and the task becomes due much later."""
     harness.app.periodic(every=3 * HOUR)(harness.report)
     harness.drain()
@@ -92,7 +92,7 @@ def test_a_clock_that_jumps_misses_ticks(harness):
     assert harness.ran == [NOON + 5 * HOUR]
 
 
-def test_no_tick_comes_by_itself(harness, monkeypatch):
+def test_the_real_clock_makes_no_tick_due(harness, monkeypatch):
     harness.app.periodic("* * * * *")(harness.report)
     harness.drain()
     assert harness.enqueued() == []  # no tick is planted ahead
@@ -103,7 +103,7 @@ def test_no_tick_comes_by_itself(harness, monkeypatch):
     assert len(harness.advance(MINUTE)) == 1
 
 
-def test_ticks_do_not_count_as_runs_of_an_endless_drain(harness, connection):
+def test_ticks_do_not_count_toward_the_limit_of_an_endless_drain(harness, connection):
     harness.app.periodic(every=10)(harness.report)
     harness.max_runs = 3
     assert len(harness.advance(200)) == len(harness.ran) == 20
@@ -184,7 +184,7 @@ def ticking(url):
     return outbox
 
 
-def test_what_becomes_due_at_the_same_moment_runs_then(harness, connection):
+def test_tasks_made_due_by_another_task_run_before_the_clock_moves(harness, connection):
     """A tick's task may make tasks due without enqueueing them: here the next task of a key, and a paused queue's task."""
 
     @harness.app.task(name="keyed")
@@ -210,7 +210,7 @@ def test_what_becomes_due_at_the_same_moment_runs_then(harness, connection):
 
 
 @pytest.mark.parametrize("commits", [False, True])
-def test_what_follows_a_batch_runs_before_the_next_tick(database, commits):
+def test_the_then_task_of_a_batch_runs_before_the_next_tick(database, commits):
     """PostgreSQL counts a batch's tasks when a transaction is committed."""
     outbox, ran = Outbox(database.host), []
     with ExitStack() as stack:
@@ -238,7 +238,7 @@ def test_what_follows_a_batch_runs_before_the_next_tick(database, commits):
     assert ran == ["tick", "member", "after", "tick"]
 
 
-def test_an_error_of_the_next_claim_leaves_the_end_of_the_last(harness, monkeypatch):
+def test_an_error_of_the_next_claim_does_not_lose_the_last_outcome(harness, monkeypatch):
     """The task is ended again, and the next task is claimed in a separate transaction."""
     harness.app.periodic(every=10 * MINUTE)(harness.report)
     harness.drain()
@@ -259,7 +259,7 @@ def test_an_error_of_the_next_claim_leaves_the_end_of_the_last(harness, monkeypa
     assert {(one.status, one.attempt) for one in harness.store.tasks()} == {(TaskStatus.COMPLETED, 1)}
 
 
-def test_a_handler_sees_the_time_of_its_tick_and_retries_come_between(harness, connection):
+def test_a_handler_sees_the_time_of_its_tick_and_retries_run_between_ticks(harness, connection):
     times = []
 
     @harness.app.task(name="flaky", retry=RetryPolicy(wait=20 * MINUTE))
@@ -281,7 +281,7 @@ def test_a_handler_sees_the_time_of_its_tick_and_retries_come_between(harness, c
     assert times == [(name, minutes * MINUTE) for name, minutes in expected]
 
 
-def test_a_schedule_that_a_handler_declares_ticks_from_the_next_run_on(harness):
+def test_a_schedule_declared_by_a_handler_ticks_from_the_next_run_on(harness):
     @harness.app.task(name="frequent")
     def frequent(ctx: TaskContext) -> None:
         harness.ran.append(ctx.tick)
@@ -297,7 +297,7 @@ def test_a_schedule_that_a_handler_declares_ticks_from_the_next_run_on(harness):
     assert [(one - NOON) // MINUTE for one in harness.ran] == [60, 120, 140]
 
 
-def test_ticks_are_planted_together(shop, connection):
+def test_ticks_are_planted_in_groups(shop, connection):
     """Ticks are planted at most an hour ahead, and again if a handler changes the schedule. A limit plants none ahead."""
     outbox = Outbox()
     with Harness(outbox, using=connection) as harness:
@@ -325,12 +325,12 @@ def test_ticks_are_planted_together(shop, connection):
         assert len(harness.store.tasks(status=TaskStatus.READY)) == 0
 
 
-def test_advance_goes_forward_only(harness):
+def test_advance_only_moves_forward(harness):
     with pytest.raises(InvalidArgument, match="only move the clock forward"):
         harness.advance(-1)
 
 
-def test_a_schedule_of_the_run_time_ticks_too(harness):
+def test_a_schedule_created_at_run_time_also_ticks(harness):
     harness.app.schedules.put("one", harness.report, every=10, using=harness.app)
     harness.advance(60)
     assert len(harness.ran) == 6

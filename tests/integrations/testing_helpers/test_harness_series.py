@@ -79,7 +79,7 @@ def test_a_savepoint_that_a_handler_leaves_open_is_rolled_back(harness, connecti
     assert not connection.in_nested_transaction()
 
 
-def test_a_handlers_plain_session_on_the_connection_uses_a_savepoint(harness, connection):
+def test_a_plain_session_of_a_handler_on_the_connection_uses_a_savepoint(harness, connection):
     """As in `drain()`, the session's rollback must not end the test's transaction."""
 
     def tick(ctx: TaskContext) -> None:
@@ -96,7 +96,7 @@ def test_a_handlers_plain_session_on_the_connection_uses_a_savepoint(harness, co
 
 
 @pytest.mark.parametrize("end", [lambda made: made.rollback(), lambda made: made.commit()], ids=["rollback", "commit"])
-def test_a_handler_that_ends_the_tests_transaction_is_told_of(database, end):
+def test_a_handler_that_ends_the_transaction_of_the_test_causes_an_error(database, end):
     outbox = Outbox()
     with database.host_engine().connect() as connection, Harness(outbox, using=connection) as harness:
         harness.clock.set(NOON)
@@ -111,7 +111,7 @@ def test_a_handler_that_ends_the_tests_transaction_is_told_of(database, end):
         connection.rollback()
 
 
-def test_a_series_has_one_savepoint_of_sqlalchemy(harness, connection):
+def test_a_series_of_ticks_shares_one_sqlalchemy_savepoint(harness, connection):
     """Ticks in a series share one savepoint of SQLAlchemy's, which compiles the statements of each savepoint again."""
     named = []
     event.listen(connection, "savepoint", lambda _, name: named.append(name))

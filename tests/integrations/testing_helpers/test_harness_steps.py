@@ -78,7 +78,7 @@ def test_run_keeps_steps_in_memory(harness, connection, fulfil, calls):
     assert connection.execute(text("SELECT count(*) FROM task_steps")).scalar_one() == 0
 
 
-def test_given_results_stand_for_steps_and_end_sleeps(harness, connection, fulfil, calls):
+def test_given_results_replace_steps_and_end_sleeps(harness, connection, fulfil, calls):
     with harness.steps({"charge": Charge(cents=5), "a fortnight": None}):
         assert harness.run(fulfil, 7).result == 5
         handle = fulfil.using(connection).enqueue(7)
@@ -99,14 +99,14 @@ def test_a_mistyped_name_of_a_given_result_fails_the_test(harness, connection, f
     )
 
 
-def test_names_that_no_step_had_are_all_listed(harness, fulfil):
+def test_all_given_names_without_a_step_are_listed(harness, fulfil):
     fixed = {"charge": Charge(cents=5), "book": None, "a fortnight": None}
     told = r"given results for 'x' and 'y', but no step had these names\. The steps were:"
     with pytest.raises(AssertionError, match=told), harness.steps({"y": 1, "x": 2}), harness.steps(fixed):
         harness.run(fulfil, 7)
 
 
-def test_a_name_may_go_unused_while_no_task_with_steps_completes(harness, connection, fulfil):
+def test_an_unused_name_is_allowed_if_no_task_with_steps_completes(harness, connection, fulfil):
     @harness.app.task(name="tests.plain")
     def plain() -> None: ...
 
@@ -119,7 +119,7 @@ def test_a_name_may_go_unused_while_no_task_with_steps_completes(harness, connec
         raise ZeroDivisionError
 
 
-def test_a_name_counts_whichever_attempt_used_it(harness, connection, fulfil):
+def test_a_name_can_be_used_by_any_attempt(harness, connection, fulfil):
     with harness.steps({"charge": Charge(cents=5), "book": None, "a fortnight": None}):
         fulfil.using(connection).enqueue(7)
         assert [one.outcome for one in harness.drain()] == [EventType.COMPLETED]

@@ -40,7 +40,7 @@ def raw(database):
 
 
 @pytest.mark.parametrize("in_session", [False, True], ids=["connection", "session"])
-def test_a_sqlite_engine_without_real_savepoints_is_refused_at_once(sqlite, in_session):
+def test_a_sqlite_engine_without_real_savepoints_is_refused_immediately(sqlite, in_session):
     engine = create_engine(sqlite.url)
     with engine.connect() as connection, Session(connection) as session:
         harness = Harness(Outbox(), using=session if in_session else connection)
@@ -60,7 +60,7 @@ def test_a_locked_file_is_reported_as_such_in_a_harness(sqlite):
     impatient.dispose()
 
 
-def test_a_drivers_connection(raw):
+def test_a_connection_of_the_driver_works(raw):
     outbox = Outbox()
     with Harness(outbox, using=raw) as harness:
 
@@ -103,7 +103,7 @@ class TestOutsideTheTransaction:
     def work(harness):
         return harness.app.tasks.get("shop.work")
 
-    def test_a_session_on_another_connection_gets_one_warning(self, postgresql, harness):
+    def test_a_session_on_another_connection_causes_one_warning(self, postgresql, harness):
         with Session(postgresql.host_engine()) as other:
             with pytest.warns(
                 UserWarning, match="through a connection other than the harness's.* let the test commit"
@@ -113,7 +113,7 @@ class TestOutsideTheTransaction:
             self.work(harness).using(other).enqueue()
             harness.app.emit("order.placed", using=other)
 
-    def test_an_async_session_gets_it_too(self, postgresql, harness):
+    def test_an_async_session_causes_the_warning(self, postgresql, harness):
         async def enqueue() -> None:
             engine = create_async_engine(postgresql.url)
             async with AsyncSession(engine) as session:
@@ -123,18 +123,18 @@ class TestOutsideTheTransaction:
         with pytest.warns(UserWarning, match="an AsyncSession on an AsyncEngine always needs a test that commits"):
             asyncio.run(enqueue())
 
-    def test_reading_through_another_connection_is_fine(self, postgresql, harness):
+    def test_reading_through_another_connection_causes_no_warning(self, postgresql, harness):
         with Session(postgresql.host_engine()) as other:
             assert harness.app.store.tasks(using=other) == []
 
-    def test_the_drivers_connection_of_the_harness_is_not_another(self, harness):
+    def test_the_driver_connection_of_the_harness_causes_no_warning(self, harness):
         raw = harness._using.connection.driver_connection
         self.work(harness).using(raw).enqueue()
         assert len(harness.drain()) == 1
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["to the transaction", "to an engine"])
-def test_a_scoped_session_of_the_application(database, connection, bound):
+def test_a_harness_accepts_a_scoped_session(database, connection, bound):
     """Each handler has its own session in the test's transaction. The test gets its own session back."""
     factory = sessionmaker(connection if bound else database.host_engine(), join_transaction_mode="create_savepoint")
     scoped = scoped_session(factory)
@@ -175,7 +175,7 @@ class TestThatCommits:
     def outbox(self, database):
         return Outbox(database.host_engine())
 
-    def test_as_in_production(self, database, outbox):
+    def test_tasks_run_as_in_production(self, database, outbox):
         engine = database.host_engine()
         Base.metadata.create_all(engine)
 
@@ -219,14 +219,14 @@ class TestThatCommits:
         finally:
             Base.metadata.drop_all(engine)
 
-    def test_ends_with_the_clock_that_was(self, outbox):
+    def test_the_original_clock_is_restored(self, outbox):
         with pytest.raises(ZeroDivisionError), Harness(outbox) as harness:
             assert outbox.store.clock is harness.clock
             raise ZeroDivisionError
         assert outbox.store.clock is None
 
 
-def test_unittest(shop, connection, session):
+def test_unittest_mixin_works(shop, connection, session):
     class Case(OutboxTests, unittest.TestCase):
         outboxq_app = shop.outbox
 
@@ -266,7 +266,7 @@ def test_unittest_refuses_the_wrong_order_of_bases():
         class Wrong(unittest.TestCase, Common): ...
 
 
-def test_unittest_is_to_be_told_which_outbox(monkeypatch):
+def test_unittest_cases_must_name_their_outbox(monkeypatch):
     # Replaces the settings, because other tests may have configured them, and reading them by name would load them.
     monkeypatch.setitem(django.conf.settings.__dict__, "_wrapped", django.utils.functional.empty)
 

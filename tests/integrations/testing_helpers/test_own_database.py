@@ -44,7 +44,7 @@ def test_hello(harness):
         "postgresql+psycopg://?service=shop",
     ],
 )
-def test_a_database_that_does_not_look_like_one_for_tests_is_refused(url):
+def test_a_database_that_does_not_look_like_a_test_database_is_refused(url):
     with pytest.raises(
         ConfigurationError,
         match=r"^without the test's transaction, .* return the test's open transaction from outboxq_using",
@@ -63,16 +63,16 @@ def test_a_database_that_does_not_look_like_one_for_tests_is_refused(url):
         "sqlite:///shop_test.sqlite3",
     ],
 )
-def test_a_database_for_tests_is_known_by_its_name(url):
+def test_a_test_database_is_recognized_by_its_name(url):
     refuse_own_database(Outbox(url))
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
-def test_a_database_in_memory_is_for_tests(url):
+def test_an_in_memory_database_is_a_test_database(url):
     refuse_own_database(Outbox(create_engine(url)))
 
 
-def test_a_temporary_file_is_for_tests(tmp_path):
+def test_a_temporary_file_is_a_test_database(tmp_path):
     refuse_own_database(Outbox(f"sqlite:///{tmp_path}/shop.db"))
 
 
@@ -118,7 +118,7 @@ def test_a_run_with_only_the_application_does_not_touch_its_database(tmp_path, l
     outbox.store.bound_engine.dispose()
 
 
-def test_a_test_case_is_refused_too(monkeypatch):
+def test_a_unittest_case_is_refused_too(monkeypatch):
     class Case(OutboxTests, unittest.TestCase):
         outboxq_app = Outbox("sqlite:////srv/shop/shop.db")
 
@@ -135,7 +135,7 @@ def test_a_test_case_is_refused_too(monkeypatch):
     assert "write outboxq_test_database" not in said(), "the error is then the missing directory"
 
 
-def test_a_database_of_django_is_its_test_runners():
+def test_a_django_database_is_not_refused():
     class OfDjango:
         alias = "default"
 
@@ -144,7 +144,7 @@ def test_a_database_of_django_is_its_test_runners():
     refuse_own_database(outbox)
 
 
-def test_the_file_in_the_message_is_that_of_the_application(tmp_path, monkeypatch):
+def test_the_message_contains_the_absolute_path_of_the_sqlite_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
     with pytest.raises(

@@ -25,7 +25,7 @@ def outboxq_using(connection):
 
 
 @pytest.mark.parametrize("order_id", [1, 2])
-def test_each_test_begins_with_nothing(harness, shop, session, order_id):
+def test_each_test_begins_without_tasks(harness, shop, session, order_id):
     assert isinstance(harness, Harness)
     harness.refute_enqueued()
     shop.receipt.using(session).enqueue(order_id)
@@ -33,7 +33,7 @@ def test_each_test_begins_with_nothing(harness, shop, session, order_id):
     assert [ran.result for ran in harness.drain()] == [f"receipt {order_id}"]
 
 
-def test_a_miss_is_shown_at_the_line_of_the_test(harness, shop):
+def test_a_failed_assertion_points_to_the_line_of_the_test(harness, shop):
     with pytest.raises(AssertionError) as raised:
         harness.assert_enqueued(shop.receipt, 2)
     assert [str(entry.path) for entry in raised.traceback.filter(raised)] == [__file__]
@@ -44,11 +44,11 @@ class TestAFixtureOfTheSameName:
     def harness(self):
         return "mine"
 
-    def test_is_the_applications(self, harness):
+    def test_the_fixture_of_the_class_is_used(self, harness):
         assert harness == "mine"
 
 
-def test_it_is_there_and_costs_nothing_where_it_is_not_used(pytestconfig):
+def test_the_plugin_is_active_but_imports_nothing_until_used(pytestconfig):
     assert pytestconfig.pluginmanager.hasplugin("outboxq")
     script = "import sys, pytest_outboxq; print({'outboxq', 'sqlalchemy'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", script], text=True, cwd=pytestconfig.rootpath) == "set()\n"
@@ -60,7 +60,7 @@ def test_an_application_is_named_in_the_configuration(monkeypatch):
     assert pytest_outboxq.named("outboxq.testing:app") is found
 
 
-def test_a_project_without_outboxq_is_not_found():
+def test_no_application_is_found_without_outboxq():
     assert pytest_outboxq.of_django() is None
     assert pytest_outboxq.of_flask(None) is None
 
@@ -73,7 +73,7 @@ def test_a_project_without_outboxq_is_not_found():
         ("outboxq.testing", "has no Outbox called 'outbox'"),
     ],
 )
-def test_an_application_that_is_not_said_or_not_there(said, sentence):
+def test_an_application_that_is_unnamed_or_missing_is_an_error(said, sentence):
     with pytest.raises(pytest.UsageError, match=sentence):
         pytest_outboxq.named(said)
 

@@ -39,7 +39,7 @@ def declared(ours):
     return resize
 
 
-def test_a_child_that_dies_leaves_a_span_of_its_attempt(outbox, telemetry):
+def test_an_attempt_whose_child_process_dies_has_a_span(outbox, telemetry):
     ours = outbox(telemetry.hook())
     handle = declared(ours).using(ours).enqueue()
     run_until_failed(ours, handle, label="worker 1")
@@ -60,7 +60,7 @@ def test_a_child_that_dies_leaves_a_span_of_its_attempt(outbox, telemetry):
     assert point.sum > 0
 
 
-def test_the_span_of_an_attempt_ends_though_its_handler_does_not(outbox, telemetry, caplog):
+def test_the_span_of_an_attempt_ends_even_if_its_handler_does_not(outbox, telemetry, caplog):
     ours, gate, errors = outbox(telemetry.hook()), threading.Event(), []
 
     @ours.task(name="shop.resize", queue="images", timeout=1, timeout_action="kill", retry=NEVER)
@@ -88,7 +88,7 @@ def test_the_span_of_an_attempt_ends_though_its_handler_does_not(outbox, telemet
     assert "ended span" not in caplog.text
 
 
-def test_sentry_hears_of_a_child_that_died(outbox, sentry):
+def test_a_dead_child_is_reported_to_sentry(outbox, sentry):
     sent, ours = sentry(), outbox(SentryHook())
     handle = declared(ours).using(ours).enqueue()
     run_until_failed(ours, handle)
@@ -104,7 +104,7 @@ def test_sentry_hears_of_a_child_that_died(outbox, sentry):
     assert timedelta(0) < ended - begun < datetime.now(UTC) - task.created_at
 
 
-def test_sentry_hears_of_a_handler_that_does_not_end(outbox, sentry):
+def test_a_handler_that_does_not_end_is_reported_to_sentry(outbox, sentry):
     sent, ours, gate = sentry(), outbox(SentryHook()), threading.Event()
 
     @ours.task(name="shop.resize", queue="images", timeout=1, timeout_action="kill", retry=NEVER)
@@ -127,7 +127,7 @@ def test_sentry_hears_of_a_handler_that_does_not_end(outbox, sentry):
 
 
 @pytest.mark.current
-def test_a_streamed_span_says_that_the_child_died(outbox, sentry):
+def test_a_dead_child_marks_the_streamed_span_as_failed(outbox, sentry):
     import sentry_sdk
 
     sent, ours = sentry(trace_lifecycle="stream"), outbox(SentryHook())
@@ -137,7 +137,7 @@ def test_a_streamed_span_says_that_the_child_died(outbox, sentry):
     assert {span["name"]: span["status"] for span in spans} == {"shop.resize": "error"}
 
 
-def test_the_check_in_of_a_tick_ends_though_its_child_died(outbox, sentry):
+def test_the_check_in_of_a_tick_ends_even_if_its_child_died(outbox, sentry):
     sent, ours = sentry(), outbox(SentryHook(monitor_schedules=True))
     task = declared(ours)
     schedules = ours.store.schedules
@@ -148,7 +148,7 @@ def test_the_check_in_of_a_tick_ends_though_its_child_died(outbox, sentry):
     assert (end["monitor_slug"], end["status"]) == ("nightly", "error")
 
 
-def test_a_hook_that_does_not_return_costs_no_log_line(outbox, caplog):
+def test_a_hook_that_does_not_return_suppresses_no_log_line(outbox, caplog):
     gate = threading.Event()
 
     class Stuck(Hook):
@@ -165,7 +165,7 @@ def test_a_hook_that_does_not_return_costs_no_log_line(outbox, caplog):
     assert "ProcessDied: the child process of the handler was killed by SIGKILL" in line.getMessage()
 
 
-def test_a_hook_that_was_never_entered_makes_no_span(outbox, telemetry):
+def test_a_hook_whose_handling_failed_creates_no_span(outbox, telemetry):
     """`ended` begins a span only for a killed attempt. After a failed `handling`, there is no span to end."""
 
     class Broken(OpenTelemetryHook):

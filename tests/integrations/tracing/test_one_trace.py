@@ -79,7 +79,7 @@ def order(address, number):
         return json.load(response)["task"]
 
 
-def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(database, orders, tmp_path):
+def test_one_trace_links_a_request_its_task_and_the_tasks_that_it_enqueues(database, orders, tmp_path):
     traces, web, work = (tmp_path / name for name in ("traces", "web", "work"))
     traces.touch()
 

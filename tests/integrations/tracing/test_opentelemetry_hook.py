@@ -42,7 +42,7 @@ def attributes(span):
     return dict(span.attributes)
 
 
-def test_one_trace_leads_from_the_enqueue_through_the_handler_to_what_that_enqueues(outbox, telemetry):
+def test_one_trace_links_the_enqueue_the_handler_and_the_tasks_that_it_enqueues(outbox, telemetry):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.charge", queue="payments", retry=RetryPolicy(max_attempts=7))
@@ -134,7 +134,7 @@ def test_an_emit_is_one_span_and_every_subscriber_is_in_its_trace(outbox, teleme
     trace_of(sent, *processed)
 
 
-def test_a_retry_has_a_trace_of_its_own_that_is_linked_to_the_enqueue(outbox, telemetry):
+def test_a_retry_has_a_separate_trace_that_is_linked_to_the_enqueue(outbox, telemetry):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.charge", retry=AT_ONCE)
@@ -161,7 +161,7 @@ def test_a_retry_has_a_trace_of_its_own_that_is_linked_to_the_enqueue(outbox, te
     assert not [span for span in telemetry.spans() if "4111" in span.to_json()]
 
 
-def test_a_task_that_starts_late_has_a_trace_of_its_own(outbox, telemetry):
+def test_a_task_that_starts_late_has_a_separate_trace(outbox, telemetry):
     """By then, a backend has closed the trace of the enqueue."""
     ours = outbox(telemetry.hook(same_trace_for=0))
 
@@ -175,12 +175,12 @@ def test_a_task_that_starts_late_has_a_trace_of_its_own(outbox, telemetry):
     assert linked(processed) == [ids(sent)]
 
 
-def test_a_span_of_time_that_is_none_is_refused():
+def test_an_invalid_same_trace_duration_is_refused():
     with pytest.raises(InvalidArgument, match="same_trace_for takes a timedelta or seconds"):
         OpenTelemetryHook(same_trace_for="5 minutes")
 
 
-def test_the_tick_of_a_schedule_has_a_trace_of_its_own(outbox, telemetry):
+def test_the_tick_of_a_schedule_has_a_separate_trace(outbox, telemetry):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.nightly")
@@ -219,7 +219,7 @@ WISHES = {
 
 
 @pytest.mark.parametrize("outcome", WISHES)
-def test_what_a_handler_wishes_is_no_error(outbox, telemetry, outcome):
+def test_outcomes_requested_by_a_handler_are_not_errors(outbox, telemetry, outcome):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.wishes")
@@ -235,7 +235,7 @@ def test_what_a_handler_wishes_is_no_error(outbox, telemetry, outcome):
     assert list(processed.events) == []
 
 
-def test_a_retry_of_the_last_attempt_is_an_error(outbox, telemetry):
+def test_a_retry_requested_in_the_last_attempt_is_an_error(outbox, telemetry):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.wishes", retry=RetryPolicy.never())
@@ -273,7 +273,7 @@ def test_the_span_of_a_transactional_task_lasts_until_its_commit(outbox, telemet
     assert processed.attributes["error.type"] == "outboxq.errors.PayloadError"
 
 
-def test_a_transactional_task_that_lost_its_lease_says_so(outbox, telemetry, database):
+def test_the_span_of_a_transactional_task_shows_a_lost_lease(outbox, telemetry, database):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.book", transactional=True)
@@ -291,7 +291,7 @@ def test_a_transactional_task_that_lost_its_lease_says_so(outbox, telemetry, dat
     ours.store.cancel(handle.id)
 
 
-def test_a_refused_enqueue_is_an_error_without_its_arguments(outbox, telemetry, database):
+def test_the_span_of_a_failed_enqueue_has_an_error_but_no_arguments(outbox, telemetry, database):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.charge", queue="payments")
@@ -311,7 +311,7 @@ def test_a_refused_enqueue_is_an_error_without_its_arguments(outbox, telemetry, 
     assert (point.value, point.attributes["error.type"]) == (1, sent.attributes["error.type"])
 
 
-def test_a_taken_idempotency_key_shows_the_task_that_has_it(outbox, telemetry):
+def test_the_span_for_a_taken_idempotency_key_names_its_task(outbox, telemetry):
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.charge", queue="payments")
@@ -326,7 +326,7 @@ def test_a_taken_idempotency_key_shows_the_task_that_has_it(outbox, telemetry):
     assert point.value == 1
 
 
-def test_baggage_and_state_come_along_beside_the_callers_headers(outbox, telemetry):
+def test_baggage_and_trace_are_sent_along_with_headers_of_the_caller(outbox, telemetry):
     ours, seen = outbox(telemetry.hook()), {}
 
     @ours.task(name="shop.charge")
@@ -345,7 +345,7 @@ def test_baggage_and_state_come_along_beside_the_callers_headers(outbox, telemet
     assert (seen["tenant"], seen["plan"]) == ("acme", "gold")
 
 
-def test_a_baggage_that_is_too_long_costs_not_the_trace(outbox, telemetry):
+def test_baggage_that_is_too_long_does_not_lose_the_trace(outbox, telemetry):
     ours, seen = outbox(telemetry.hook()), {}
 
     @ours.task(name="shop.charge")
@@ -398,7 +398,7 @@ def test_the_metrics_have_the_names_of_the_conventions(outbox, telemetry):
     }
 
 
-def test_a_program_without_the_sdk_pays_with_no_header(outbox):
+def test_a_program_without_the_sdk_adds_no_headers(outbox):
     ours, seen = outbox(OpenTelemetryHook()), []
 
     @ours.task(name="shop.charge")
@@ -417,7 +417,7 @@ class Broken(SpanProcessor):
         raise OSError("the exporter is down")
 
 
-def test_a_broken_exporter_costs_no_task(outbox, telemetry, caplog):
+def test_a_broken_exporter_does_not_affect_a_task(outbox, telemetry, caplog):
     broken = TracerProvider()
     broken.add_span_processor(Broken())
     ours, ran = outbox(OpenTelemetryHook(tracer_provider=broken), telemetry.hook()), []
@@ -435,7 +435,7 @@ def test_a_broken_exporter_costs_no_task(outbox, telemetry, caplog):
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
-def test_two_outboxes_have_hooks_of_their_own(database, telemetry):
+def test_two_outboxes_have_separate_hooks(database, telemetry):
     with_hook, without = Outbox(database.url, hooks=[telemetry.hook()]), Outbox(database.url)
     try:
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.in_turn
 TWICE = RetryPolicy(max_attempts=2, wait=timedelta(0))
 
 
-def test_one_trace_leads_from_the_enqueue_through_the_handler_to_what_that_enqueues(outbox, sentry):
+def test_one_trace_links_the_enqueue_the_handler_and_the_tasks_that_it_enqueues(outbox, sentry):
     sent, ours = sentry(), outbox(SentryHook())
 
     @ours.task(name="shop.charge", queue="payments")
@@ -66,7 +66,7 @@ def test_one_trace_leads_from_the_enqueue_through_the_handler_to_what_that_enque
 
 
 @pytest.mark.current
-def test_streamed_spans_are_one_trace_too(outbox, sentry):
+def test_streamed_spans_also_share_one_trace(outbox, sentry):
     sent, ours = sentry(trace_lifecycle="stream"), outbox(SentryHook())
 
     @ours.task(name="shop.charge", queue="payments", retry=RetryPolicy.never())
@@ -151,7 +151,7 @@ WISHES = {"ok": [Snooze(3600), Retry(3600)], "cancelled": [Cancel("no longer wan
 
 
 @pytest.mark.parametrize("status", WISHES)
-def test_what_a_handler_wishes_is_never_reported(outbox, sentry, status):
+def test_outcomes_requested_by_a_handler_are_never_reported(outbox, sentry, status):
     sent, ours = sentry(), outbox(SentryHook(every_attempt=True))
 
     @ours.task(name="shop.wishes")
@@ -165,7 +165,7 @@ def test_what_a_handler_wishes_is_never_reported(outbox, sentry, status):
     assert [one["contexts"]["trace"]["status"] for one in sent.transactions] == [status] * len(WISHES[status])
 
 
-def test_a_retry_of_the_last_attempt_is_reported(outbox, sentry):
+def test_a_retry_requested_in_the_last_attempt_is_reported(outbox, sentry):
     """The task has failed permanently, and somebody has to know."""
     sent, ours = sentry(), outbox(SentryHook())
 
@@ -220,7 +220,7 @@ def test_arguments_are_attached_only_if_sentry_is_set_to_send_them(outbox, sentr
     assert (card in json.dumps(sent.items)) is expected
 
 
-def test_a_transactional_task_reports_what_its_commit_refused(outbox, sentry):
+def test_an_error_at_the_commit_of_a_transactional_task_is_reported(outbox, sentry):
     sent, ours = sentry(), outbox(SentryHook())
 
     @ours.task(name="shop.book", transactional=True, retry=RetryPolicy.never())
@@ -247,7 +247,7 @@ def test_an_enqueue_outside_of_any_span_has_no_trace(outbox, sentry):
     assert one["trace_id"] != two["trace_id"]
 
 
-def test_tasks_without_headers_have_traces_of_their_own(outbox, sentry):
+def test_tasks_without_headers_have_separate_traces(outbox, sentry):
     sent, ours = sentry(), outbox(SentryHook())
 
     @ours.task(name="shop.import")
@@ -260,7 +260,7 @@ def test_tasks_without_headers_have_traces_of_their_own(outbox, sentry):
     assert one != two
 
 
-def test_the_latency_counts_from_the_moment_at_which_the_task_was_there_and_due():
+def test_the_latency_is_measured_from_when_the_task_was_enqueued_and_due():
     enqueued = datetime(2030, 1, 1, 12, tzinfo=UTC)
     started = enqueued + timedelta(hours=1, milliseconds=30)
     unknown = {one.name: None for one in fields(Claim)} | {"args": "{}", "queue": "default", "attempt": 1}
@@ -276,7 +276,7 @@ def test_the_latency_counts_from_the_moment_at_which_the_task_was_there_and_due(
     assert latency(started + timedelta(seconds=1)) == 0
 
 
-def test_it_goes_with_opentelemetry_and_the_callers_headers(outbox, sentry, telemetry):
+def test_the_hook_works_with_opentelemetry_and_headers_of_the_caller(outbox, sentry, telemetry):
     """Each of them has members in `baggage`."""
     sentry()
     seen = {}
@@ -297,7 +297,7 @@ def test_it_goes_with_opentelemetry_and_the_callers_headers(outbox, sentry, tele
         assert sum(member.startswith("sentry-trace_id=") for member in members) == 1
 
 
-def test_without_init_it_does_nothing(outbox):
+def test_without_init_the_hook_does_nothing(outbox):
     ours, seen = outbox(SentryHook()), []
 
     @ours.task(name="shop.charge", retry=RetryPolicy.never())
@@ -310,7 +310,7 @@ def test_without_init_it_does_nothing(outbox):
     assert seen == [{}]
 
 
-def test_a_broken_transport_costs_no_task(outbox, sentry, caplog):
+def test_a_broken_transport_does_not_affect_a_task(outbox, sentry, caplog):
     def broken(*_):
         raise OSError("the tracker is down")
 

@@ -56,7 +56,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("error", "statuses"), ENDS, ids=["fails", "cancels", "snoozes"])
-def test_a_check_in_ends_as_its_task(outbox, sentry, error, statuses):
+def test_a_check_in_has_the_outcome_of_its_task(outbox, sentry, error, statuses):
     sent, ours = sentry(), outbox(SentryHook(monitor_schedules=True))
 
     @ours.task(name="shop.nightly", retry=RetryPolicy.never())
@@ -72,7 +72,7 @@ def test_a_check_in_ends_as_its_task(outbox, sentry, error, statuses):
     [(SentryHook(), "30 2 * * *"), (SentryHook(monitor_schedules=True), "0 30 2 * * *")],
     ids=["unasked", "a rule with seconds"],
 )
-def test_there_is_no_check_in(outbox, sentry, hook, rule):
+def test_an_unmonitored_tick_has_no_check_in(outbox, sentry, hook, rule):
     sent, ours = sentry(), outbox(hook)
 
     @ours.task(name="shop.nightly")
@@ -83,7 +83,7 @@ def test_there_is_no_check_in(outbox, sentry, hook, rule):
     assert len(sent.transactions) == 2
 
 
-def test_a_margin_that_is_no_span_of_time_is_refused():
+def test_an_invalid_check_in_margin_is_refused():
     with pytest.raises(InvalidArgument, match="checkin_margin takes a timedelta or seconds"):
         SentryHook(checkin_margin="5m")
 
@@ -100,11 +100,11 @@ def test_a_margin_that_is_no_span_of_time_is_refused():
         ("every 0.5", None),
     ],
 )
-def test_a_rule_is_written_as_sentry_takes_it(rule, expected):
+def test_a_rule_is_translated_for_sentry(rule, expected):
     assert schedule_of(rule) == expected
 
 
-def test_a_name_becomes_a_slug_of_its_own():
+def test_each_schedule_name_becomes_a_unique_slug():
     assert slug_of("outboxq.retention") == "outboxq-retention"
     assert slug_of("Nightly report") == "nightly-report"
     assert slug_of("tenant/7").startswith("tenant-7-")

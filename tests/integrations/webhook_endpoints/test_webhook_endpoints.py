@@ -95,7 +95,7 @@ def names(outbox: Outbox) -> list[str]:
     return [task.task_name for task in outbox.store.tasks()]
 
 
-def test_a_webhook_is_answered_when_its_task_is_committed(send: Send, database: Database, outbox: Outbox) -> None:
+def test_a_webhook_is_acknowledged_after_its_task_is_committed(send: Send, database: Database, outbox: Outbox) -> None:
     assert send(EVENT, signed(EVENT)) == (204, "")
     assert database.rows("SELECT task_name, args FROM task_executions") == [("book", '{"payload":7}')]
     assert send(EVENT, signed(EVENT)) == (204, "")
@@ -108,7 +108,7 @@ def test_a_wrong_signature_is_refused_without_a_row(send: Send, database: Databa
     assert database.rows("SELECT 1 FROM task_executions UNION ALL SELECT 1 FROM inbox_messages") == []
 
 
-def test_a_webhook_that_cannot_be_read_is_acknowledged_and_kept(send: Send, outbox: Outbox) -> None:
+def test_an_unreadable_webhook_is_acknowledged_and_kept(send: Send, outbox: Outbox) -> None:
     assert [send(b"{]", signed(b"{]"))[0] for _ in range(2)] == [204, 204]
     assert names(outbox) == [UNREADABLE]
 
@@ -127,7 +127,9 @@ def test_another_method_is_not_allowed(send: Send, outbox: Outbox) -> None:
     assert names(outbox) == []
 
 
-def test_an_error_of_the_database_is_no_acceptance(send: Send, outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_error_does_not_accept_the_webhook(
+    send: Send, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
 
         def fail(*_: object, **__: object) -> None:
@@ -152,7 +154,7 @@ def test_a_stream_is_refused_as_soon_as_it_is_too_large(outbox: Outbox, erp: Web
     assert sent == 3
 
 
-def test_the_event_loop_goes_on_while_the_tasks_are_enqueued(
+def test_tasks_are_enqueued_outside_the_event_loop_thread(
     outbox: Outbox, erp: WebhookSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []

@@ -141,7 +141,7 @@ class Lists(Case):
         for shown in ("Ready", "Failed", "Running", "mail", str(later)):
             assert f">{shown}<" in body, shown
 
-    def test_the_task_and_its_status_stand_first(self):
+    def test_the_task_and_its_status_are_the_first_columns(self):
         """A phone then shows them without scrolling."""
         self.add()
         columns = re.findall(r'<t[hd] class="field-(\w+)', self.client.get(LIST).content.decode())
@@ -168,7 +168,7 @@ class Lists(Case):
             self.listed(query, path)
         assert len(asked) <= number, asked.captured_queries
 
-    def test_filters(self):
+    def test_lists_can_be_filtered(self):
         ready, failed = self.add(queue="mail", priority=-1), self.failed(task_name="shop.pay")
         completed, cancelled = self.running(queue="mail"), self.add()
         self.store.cancel(completed, force=True, using="default")
@@ -188,7 +188,7 @@ class Lists(Case):
         assert self.listed("?task_name=shop.pay", LETTERS) == [failed]
         assert self.listed("?queue=mail", LETTERS) == []
 
-    def test_a_query_that_no_list_knows_is_not_an_error_of_the_server(self):
+    def test_an_invalid_query_does_not_cause_a_server_error(self):
         for path_ in (LIST, LETTERS):
             for query in ("?queue=a%00b", "?task_name=%00"):
                 assert self.client.get(path_ + query).headers["Location"] == f"{path_}?e=1", query
@@ -198,7 +198,7 @@ class Lists(Case):
         for address in (f"{LETTERS}?lost_key__contains=a", f"{SCHEDULES}?args__contains=secret"):
             assert self.client.get(address).status_code == 400, address
 
-    def test_a_list_chooses_from_the_newest_rows_and_from_those_of_a_status(self):
+    def test_a_list_shows_only_the_newest_rows_overall_or_of_a_status(self):
         made = [self.failed(task_name=f"shop.t{n}") if n % 3 == 0 else self.add(priority=-n) for n in range(12)]
         failed, ready = made[::3], [one for n, one in enumerate(made) if n % 3]
         running = self.claim().id
@@ -214,7 +214,7 @@ class Lists(Case):
             assert self.listed(path=LETTERS) == failed[:-3:-1]
             assert self.listed(f"?q={made[0]}", LETTERS) == [made[0]]
 
-    def test_no_statement_of_a_list_reads_a_whole_table_of_tasks(self):
+    def test_no_statement_of_a_list_reads_an_entire_table_of_tasks(self):
         """Each statement is bounded by a limit, by another statement's lower bound, or by the keys on a page."""
         failed, _ = self.failed(), self.add(queue="mail")
         with mock.patch.object(ours, "NEWEST", 1):
@@ -226,7 +226,7 @@ class Lists(Case):
                         assert re.search(r">= |LIMIT ", one["sql"]), one["sql"]
         assert self.listed(path=LETTERS) == [failed]
 
-    def test_search(self):
+    def test_tasks_can_be_searched(self):
         first, second = self.add(task_name="shop.mail.send"), self.add(task_name="shop.100%_sure")
         assert self.listed(f"?q={first}") == [first]
         assert self.listed(f"?q={first.hex}") == [first]
@@ -237,7 +237,7 @@ class Lists(Case):
 
 
 class Pages(Case):
-    def test_the_page_of_a_task_tells_its_state_and_why_it_does_not_run(self):
+    def test_the_page_of_a_task_shows_its_state_and_why_it_is_not_running(self):
         blocker = self.failed(partition_key="k", on_dead_letter=OnDeadLetter.HOLD, error="ValueError: 1 < 2")
         task_id = self.add(partition_key="k", args='{"order": 5, "note": "ü"}')
         body = self.page(task_id)
@@ -255,7 +255,7 @@ class Pages(Case):
         for shown in (str(task_id), "1 &lt; 2<br>second line", "builtins.ValueError", ">mail<", ">k<"):
             assert shown in body, shown
 
-    def test_texts_of_tasks_are_shown_as_text(self):
+    def test_hostile_texts_of_tasks_are_shown_escaped(self):
         text = HOSTILE + INVISIBLE
         args = json.dumps({HOSTILE: [HOSTILE, INVISIBLE]})
         same = {"task_name": text, "queue": text, "partition_key": text}
@@ -290,7 +290,7 @@ class Pages(Case):
         assert "seen" not in body
         assert "sort_key" not in body
 
-    def test_times_are_in_the_active_zone_which_they_name(self):
+    def test_times_are_in_the_active_time_zone_and_name_it(self):
         task_id = self.add(delay=timedelta(days=1), expires_in=timedelta(days=2))
         letter = self.failed()
         created = TaskExecution.objects.get(pk=task_id).created_at
@@ -310,7 +310,7 @@ class Pages(Case):
         assert len(body) < 60_000
         assert "more characters" in body
 
-    def test_a_row_that_does_not_exist_leads_to_the_index(self):
+    def test_a_missing_row_redirects_to_the_index(self):
         for address in (page_of(uuid4()), page_of("x"), page_of(uuid4(), LETTERS), page_of("none", SCHEDULES)):
             assert self.client.get(address).headers["Location"] == "/admin/", address
 
@@ -334,7 +334,7 @@ class Pages(Case):
 
 
 class Actions(Case):
-    def test_a_dead_letter_runs_again(self):
+    def test_a_dead_letter_is_redriven(self):
         task_id = self.failed()
         told = f"Task {task_id} was redriven from the first attempt, due now."
         assert self.take("redrive", task_id, path=LETTERS) == [told]
@@ -344,7 +344,7 @@ class Actions(Case):
         assert (entry.user, entry.object_id) == (self.user, str(task_id))
         assert "was redriven" in self.client.get(f"{LIST}{task_id}/history/").content.decode()
 
-    def test_a_delayed_task_runs_now(self):
+    def test_a_delayed_task_is_made_due_now(self):
         task_id = self.add(delay=timedelta(days=1))
         assert self.take("run_now", task_id) == [f"Task {task_id} is due now."]
         [again] = self.take("run_now", task_id)
@@ -359,7 +359,7 @@ class Actions(Case):
             assert self.status(task_id) == "Cancelled"
             assert self.last_event(task_id).event_data["reason"] == self.by
 
-    def test_a_running_task_is_asked_to_stop_and_then_taken_away(self):
+    def test_a_running_task_is_asked_to_stop_and_then_cancelled(self):
         task_id = self.running()
         assert "was asked to stop" in self.take("cancel", task_id)[0]
         assert self.status(task_id) == "Running"
@@ -367,7 +367,7 @@ class Actions(Case):
         assert "was cancelled" in self.take("cancel_now", task_id)[0]
         assert self.status(task_id) == "Cancelled"
 
-    def test_a_refusal_of_the_store_is_a_message(self):
+    def test_a_refusal_by_the_store_is_shown_as_a_message(self):
         running, failed = self.running(), self.failed()
         assert self.take("run_now", failed) == [f"Task {failed} is Failed and cannot be rescheduled."]
         assert self.take("cancel", failed) == [f"Task {failed} is Failed and cannot be cancelled."]
@@ -392,7 +392,7 @@ class Actions(Case):
         self.take("run_now", self.add(delay=timedelta(days=2)), reason=" ")
         assert self.store.actions.list(using="default")[0].reason is None
 
-    def test_a_schedule_is_paused_for_a_reason(self):
+    def test_a_schedule_is_paused_with_a_reason(self):
         new = NewSchedule(name="nightly", task_name="shop.work", rule="every 3600", tz="UTC", args="{}")
         self.store.schedules.put(new, using="default")
         self.log_in("view_taskschedule", "change_taskschedule")
@@ -400,7 +400,7 @@ class Actions(Case):
         paused = self.store.schedules.get("nightly", using="default")
         assert paused.pause_reason == f"stock-taking ({self.by})"
 
-    def test_a_dead_letter_whose_key_another_task_has_is_not_redriven(self):
+    def test_a_dead_letter_whose_key_belongs_to_another_task_is_not_redriven(self):
         same = {"idempotency_key": "order 7", "unique_until_finished": True}
         failed, other = self.failed(**same), self.add(**same)
         assert other != failed
@@ -409,7 +409,7 @@ class Actions(Case):
         assert self.status(failed) == "Failed"
         assert not LogEntry.objects.all()
 
-    def test_some_of_many_are_refused(self):
+    def test_refusals_among_many_are_summarized(self):
         failed, ready = [self.failed() for _ in range(12)], [self.add() for _ in range(3)]
         told = self.take("cancel", *failed, *ready)
         assert told[0] == "3 of 15 tasks were cancelled."
@@ -417,19 +417,19 @@ class Actions(Case):
         assert told[-1] == "2 others were refused too."
         assert len(LogEntry.objects.all()) == 3
 
-    def test_an_action_is_for_the_ticked_rows_though_the_list_has_changed(self):
+    def test_an_action_affects_the_ticked_rows_even_if_the_list_has_changed(self):
         task_id = self.add()
         self.claim()
         (told,) = self.take("cancel", task_id, query="?status=Ready")
         assert told == f"Task {task_id} was asked to stop, and will run until the handler ends."
 
-    def test_an_action_is_for_all_rows_of_the_list(self):
+    def test_an_action_can_affect_all_rows_of_the_list(self):
         failed, other = [self.failed() for _ in range(3)], self.failed(queue="mail")
         told = self.take("redrive", failed[0], path=LETTERS, query="?queue=default", select_across=1)
         assert told == ["3 of 3 dead letters were redriven from the first attempt, due now."]
         assert self.status(other) == "Failed"
 
-    def test_a_request_changes_a_bounded_number_of_rows(self):
+    def test_a_request_changes_a_limited_number_of_rows(self):
         failed = [self.failed() for _ in range(3)]
         with mock.patch.object(ours, "AT_ONCE", 2):
             told = self.take("discard", *failed, path=LETTERS)
@@ -453,7 +453,7 @@ class Actions(Case):
 
 
 class BeforeMigrate(Case):
-    def test_each_page_names_the_command_that_creates_the_tables(self):
+    def test_without_tables_each_page_names_the_command_that_creates_them(self):
         task_id = self.add()
         with transaction.atomic(), mock.patch.object(self.store, "_current", False):
             bring_to("base", connection, migrations.downgrade)
@@ -492,7 +492,7 @@ class OutsideATransaction(TransactionTestCase):
 
 
 class Permissions(Case):
-    def test_a_stranger_is_sent_to_the_log_in(self):
+    def test_an_anonymous_user_is_redirected_to_login(self):
         task_id = self.add()
         given = {"action": "cancel", "index": 0, "_selected_action": [str(task_id)]}
         for address in (LIST, page_of(task_id), LETTERS, SCHEDULES):
@@ -500,7 +500,7 @@ class Permissions(Case):
         assert Client().post(LIST, given).headers["Location"].startswith("/admin/login/")
         assert self.status(task_id) == "Ready"
 
-    def test_staff_without_a_view_permission_sees_and_does_nothing(self):
+    def test_staff_without_a_view_permission_can_neither_read_nor_act(self):
         task_id, failed = self.add(delay=timedelta(days=1)), self.failed()
         for permissions in ((), ("cancel_taskexecution", "retry_taskexecution", "discard_taskexecution")):
             self.log_in(*permissions)
@@ -513,7 +513,7 @@ class Permissions(Case):
             assert LIST not in self.client.get("/admin/").content.decode()
         assert [self.status(one) for one in (task_id, failed)] == ["Ready", "Failed"]
 
-    def test_the_view_permission_of_one_list_is_not_that_of_another(self):
+    def test_each_list_has_a_separate_view_permission(self):
         failed = self.failed()
         for permission, seen in zip(VIEWS, (LIST, LETTERS, SCHEDULES), strict=True):
             self.log_in(permission)
@@ -522,7 +522,7 @@ class Permissions(Case):
             }
         assert self.status(failed) == "Failed"
 
-    def test_a_user_who_may_view_does_nothing(self):
+    def test_view_permissions_allow_no_actions(self):
         ready, failed = self.add(delay=timedelta(days=1)), self.failed()
         self.log_in(*VIEWS)
         for path_, key, verbs in (
@@ -535,7 +535,7 @@ class Permissions(Case):
         assert [self.status(one) for one in (ready, failed)] == ["Ready", "Failed"]
         assert not LogEntry.objects.all()
 
-    def test_each_action_needs_its_own_permission(self):
+    def test_each_action_requires_a_separate_permission(self):
         ready, failed = self.add(delay=timedelta(days=1)), self.failed()
         self.log_in(*VIEWS, "retry_taskexecution")
         assert self.take("cancel", ready) == ["No action selected."]
@@ -568,7 +568,7 @@ class Schedules(Case):
     def take(self, action, *names):
         return super().take(action, *names, path=SCHEDULES)
 
-    def test_the_list_shows_when_each_schedule_has_its_ticks(self):
+    def test_the_list_shows_the_rule_and_next_tick_of_each_schedule(self):
         self.put()
         self.put("odd", args='{"a": 1}')
         self.store.schedules.pause("odd", using="default")
@@ -583,7 +583,7 @@ class Schedules(Case):
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'odd'")
 
-    def test_the_list_asks_once_for_the_next_ticks_of_all_its_schedules(self):
+    def test_the_number_of_queries_does_not_depend_on_the_number_of_schedules(self):
         def queries():
             with CaptureQueriesContext(connection) as asked:
                 self.client.get(SCHEDULES)
@@ -595,7 +595,7 @@ class Schedules(Case):
             self.put(f"nightly{number}")
         assert queries() == one
 
-    def test_the_list_and_the_page_say_that_a_clock_ahead_has_planted_a_schedule(self):
+    def test_a_schedule_planted_by_a_fast_clock_is_marked_in_the_list_and_on_its_page(self):
         self.put(rule="every 3600")
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET planted_until = '8000-01-01T00:00:00.000000+00:00'")
@@ -612,7 +612,7 @@ class Schedules(Case):
         assert re.search(r"next tick:.*?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d C[SD]T", body, re.DOTALL | re.IGNORECASE)
         assert "iban" not in body
 
-    def test_a_paused_schedule_says_why(self):
+    def test_the_page_of_a_paused_schedule_shows_why(self):
         self.put()
         (told,) = self.take("pause", "nightly")
         assert told.startswith("The schedule 'nightly' is paused")
@@ -623,7 +623,7 @@ class Schedules(Case):
         assert self.get().paused_at is None
         assert [entry.object_repr for entry in LogEntry.objects.all()] == ["nightly", "nightly"]
 
-    def test_a_schedule_that_is_paused_already_is_not_paused_again(self):
+    def test_a_schedule_that_is_already_paused_is_not_paused_again(self):
         self.put()
         self.store.schedules.pause("nightly", reason="moving (by ben)", using="default")
         assert self.take("pause", "nightly") == ["The schedule 'nightly' was already paused: moving (by ben)."]
@@ -638,7 +638,7 @@ class Schedules(Case):
         assert {str(task.id) for task in tasks} == {re.search(r"task (\S+) was enqueued", one)[1] for one in told}
         assert len(tasks) == 2
 
-    def test_a_schedule_that_is_gone_meanwhile_stops_no_other(self):
+    def test_a_deleted_schedule_does_not_prevent_actions_on_others(self):
         self.put()
         self.put("weekly")
         real = type(self.store.schedules).pause
@@ -653,7 +653,7 @@ class Schedules(Case):
         assert "There is no schedule 'nightly'." in told
         assert self.get("weekly").paused_at is not None
 
-    def test_a_schedule_whose_zone_is_unknown_here_stops_no_other(self):
+    def test_an_unknown_time_zone_does_not_prevent_actions_on_others(self):
         self.put()
         self.put("weekly")
         self.take("pause", "nightly", "weekly")
@@ -666,7 +666,7 @@ class Schedules(Case):
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'nightly'")
 
-    def test_what_a_function_removes_is_shown_nowhere(self):
+    def test_text_that_redact_removes_is_not_shown(self):
         self.log_in(*VIEWS)
         task_id = self.failed(args='{"note": "no"}')
         for page in (LETTERS, page_of(task_id), page_of(task_id, LETTERS)):
@@ -680,12 +680,12 @@ class Schedules(Case):
                 assert ("ValueError: no" in body, "ValueError: (removed)" in body) == (False, True), page
             assert '"(removed)te": "(removed)"' in unescape(self.client.get(page_of(task_id)).content.decode())
 
-    def test_each_verb_needs_a_permission_that_exists(self):
+    def test_the_permission_for_each_verb_exists(self):
         for permission in (ENQUEUE, *map(permission_of, VERBS)):
             codename = permission.removeprefix("outboxq.")
             assert Permission.objects.filter(codename=codename).count() == 1, codename
 
-    def test_a_user_who_may_view_schedules_changes_none(self):
+    def test_a_user_who_may_only_view_schedules_cannot_change_them(self):
         self.put()
         self.log_in("view_taskschedule")
         assert "At 04:30 every day" in self.page("nightly", SCHEDULES)
@@ -693,7 +693,7 @@ class Schedules(Case):
             self.client.post(SCHEDULES, {"action": action, "index": 0, "_selected_action": ["nightly"]})
         assert (self.get().paused_at, self.store.tasks(using="default")) == (None, [])
 
-    def test_hostile_names_are_shown_as_text(self):
+    def test_hostile_names_are_shown_escaped(self):
         self.put(HOSTILE + "\u202e", task_name=HOSTILE)
         body = self.client.get(SCHEDULES).content.decode()
         assert HOSTILE not in body
@@ -706,7 +706,7 @@ class Dashboard(Case):
     def links(self, address):
         return re.findall(r'<li><a href="([^"]*)">Dashboard</a></li>', self.client.get(address).content.decode())
 
-    def test_each_page_links_to_its_page_of_the_mounted_dashboard(self):
+    def test_each_page_links_to_the_corresponding_dashboard_page(self):
         failed = self.failed()
         schedule = NewSchedule(name="a/b & c", task_name="shop.work", rule="0 2 * * *")
         self.store.schedules.put(schedule, using="default")
@@ -722,7 +722,7 @@ class Dashboard(Case):
         views = {resolve(f"/outboxq/{page.partition('?')[0]}").func for page in pages.values()}
         assert views == {resolve("/outboxq/").func}
 
-    def test_there_is_no_link_where_the_dashboard_is_not_mounted(self):
+    def test_there_is_no_link_if_the_dashboard_is_not_mounted(self):
         failed = self.failed()
         urls = ModuleType("urls_without_a_dashboard")
         urls.urlpatterns = [path("admin/", admin.site.urls)]
@@ -744,7 +744,7 @@ class OtherDatabase(Case):
     databases = frozenset({"default", "other"})
     alias = "other"
 
-    def test_the_admin_of_another_outbox_reads_and_writes_there(self):
+    def test_the_admin_of_another_outbox_uses_the_database_of_that_outbox(self):
         here = NewTask(id=uuid7(), task_name="shop.here", args="{}")
         outboxes["default"].store.enqueue(here, using="default")
         task_id = self.failed(args='{"a": "shown"}')
@@ -778,7 +778,7 @@ class Documented(Case):
 
     PAGE = (Path(__file__).parents[4] / "docs" / "django-admin.md").read_text()
 
-    def test_its_class_takes_the_place_of_ours(self):
+    def test_the_documented_class_replaces_the_default_one(self):
         (code,) = re.findall(r"^```python\n(.*?)^```$", self.PAGE, re.DOTALL | re.MULTILINE)
         before = admin.site._registry[TaskExecution]
         urls = ModuleType("urls_of_the_page")
@@ -793,7 +793,7 @@ class Documented(Case):
         assert "geheim" not in body
         assert "seen" in body
 
-    def test_its_lists_permissions_and_actions_are_there(self):
+    def test_the_documented_lists_permissions_and_actions_exist(self):
         named = set(re.findall(r"`outboxq\.(\w+_\w+)`", self.PAGE))
         own = Permission.objects.filter(content_type__app_label="outboxq", codename__in=named)
         assert named == {one.codename for one in own}

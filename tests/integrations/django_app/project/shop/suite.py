@@ -45,16 +45,16 @@ class InsideATest(TestCase):
 
     databases = frozenset({"default", "other"})
 
-    def test_what_is_enqueued_is_there_until_the_test_ends(self):
+    def test_enqueued_tasks_exist_until_the_test_ends(self):
         assert counts() == (0, 0, 0)
         tasks.send.enqueue(1)
         with transaction.atomic():
             tasks.send.using("default", delay=60).enqueue(2)
         assert counts() == (2, 2, 2)
 
-    test_and_gone_in_the_next = test_what_is_enqueued_is_there_until_the_test_ends
+    test_and_gone_in_the_next = test_enqueued_tasks_exist_until_the_test_ends
 
-    def test_an_error_of_ours_leaves_the_block_as_it_was(self):
+    def test_an_error_raised_by_enqueue_does_not_break_the_block(self):
         tasks.send.using(idempotency_key="k").enqueue(1)
         for error, enqueue in (
             (InvalidCall, lambda: tasks.send.enqueue(1, 2)),
@@ -67,7 +67,7 @@ class InsideATest(TestCase):
                 assert not connection.needs_rollback
         assert Order.objects.count() == 2
 
-    def test_a_broken_block_takes_no_task(self):
+    def test_enqueueing_in_a_broken_block_is_refused(self):
         with transaction.atomic():
             transaction.set_rollback(True)
             with self.assertRaises(TransactionManagementError):
@@ -75,7 +75,7 @@ class InsideATest(TestCase):
             transaction.set_rollback(False)
         assert counts() == (0, 0, 0)
 
-    def test_a_task_belongs_to_its_own_database(self):
+    def test_a_task_is_enqueued_only_in_its_database(self):
         assert outboxes["other"] is tasks.elsewhere.outbox
         tasks.elsewhere.enqueue()
         assert (counts(), counts("other")) == ((0, 0, 0), (1, 1, 1))
@@ -84,22 +84,22 @@ class InsideATest(TestCase):
         with self.assertRaisesMessage(ConfigurationError, "nowhere"):
             outboxes["nowhere"]
 
-    def test_a_database_in_memory_has_no_worker(self):
+    def test_an_in_memory_database_cannot_have_a_worker(self):
         tasks.elsewhere.enqueue()
         with self.assertRaisesMessage(ConfigurationError, "in-memory SQLite database"):
             outboxes["other"].worker()
 
-    def test_enqueuing_needs_no_engine(self):
+    def test_enqueueing_creates_no_engine(self):
         with mock.patch("outboxq.contrib.django.django_outbox.engine_of") as engine_of:
             tasks.send.enqueue(1)
             outbox.emit("order.paid", {"id": 1})
             outbox.store.get(TaskExecution.objects.first().id, using="default")
         assert not engine_of.called
 
-    def test_an_event_finds_those_whom_migrate_made_known(self):
+    def test_an_event_reaches_subscribers_stored_by_migrate(self):
         assert list(outbox.emit("order.paid", {"id": 1}).handles) == ["shop.tasks.count_order"]
 
-    def test_a_transactional_task_inside_the_tests_transaction_is_a_savepoint(self):
+    def test_a_transactional_task_within_the_test_transaction_uses_a_savepoint(self):
         store, integration = outbox.store, outbox.integration
         with self.assertRaises(ZeroDivisionError), integration.unit_of_work(store, within="default"):
             Order.objects.create()
@@ -116,7 +116,7 @@ class InsideATest(TestCase):
         ):
             raise AssertionError
 
-    def test_our_rows_are_for_reading(self):
+    def test_models_of_outboxq_are_read_only(self):
         before = datetime.now(UTC) - timedelta(seconds=1)
         later = tasks.send.using(delay=60).enqueue(2)
         sooner = tasks.send.enqueue(1)
@@ -132,7 +132,7 @@ class InsideATest(TestCase):
             with self.assertRaisesMessage(InvalidTransition, "outboxes[alias].store"):
                 refused()
 
-    def test_the_ranges_of_time_are_those_of_the_rows(self):
+    def test_filters_by_time_range_match_stored_times(self):
         """SQLite compares times as text, so each time must be written in the same format."""
         handle = tasks.send.using(run_after=datetime(2030, 1, 1, 12, tzinfo=UTC)).enqueue(1)
         for first, last, found in ((11, 13, 1), (12, 12, 1), (13, 14, 0), (10, 11, 0)):
@@ -157,13 +157,13 @@ class Webhooks(TestCase):
 
     test_and_its_rows_are_gone_in_the_next = test_a_signed_webhook_becomes_one_task
 
-    def test_others_are_refused(self):
+    def test_invalid_webhooks_are_refused(self):
         assert post_webhook(EVENT + b" ", signed=EVENT) == 401
         assert post_webhook(b"x" * 1001) == 413
         assert self.client.get("/hooks/erp/").status_code == 405
         assert counts() == (0, 0, 0)
 
-    def test_one_that_cannot_be_read_is_kept(self):
+    def test_an_unreadable_webhook_is_kept(self):
         assert [post_webhook(b"{]"), post_webhook(b"{]")] == [204, 204]
         assert [row.task_name for row in TaskExecution.objects.all()] == ["outboxq.unreadable_message"]
 
@@ -185,7 +185,7 @@ class CommittedWebhooks(TransactionTestCase):
         work()
         assert tasks.seen == [7]
 
-    def test_an_error_of_the_database_is_no_acceptance(self):
+    def test_a_database_error_does_not_accept_the_webhook(self):
         with mock.patch("outboxq.store.messages.inbox.enqueue_many", side_effect=DatabaseError("gone")):
             assert post_webhook(EVENT, raise_request_exception=False) == 500
         assert counts() == (0, 0, 0)
@@ -225,7 +225,7 @@ class Committed(TransactionTestCase):
         assert claim.id == first.id
         assert failing.created
 
-    def test_outside_a_block_it_is_committed_at_once(self):
+    def test_outside_a_block_a_task_is_committed_immediately(self):
         with CaptureQueriesContext(connection) as queries:
             handle = tasks.send.enqueue(1)
         assert not connection.in_atomic_block
@@ -233,14 +233,14 @@ class Committed(TransactionTestCase):
         if connection.vendor == "sqlite":
             assert queries[0]["sql"] == "BEGIN IMMEDIATE"
 
-    def test_both_are_rolled_back_or_neither_is(self):
+    def test_a_task_is_rolled_back_together_with_its_block(self):
         with self.assertRaises(ZeroDivisionError), transaction.atomic():
             Order.objects.create()
             tasks.send.enqueue(1)
             1 / 0  # noqa: B018
         assert (counts(), Order.objects.count()) == ((0, 0, 0), 0)
 
-    def test_a_savepoint_takes_back_its_own(self):
+    def test_a_savepoint_rolls_back_only_its_tasks(self):
         with transaction.atomic():
             kept = tasks.send.enqueue(1)
             with self.assertRaises(ZeroDivisionError), transaction.atomic():
@@ -249,7 +249,7 @@ class Committed(TransactionTestCase):
         assert counts() == (1, 1, 1)
         assert TaskExecution.objects.get().id == kept.id
 
-    def test_a_caught_error_takes_back_the_whole_block_unless_it_has_a_block_of_its_own(self):
+    def test_a_caught_error_rolls_back_the_whole_block_unless_it_occurs_in_a_nested_block(self):
         Order.objects.create(pk=1)
         with transaction.atomic():
             tasks.send.enqueue(1)
@@ -265,7 +265,7 @@ class Committed(TransactionTestCase):
             tasks.send.enqueue(2)
         assert counts() == (2, 2, 2)
 
-    def test_without_autocommit_it_waits_for_the_commit(self):
+    def test_without_autocommit_a_task_exists_only_after_the_commit(self):
         transaction.set_autocommit(False)
         try:
             tasks.send.enqueue(1)
@@ -290,7 +290,7 @@ class Committed(TransactionTestCase):
         with self.assertRaises(SynchronousOnlyOperation):
             await self.async_client.get("/async/-1/")
 
-    def test_a_worker_runs_what_was_committed(self):
+    def test_a_worker_runs_committed_tasks(self):
         tasks.send.enqueue(1)
         outbox.emit("order.paid", {"id": 2})
         done = work()
@@ -303,7 +303,7 @@ class Committed(TransactionTestCase):
         found = rounds.run(200, delay=0.002)
         assert found == {"refused": 66, "seen": 134, "missed": 0, "of refused": 0}
 
-    def test_a_transactional_task_is_committed_with_what_it_wrote(self):
+    def test_a_transactional_task_is_committed_with_its_writes(self):
         for then in ("return", "raise", "cancel", "savepoint"):
             tasks.book.enqueue(len(then), then=then)
         with self.assertLogs("outboxq.worker"):
@@ -327,7 +327,7 @@ class Committed(TransactionTestCase):
         )
         assert list(Booking.objects.values_list("order", flat=True)) == [1]
 
-    def test_nothing_is_kept_of_a_transaction_that_another_thread_has_given_up(self):
+    def test_a_transaction_abandoned_by_another_thread_leaves_nothing(self):
         with self.assertRaises(DatabaseError), outbox.integration.unit_of_work(outbox.store) as unit:
             Booking.objects.create(order=1)
             another = threading.Thread(target=unit.abandon)
@@ -338,7 +338,7 @@ class Committed(TransactionTestCase):
         Booking.objects.create(order=3)
         assert list(Booking.objects.values_list("order", flat=True)) == [3]
 
-    def test_a_transactional_step_is_committed_with_what_it_wrote(self):
+    def test_a_transactional_step_is_committed_with_its_writes(self):
         tasks.fulfil.enqueue(7)
         with self.assertLogs("outboxq.worker"):
             done = work()
@@ -348,7 +348,7 @@ class Committed(TransactionTestCase):
         assert [step.name for step in outbox.store.steps.list(done["fulfil"].id)] == ["count", "book"]
         assert outbox.store.verify() == []
 
-    def test_a_callback_that_fails_after_the_commit_changes_nothing(self):
+    def test_a_failing_on_commit_callback_does_not_change_the_outcome(self):
         for then in ("callback", "exit"):
             tasks.book.enqueue(1, then=then)
         with self.assertLogs("outboxq.worker", "ERROR") as logs:
@@ -358,14 +358,14 @@ class Committed(TransactionTestCase):
         found = TaskExecution.objects.filter(task_name="shop.tasks.book").values_list("status", "last_error")
         assert list(found) == [("Completed", None)] * 2
 
-    def test_a_transactional_task_that_was_not_committed_has_failed(self):
+    def test_a_transactional_task_that_leaves_a_block_open_fails(self):
         tasks.book.enqueue(1, then="open")
         with self.assertLogs("outboxq.worker", "ERROR"):
             done = work()
         assert "left an atomic() block open" in done["book"].last_error
         assert (done["book"].status, Booking.objects.count(), len(done)) == ("Failed", 0, 1)
 
-    def test_a_transaction_that_is_left_open_swallows_no_later_task(self):
+    def test_a_transaction_left_open_does_not_affect_a_later_task(self):
         tasks.leave_open.enqueue()
         tasks.use_connection.enqueue(7)
         with self.assertLogs("outboxq.worker", "ERROR") as logs:
@@ -374,7 +374,7 @@ class Committed(TransactionTestCase):
         assert (logs.records[0].task, logs.records[0].attempt) == ("shop.tasks.leave_open", 1)
         assert list(Order.objects.values_list("number", flat=True)) == [7]
 
-    def test_a_connection_that_broke_unnoticed_is_not_met_by_the_next_task(self):
+    def test_the_next_task_does_not_get_a_connection_that_broke_unnoticed(self):
         with mock.patch.dict(connection.settings_dict, {"CONN_MAX_AGE": None}):
             for _ in range(2):
                 tasks.lose_connection.enqueue()
@@ -382,14 +382,14 @@ class Committed(TransactionTestCase):
             work()
         assert set(TaskExecution.objects.values_list("status", "attempt")) == {("Completed", 1)}
 
-    def test_a_transactional_task_commits_without_autocommit_too(self):
+    def test_a_transactional_task_also_commits_without_autocommit(self):
         with mock.patch.dict(connection.settings_dict, {"AUTOCOMMIT": False}):
             with transaction.atomic():
                 tasks.book.enqueue(1)
             done = work()
         assert (done["book"].status, Booking.objects.count()) == ("Completed", 1)
 
-    def test_without_autocommit_no_task_commits_what_an_earlier_one_has_left(self):
+    def test_without_autocommit_no_task_commits_leftovers_of_an_earlier_one(self):
         with mock.patch.dict(connection.settings_dict, {"AUTOCOMMIT": False, "CONN_MAX_AGE": None}):
             with transaction.atomic():
                 tasks.order_without_autocommit.enqueue(1, "raise")
@@ -398,13 +398,13 @@ class Committed(TransactionTestCase):
                 work()
         assert list(Order.objects.values_list("number", flat=True)) == [2]
 
-    def test_a_django_task_has_no_session_of_sqlalchemys(self):
+    def test_a_django_task_has_no_sqlalchemy_session(self):
         tasks.reach_for_sqlalchemy.enqueue()
         with self.assertLogs("outboxq.worker", "ERROR"):
             done = work()
         assert "use the ORM" in done["reach_for_sqlalchemy"].last_error
 
-    def test_a_transactional_task_does_not_wait_for_itself(self):
+    def test_a_separate_write_in_a_transactional_task_does_not_deadlock(self):
         tasks.write_apart.enqueue()
         if connection.vendor == "postgresql":
             done = work()
@@ -418,7 +418,7 @@ class Committed(TransactionTestCase):
         tasks.touch_nothing.enqueue()
         assert work()["touch_nothing"].status == "Completed"
 
-    def test_on_postgresql_an_error_from_outside_uses_no_attempt(self):
+    def test_on_postgresql_an_external_error_does_not_use_an_attempt(self):
         if connection.vendor == "sqlite":
             return  # SQLite has no server that could fail
         tasks.lose_server.enqueue()
@@ -432,7 +432,7 @@ class Committed(TransactionTestCase):
             ].last_error
         assert Booking.objects.count() == 0
 
-    def test_on_sqlite_a_commit_by_hand_fails_the_task(self):
+    def test_on_sqlite_a_manual_commit_fails_the_task(self):
         if connection.vendor == "postgresql":
             return  # psycopg begins another transaction itself, which looks like the first
         tasks.commit_by_hand.enqueue()
@@ -440,14 +440,14 @@ class Committed(TransactionTestCase):
             done = work()
         assert "the handler of this task ended the transaction" in done["commit_by_hand"].last_error
 
-    def test_on_sqlite_the_unit_begins_as_a_writer(self):
+    def test_on_sqlite_a_unit_of_work_begins_as_a_writer(self):
         with CaptureQueriesContext(connection) as queries, outbox.integration.unit_of_work(outbox.store):
             Order.objects.count()
         begun = [one["sql"] for one in queries if one["sql"].startswith("BEGIN")]
         assert begun[:1] == ["BEGIN IMMEDIATE" if connection.vendor == "sqlite" else "BEGIN"]
         assert getattr(connection, "transaction_mode", None) in {None, "IMMEDIATE"}
 
-    def test_a_unit_is_never_inside_another_transaction(self):
+    def test_a_unit_of_work_within_another_transaction_is_refused(self):
         with (
             transaction.atomic(),
             self.assertRaisesMessage(RuntimeError, "durable"),
@@ -455,20 +455,20 @@ class Committed(TransactionTestCase):
         ):
             raise AssertionError
 
-    def test_a_broken_connection_is_not_met_by_the_next_task(self):
+    def test_the_next_task_does_not_get_a_broken_connection(self):
         for _ in range(3):
             tasks.open_connection.enqueue()
             tasks.use_connection.enqueue()
         assert outbox.worker(concurrency=1, queues=["connections"]).run(burst=True) == 0
         assert set(TaskExecution.objects.values_list("status", "attempt")) == {("Completed", 1)}
 
-    def test_the_store_follows_a_changed_name(self):
+    def test_a_changed_database_name_creates_another_store(self):
         before = outbox.store
         assert outbox.store is before
         with mock.patch.dict(connection.settings_dict, {"NAME": "another"}):
             assert outbox.store is not before
 
-    def test_a_connection_of_another_kind_is_known_by_its_database(self):
+    def test_a_connection_not_from_django_is_accepted_for_the_same_database(self):
         """A Session's connection beside Django's ORM, to the same database."""
         before = outbox.store.bound_engine
         with before.connect() as foreign, foreign.begin():
@@ -477,7 +477,7 @@ class Committed(TransactionTestCase):
             foreign.exec_driver_sql("ROLLBACK")
         assert counts() == (0, 0, 0)
 
-    def test_an_own_transaction_said_aloud(self):
+    def test_using_the_outbox_commits_separately(self):
         tasks.send.using(outbox).enqueue(1)
         assert counts() == (1, 1, 1)
 
@@ -493,7 +493,7 @@ class Committed(TransactionTestCase):
         assert (named.source, task.name) == ("shop", "relay.crm")
 
     @override_settings(OUTBOXQ={"HOOKS": ["shop.hooks.Noting", "shop.hooks.made"]})
-    def test_the_settings_name_hooks(self):
+    def test_hooks_named_in_the_settings_run(self):
         from shop import hooks
 
         hooks.notes.clear()
@@ -516,7 +516,7 @@ class Committed(TransactionTestCase):
             assert one is other
         assert outbox.hooks is None
 
-    def test_a_path_to_no_hook_is_refused(self):
+    def test_a_path_that_is_not_a_hook_is_refused(self):
         for path, said in (("shop.hooks.broken", "neither a hook nor"), ("shop.nowhere.Hook", "cannot be imported")):
             with override_settings(OUTBOXQ={"HOOKS": [path]}):
                 with self.assertRaisesMessage(ConfigurationError, said):
@@ -527,7 +527,7 @@ class Committed(TransactionTestCase):
             tasks.send.enqueue(1)
         assert counts() == (0, 0, 0)
 
-    def test_every_model_is_one_of_our_tables(self):
+    def test_the_models_match_the_tables_of_outboxq(self):
         ours = {model._meta.db_table: model for model in apps.get_app_config("outboxq").get_models()}
         assert ours.keys() == metadata.tables.keys()
         for name, table in metadata.tables.items():

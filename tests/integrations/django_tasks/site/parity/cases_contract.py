@@ -258,7 +258,7 @@ class BackendCases(TestCase):
         ):
             await queued.aenqueue()
 
-    def test_joins_the_transaction(self):
+    def test_enqueue_joins_the_transaction(self):
         with self.assertRaises(KeyError), transaction.atomic():
             lost = tasks.noop_task.enqueue()
             raise KeyError
@@ -294,7 +294,7 @@ class HelpedCases(OutboxTests, TestCase):
         self.assertEqual((result.status, result.return_value), ("SUCCESSFUL", [[1], {"two": 3}]))
         self.assertEqual((failing.status, failing.attempts), ("FAILED", 3))
 
-    def test_arguments_are_named(self):
+    def test_named_arguments_are_matched(self):
         tasks.check_context.enqueue(5)
         (found,) = self.harness.assert_enqueued(tasks.check_context, attempt=5)
         self.assertEqual(found.args, {"attempt": 5})

@@ -142,12 +142,12 @@ class WorkerCases(TransactionTestCase):
         results = work(*[tasks.noop_task.enqueue() for _ in range(5)], max_tasks=2)
         self.assertEqual(sorted(one.status for one in results), ["READY"] * 3 + ["SUCCESSFUL"] * 2)
 
-    def test_async_tasks_have_the_orm(self):
+    def test_async_tasks_can_use_the_orm(self):
         (result,) = work(tasks.async_order.enqueue(7))
         self.assertEqual(result.return_value, 7)
         self.assertEqual(Order.objects.get().number, 7)
 
-    def test_only_tasks_of_django_are_found_by_their_path(self):
+    def test_only_django_tasks_are_found_by_their_path(self):
         """A row cannot make the worker call or even import anything else."""
         paths = [
             "subprocess.check_output",
@@ -175,7 +175,7 @@ class WorkerCases(TransactionTestCase):
         args = json.dumps({"args": [], "kwargs": {}, "backend": "default"})
         return str(outbox.store.enqueue(NewTask(id=uuid7(), task_name=path, args=args, **fields)).id)
 
-    def test_a_task_that_is_gone_can_be_looked_at(self):
+    def test_the_result_of_a_deleted_task_can_be_read(self):
         result = default_task_backend.get_result(self.write("parity.tasks.gone", queue="gone", priority=3))
         self.assertEqual((result.status, result.task.module_path), ("READY", "parity.tasks.gone"))
         self.assertEqual((result.task.queue_name, result.task.priority, result.task.name), ("gone", 3, "gone"))
@@ -183,7 +183,7 @@ class WorkerCases(TransactionTestCase):
             result.task.call()
         result.refresh()
 
-    def test_what_no_worker_would_find_is_refused(self):
+    def test_a_task_that_no_worker_would_find_is_refused(self):
         for one in (task()(work), task()(tasks.RetryPolicy.never.__func__)):
             with self.subTest(one.module_path), self.assertRaisesMessage(InvalidTask, "no worker would find"):
                 one.enqueue()
@@ -191,7 +191,7 @@ class WorkerCases(TransactionTestCase):
             jobs.listed.enqueue()
         self.assertEqual(outbox.store.stats(), [])
 
-    def test_calls_that_do_not_fit_are_refused(self):
+    def test_calls_with_invalid_arguments_are_refused(self):
         for one, args in ((tasks.calculate_meaning_of_life, [1]), (tasks.get_task_id, ["context"]), (tasks.book, [])):
             with self.subTest(one.name), self.assertRaises(InvalidCall):
                 one.enqueue(*args)
@@ -200,11 +200,11 @@ class WorkerCases(TransactionTestCase):
                 tasks.echo.enqueue(value)
         self.assertEqual(outbox.store.stats(), [])
 
-    def test_what_annotations_say_is_not_asked(self):
+    def test_annotations_are_not_checked(self):
         """Django's contract is that arguments are JSON, and tasks of third parties are written for that."""
         self.assertEqual(work(tasks.annotated.enqueue("7"))[0].return_value, "str")
 
-    def test_written_by_another_language(self):
+    def test_a_row_written_by_another_program_runs(self):
         args = '{"args": [1], "kwargs": {"two": 2}}'
         handle = outbox.store.enqueue(NewTask(id=uuid7(), task_name="parity.tasks.echo", args=args))
         (result,) = work(default_task_backend.get_result(str(handle.id)))
@@ -215,7 +215,7 @@ class WorkerCases(TransactionTestCase):
         with self.assertRaises(TaskResultDoesNotExist):
             default_task_backend.get_result(str(other.id))
 
-    def test_what_was_enqueued_under_other_settings(self):
+    def test_tasks_enqueued_under_other_settings_still_run(self):
         """After QUEUES has changed, the task still runs and its result can be read."""
         mail = tasks.noop_task.using(queue_name="mail").enqueue()
         with override_settings(TASKS={"default": {"BACKEND": OURS, "QUEUES": ["other"]}}):
@@ -224,7 +224,7 @@ class WorkerCases(TransactionTestCase):
 
 
 class ExtraCases(TransactionTestCase):
-    def test_a_task_runs_once_unless_it_says_otherwise(self):
+    def test_a_task_runs_once_unless_it_declares_retries(self):
         with told() as heard:
             once, thrice, lucky = work(
                 tasks.failing_task_value_error.enqueue(), tasks.never_lucky.enqueue(), tasks.third_time_lucky.enqueue()
@@ -239,7 +239,7 @@ class ExtraCases(TransactionTestCase):
         finished = [(status, error) for name, _, status, error in heard if name == "finished"]
         self.assertCountEqual(finished, [("FAILED", ValueError), ("FAILED", LookupError), ("SUCCESSFUL", None)])
 
-    def test_options_may_say_otherwise_for_all(self):
+    def test_options_can_set_defaults_for_all_tasks(self):
         options = {"retry": RetryPolicy(max_attempts=2, wait=0), "lease": 300}
         with override_settings(TASKS={"default": {"BACKEND": OURS, "OPTIONS": options}}):
             result, stated = tasks.failing_task_value_error.enqueue(), tasks.never_lucky.enqueue()
@@ -261,7 +261,7 @@ class ExtraCases(TransactionTestCase):
         work(delayed)
         self.assertEqual(delayed.status, "READY")
 
-    def test_options_that_cannot_be(self):
+    def test_invalid_options_are_refused(self):
         for options in (
             {"delay": -1},
             {"partition_key": ""},
@@ -296,7 +296,7 @@ class ExtraCases(TransactionTestCase):
         self.assertEqual([one.number for one in Order.objects.all()], [1])
         self.assertEqual(TaskExecution.objects.filter(task_name="parity.tasks.noop_task").count(), 1)
 
-    def test_cancelled(self):
+    def test_a_cancel_is_a_failure(self):
         waiting, agreed = tasks.noop_task.using(delay=60).enqueue(), tasks.gives_up.enqueue()
         outbox.store.cancel(UUID(waiting.id), reason="sold out")
         work(waiting, agreed)
@@ -316,7 +316,7 @@ class ExtraCases(TransactionTestCase):
         work(failed)
         self.assertEqual((failed.status, failed.attempts, len(failed.errors)), ("FAILED", 2, 2))
 
-    def test_a_worker_died(self):
+    def test_lost_attempts_do_not_count(self):
         """The lost attempt does not count, neither in the result nor in the task itself."""
         now = timezone.now()
         past = Store(outbox.store.bound_engine, clock=lambda: now - timedelta(hours=1))
@@ -340,12 +340,12 @@ class ExtraCases(TransactionTestCase):
         self.assertIs(abandoned.errors[0].exception_class, LeaseLost)
         self.assertIn("ABANDONED", abandoned.errors[0].traceback)
 
-    def test_known_to_operators_before_they_ran(self):
+    def test_tasks_are_known_to_operators_before_they_run(self):
         """A worker reports which tasks it knows, including those that it has not yet run."""
         self.assertIn("parity.tasks.declared", [one.name for one in outbox.tasks])
         self.assertIn("elsewhere.jobs.listed", [one.name for one in outbox.tasks])
 
-    def test_a_receiver_that_fails_costs_the_task_nothing(self):
+    def test_a_failing_signal_receiver_does_not_affect_the_task(self):
 
         def fail(**_):
             raise RuntimeError("receiver")
@@ -357,7 +357,7 @@ class ExtraCases(TransactionTestCase):
             (result,) = work(tasks.noop_task.enqueue())
         self.assertEqual((result.status, result.errors), ("SUCCESSFUL", []))
 
-    def test_rolled_back_with_the_rest(self):
+    def test_a_task_is_rolled_back_with_its_block(self):
         with self.assertRaises(KeyError), transaction.atomic():
             Order.objects.create(number=1)
             tasks.noop_task.enqueue()
