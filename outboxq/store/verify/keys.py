@@ -172,7 +172,7 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
     key, or has another name.
     """
     birth = Birth(g, "birth")
-    return _of_holder(birth.task, birth, ~_is_its_own(birth)).exists()
+    return _of_task(birth.task, birth, ~_is_its_own(birth)).exists()
 
 
 def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
@@ -182,20 +182,20 @@ def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
     birth = Birth(g, "birth")
     taken_back = sa.and_(_key.until_finished, _key.expires_at.is_(None))
     differs = (_is_its_own(birth), birth.until.is_distinct_from(_key.expires_at), ~taken_back)
-    return _of_holder(birth.task, birth, *differs).exists()
+    return _of_task(birth.task, birth, *differs).exists()
 
 
 def requested_expiry(g: Grammar) -> Any:
     """Select the expiry that the holder of a key requested for it."""
     birth = Birth(g, "birth")
-    return _of_holder(birth.until, birth, _is_its_own(birth)).scalar_subquery()
+    return _of_task(birth.until, birth, _is_its_own(birth)).scalar_subquery()
 
 
 def _is_its_own(birth: Birth) -> sa.ColumnElement[bool]:
     return sa.and_(birth.key == _key.key, EXECUTION.task_name == _key.scope)
 
 
-def _of_holder(column: sa.ColumnElement[Any], birth: Birth, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _of_task(column: sa.ColumnElement[Any], birth: Birth, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """Select a column for the task named by a row of `idempotency_keys`, if the conditions are true."""
     return (
         sa.select(column)
