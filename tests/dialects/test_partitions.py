@@ -322,6 +322,21 @@ def test_a_trigger_of_the_application_is_carried_over(postgresql):
     postgresql.run("DROP FUNCTION seen() CASCADE")
 
 
+def test_a_trigger_that_was_disabled_stays_disabled(postgresql):
+    postgresql.run("CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    states = {"off": "DISABLE", "replica": "ENABLE REPLICA", "always": "ENABLE ALWAYS", "plain": "ENABLE"}
+    for name, state in states.items():
+        postgresql.run(f"CREATE TRIGGER {name} AFTER UPDATE ON task_executions FOR EACH ROW EXECUTE FUNCTION seen()")
+        postgresql.run(f"ALTER TABLE task_executions {state} TRIGGER {name}")
+    migrations.partition(postgresql.url, ahead=1)
+    found = postgresql.rows(
+        "SELECT tgname, tgenabled::text, count(*) FROM pg_trigger WHERE tgfoid = 'seen'::regproc GROUP BY 1, 2"
+    )
+    tables_with_it = len(layout(postgresql)) + 2  # the parent and the default partition have it too
+    assert sorted(found) == sorted((name, state, tables_with_it) for name, state in zip(states, "DRAO", strict=True))
+    postgresql.run("DROP FUNCTION seen() CASCADE")
+
+
 @pytest.mark.parametrize(
     ("tie", "told"),
     [

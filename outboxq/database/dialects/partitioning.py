@@ -233,6 +233,9 @@ class Partitioning:
         self._attach(execute, table, schema, owner, periods)
         for trigger in triggers:
             execute(trigger["statement"].replace("%", "%%"), {})  # a condition may contain LIKE
+            if trigger["state"] is not None:
+                called = _Name(None, trigger["name"])
+                self._do(execute, "ALTER TABLE ", parent, f" {trigger['state']} TRIGGER ", called)
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
             columns = () if grant["column"] is None else (" (", _Name(None, grant["column"]), ")")

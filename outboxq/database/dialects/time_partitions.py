@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 
 from ...model import TaskStatus
 from .. import history, tables
-from ..grammar import Builder, Grammar, Statement, limit, sql_literal
+from ..grammar import Builder, Grammar, Statement, limit, sql_literal, text_literal
 from .catalogue import (
     pg_attribute,
     pg_class,
@@ -263,9 +263,14 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the name of each trigger on a table, and the statement that creates it."""
+    """Select the name of each trigger on a table, the statement that creates it, and the words of ALTER TABLE that give
+    it its state; NULL for the state of a new trigger.
+    """
+    states = {"D": "DISABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
+    state = sa.case({key: text_literal(words) for key, words in states.items()}, value=pg_trigger.c.tgenabled)
+    create = sa.func.pg_get_triggerdef(pg_trigger.c.oid)
     return (
-        sa.select(pg_trigger.c.tgname.label("name"), sa.func.pg_get_triggerdef(pg_trigger.c.oid).label("statement"))
+        sa.select(pg_trigger.c.tgname.label("name"), create.label("statement"), state.label("state"))
         .where(pg_trigger.c.tgrelid == relation, ~pg_trigger.c.tgisinternal)
         .order_by(pg_trigger.c.tgname)
     )
