@@ -115,11 +115,13 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the batch and the task that follows it have ended, and return what that task's function returned.
 
-        If no task follows, this method waits until the batch has ended and returns its BatchCounts. Raises TaskFailed
-        as soon as the batch has to wait for a dead letter, and TaskCancelled if the batch is cancelled. Otherwise it
-        behaves like `Handle.result`. In another process, use ``outbox.result(batch.then_id)``.
+        If no task follows, this method waits until the batch has ended, even if it is cancelled, and returns its
+        BatchCounts. Raises TaskFailed as soon as the batch has to wait for a dead letter, and TaskCancelled if the
+        batch is cancelled and so the task will not follow. Otherwise it behaves like `Handle.result`. In another
+        process, use ``outbox.result(batch.then_id)``.
 
-        Raises WaitRefused inside the `with` block, and while the block's transaction is open.
+        Raises WaitRefused inside the `with` block, in the block's thread while its transaction is open, and if the
+        block raised an error but was committed. With a timeout of 0, raises TimeoutError before the commit.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(

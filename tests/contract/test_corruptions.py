@@ -392,6 +392,13 @@ CASES = [
         ("uq_task_outbox_task_execution_id",),
         repaired=False,
     ),
+    Case(
+        "part_missing",
+        ready,
+        {"postgresql": ["ALTER TABLE execution_events DROP CONSTRAINT pk_execution_events"]},
+        ("primary key of execution_events",),
+        repaired=False,
+    ),
     Case("function_of_other_schema", ready, {"postgresql": [OF_OTHER_SCHEMA]}, ("outboxq_count_ends",), repaired=False),
     Case("status_differs_from_events", completed, change("status = 'Cancelled'"), repaired=False),
     Case(

@@ -307,6 +307,27 @@ def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
     assert [claim.id for claim in partitioned.claim()] == [batch.then[0].id]
 
 
+@pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("ALTER TABLE task_executions_first DISABLE TRIGGER task_executions_batch", "task_executions_batch"),
+        (
+            "ALTER TABLE execution_events_default DROP CONSTRAINT execution_events_default_pkey",
+            "primary key of execution_events_default",
+        ),
+        (
+            "ALTER TABLE execution_events_first DROP CONSTRAINT pk_execution_events_first",
+            "primary key of execution_events_first",
+        ),
+    ],
+)
+def test_a_missing_part_of_a_single_partition_is_found(partitioned, statement, missing):
+    partitioned.corrupted = True
+    partitioned.run(statement)
+    [found] = partitioned.store.verify()
+    assert (found.name, found.examples) == ("part_missing", (missing,))
+
+
 def test_a_trigger_of_the_application_is_recreated(postgresql):
     postgresql.run("CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
     postgresql.run(

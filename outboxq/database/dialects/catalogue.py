@@ -122,7 +122,7 @@ def missing_from_sqlite() -> sa.Select[Any]:
 
 def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
     """Select the indexes that are missing, invalid, or not unique although they should be, and also the triggers that do
-    not fire.
+    not fire, in the tables or in one of their partitions.
     """
     expected = _expected(_constraints_and_indexes, oid)
     found = (
@@ -140,12 +140,35 @@ def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
         sa.select(text_literal(NOTIFY)).where(~fires(oid(tables.task_outbox.name)).exists()),
         *(
             sa.select(text_literal(name)).where(
-                oid(tables.task_batches.name).is_not(None), ~fires(oid(of_table), name).exists()
+                oid(tables.task_batches.name).is_not(None),
+                sa.or_(~fires(oid(of_table), name).exists(), _partitions_without(oid(of_table), name).exists()),
             )
             for of_table, name in (OF_BATCHES | OF_RELAYS).items()
         ),
+        _without_primary_key(oid(tables.execution_events.name)),
     )
     return sa.select(missing.subquery("missing"))
+
+
+def _partitions_without(of_table: sa.ColumnElement[Any], trigger: str) -> sa.Select[Any]:
+    """Select the partitions of the table with this oid on which this trigger does not fire."""
+    partition = pg_inherits.alias("partition").c
+    here = fires(partition.inhrelid, trigger).correlate(partition.inhrelid.table)
+    return sa.select(partition.inhrelid).where(partition.inhparent == of_table, ~here.exists())
+
+
+def _without_primary_key(of_table: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Select the table with this oid if it does not have its primary key or, if it is partitioned, those of its
+    partitions that do not have one. Partitions number their rows separately, so their parent does not have one.
+    """
+    partitions = sa.select(pg_inherits.c.inhrelid).where(pg_inherits.c.inhparent == of_table)
+    holds_rows = pg_class.c.relkind == sa.literal_column("'r'")
+    key = sa.select(pg_constraint.c.conname).where(
+        pg_constraint.c.conrelid == pg_class.c.oid, pg_constraint.c.contype == sa.literal_column("'p'")
+    )
+    mine = sa.or_(pg_class.c.oid == of_table, pg_class.c.oid.in_(partitions))
+    name = sa.func.concat(text_literal("primary key of "), pg_class.c.relname).label("id")
+    return sa.select(name).where(mine, holds_rows, ~key.exists())
 
 
 def misplaced_in_sqlite() -> sa.Select[Any]:
@@ -390,7 +413,7 @@ def _expected(
 def _constraints_and_indexes(one: sa.Table) -> Iterable[sa.Index | sa.Constraint]:
     """Yield the unique constraints, the primary key and the indexes of a table.
 
-    Partitions number their events separately, so the events' primary key is not checked.
+    The events' primary key is left out, because each partition has its own.
     """
     unique = (part for part in one.constraints if isinstance(part, sa.UniqueConstraint))
     yield from sorted(unique, key=attrgetter("name"))

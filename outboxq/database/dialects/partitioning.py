@@ -234,8 +234,8 @@ class Partitioning:
         for trigger in triggers:
             execute(trigger["statement"].replace("%", "%%"), {})  # a condition may contain LIKE
             if trigger["state"] is not None:
-                name = _Name(None, trigger["name"])
-                self._do(execute, "ALTER TABLE ", parent, f" {trigger['state']} TRIGGER ", name)
+                called = _Name(None, trigger["name"])
+                self._do(execute, "ALTER TABLE ", parent, f" {trigger['state']} TRIGGER ", called)
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
             columns = () if grant["column"] is None else (" (", _Name(None, grant["column"]), ")")

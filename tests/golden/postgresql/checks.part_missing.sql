@@ -164,56 +164,158 @@ FROM (
     SELECT 'task_executions_batch'
     WHERE
         to_regclass(%(to_regclass_47)s) IS NOT NULL
-        AND NOT (
-            EXISTS (
-                SELECT pg_catalog.pg_trigger.tgname
-                FROM pg_catalog.pg_trigger
-                WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_48)s)
-                    AND pg_catalog.pg_trigger.tgname = 'task_executions_batch'
-                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+        AND (
+            NOT (
+                EXISTS (
+                    SELECT pg_catalog.pg_trigger.tgname
+                    FROM pg_catalog.pg_trigger
+                    WHERE
+                        pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_48)s)
+                        AND pg_catalog.pg_trigger.tgname = 'task_executions_batch'
+                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                )
             )
+                OR (
+                    EXISTS (
+                        SELECT partition.inhrelid
+                        FROM pg_catalog.pg_inherits AS partition
+                        WHERE
+                            partition.inhparent = to_regclass(%(to_regclass_49)s)
+                            AND NOT (
+                                EXISTS (
+                                    SELECT pg_catalog.pg_trigger.tgname
+                                    FROM pg_catalog.pg_trigger
+                                    WHERE
+                                        pg_catalog.pg_trigger.tgrelid = partition.inhrelid
+                                        AND pg_catalog.pg_trigger.tgname = 'task_executions_batch'
+                                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                                )
+                            )
+                    )
+                )
         )
     UNION ALL
     SELECT 'task_batch_changes_count'
     WHERE
-        to_regclass(%(to_regclass_49)s) IS NOT NULL
-        AND NOT (
-            EXISTS (
-                SELECT pg_catalog.pg_trigger.tgname
-                FROM pg_catalog.pg_trigger
-                WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_50)s)
-                    AND pg_catalog.pg_trigger.tgname = 'task_batch_changes_count'
-                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+        to_regclass(%(to_regclass_50)s) IS NOT NULL
+        AND (
+            NOT (
+                EXISTS (
+                    SELECT pg_catalog.pg_trigger.tgname
+                    FROM pg_catalog.pg_trigger
+                    WHERE
+                        pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_51)s)
+                        AND pg_catalog.pg_trigger.tgname = 'task_batch_changes_count'
+                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                )
             )
+                OR (
+                    EXISTS (
+                        SELECT partition.inhrelid
+                        FROM pg_catalog.pg_inherits AS partition
+                        WHERE
+                            partition.inhparent = to_regclass(%(to_regclass_52)s)
+                            AND NOT (
+                                EXISTS (
+                                    SELECT pg_catalog.pg_trigger.tgname
+                                    FROM pg_catalog.pg_trigger
+                                    WHERE
+                                        pg_catalog.pg_trigger.tgrelid = partition.inhrelid
+                                        AND pg_catalog.pg_trigger.tgname = 'task_batch_changes_count'
+                                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                                )
+                            )
+                    )
+                )
         )
     UNION ALL
     SELECT 'task_batches_advance'
     WHERE
-        to_regclass(%(to_regclass_51)s) IS NOT NULL
-        AND NOT (
-            EXISTS (
-                SELECT pg_catalog.pg_trigger.tgname
-                FROM pg_catalog.pg_trigger
-                WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_52)s)
-                    AND pg_catalog.pg_trigger.tgname = 'task_batches_advance'
-                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+        to_regclass(%(to_regclass_53)s) IS NOT NULL
+        AND (
+            NOT (
+                EXISTS (
+                    SELECT pg_catalog.pg_trigger.tgname
+                    FROM pg_catalog.pg_trigger
+                    WHERE
+                        pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_54)s)
+                        AND pg_catalog.pg_trigger.tgname = 'task_batches_advance'
+                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                )
             )
+                OR (
+                    EXISTS (
+                        SELECT partition.inhrelid
+                        FROM pg_catalog.pg_inherits AS partition
+                        WHERE
+                            partition.inhparent = to_regclass(%(to_regclass_55)s)
+                            AND NOT (
+                                EXISTS (
+                                    SELECT pg_catalog.pg_trigger.tgname
+                                    FROM pg_catalog.pg_trigger
+                                    WHERE
+                                        pg_catalog.pg_trigger.tgrelid = partition.inhrelid
+                                        AND pg_catalog.pg_trigger.tgname = 'task_batches_advance'
+                                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                                )
+                            )
+                    )
+                )
         )
     UNION ALL
     SELECT 'relay_messages_notify'
     WHERE
-        to_regclass(%(to_regclass_53)s) IS NOT NULL
+        to_regclass(%(to_regclass_56)s) IS NOT NULL
+        AND (
+            NOT (
+                EXISTS (
+                    SELECT pg_catalog.pg_trigger.tgname
+                    FROM pg_catalog.pg_trigger
+                    WHERE
+                        pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_57)s)
+                        AND pg_catalog.pg_trigger.tgname = 'relay_messages_notify'
+                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                )
+            )
+                OR (
+                    EXISTS (
+                        SELECT partition.inhrelid
+                        FROM pg_catalog.pg_inherits AS partition
+                        WHERE
+                            partition.inhparent = to_regclass(%(to_regclass_58)s)
+                            AND NOT (
+                                EXISTS (
+                                    SELECT pg_catalog.pg_trigger.tgname
+                                    FROM pg_catalog.pg_trigger
+                                    WHERE
+                                        pg_catalog.pg_trigger.tgrelid = partition.inhrelid
+                                        AND pg_catalog.pg_trigger.tgname = 'relay_messages_notify'
+                                        AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                                )
+                            )
+                    )
+                )
+        )
+    UNION ALL
+    SELECT concat('primary key of ', pg_catalog.pg_class.relname) AS id
+    FROM pg_catalog.pg_class
+    WHERE
+        (
+            pg_catalog.pg_class.oid = to_regclass(%(to_regclass_59)s)
+                OR pg_catalog.pg_class.oid IN (
+                    SELECT pg_catalog.pg_inherits.inhrelid
+                    FROM pg_catalog.pg_inherits
+                    WHERE pg_catalog.pg_inherits.inhparent = to_regclass(%(to_regclass_59)s)
+                )
+        )
+        AND pg_catalog.pg_class.relkind = 'r'
         AND NOT (
             EXISTS (
-                SELECT pg_catalog.pg_trigger.tgname
-                FROM pg_catalog.pg_trigger
+                SELECT pg_catalog.pg_constraint.conname
+                FROM pg_catalog.pg_constraint
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_54)s)
-                    AND pg_catalog.pg_trigger.tgname = 'relay_messages_notify'
-                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+                    pg_catalog.pg_constraint.conrelid = pg_catalog.pg_class.oid
+                    AND pg_catalog.pg_constraint.contype = 'p'
             )
         )
 ) AS missing
