@@ -17,7 +17,7 @@ from outboxq import Outbox, RetryPolicy
 from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS, COUNTS, SECONDS, AttemptCounts, bucket_of
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Percentiles, Store, TaskMetric
+from outboxq.store import Percentiles, Rule, Store, TaskMetric
 from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
 from outboxq.worker.meter import Meter
 from outboxq.worker.upkeep import MetricsWriter
@@ -302,6 +302,18 @@ def test_a_window_that_begins_in_a_rolled_up_span_is_not_shortened(database, min
     assert sum(found) / len(found) == pytest.approx(expected, abs=1)
     assert max(found) - expected <= 4
     assert expected - min(found) <= 4
+
+
+def test_what_was_counted_before_the_clock_was_set_back_is_not_in_the_window(database):
+    worker = uuid4()
+    for ago in (20, -1800):
+        then = Store(database.engine, clock=lambda ago=ago: database.clock.now - timedelta(seconds=ago))
+        then.metrics.record([metric(completed=50, retried=60)], worker_id=worker)
+    [found] = database.frozen.stats(window=60)
+    [of_task], [of_worker] = database.frozen.metrics.by_task("mail"), database.frozen.metrics.of_worker(worker)
+    assert (found.completed, of_task.completed, of_worker.completed) == (50, 50, 50)
+    [storm] = [one for one in database.frozen.health() if one.rule is Rule.RETRY_STORM]
+    assert storm.tasks == 60
 
 
 def test_it_says_since_when_workers_have_counted(database):

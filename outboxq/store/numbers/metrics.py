@@ -254,7 +254,7 @@ def _border(now: datetime, window: timedelta) -> dict[str, Any]:
     span, begin = timedelta(seconds=SPAN), now - window
     length = next((length for age, length in reversed(LEVELS) if window + length >= age), LEVELS[0][1])
     earlier = begin - (length + span) / 2
-    return {"since": begin - span, "earlier": earlier, "seconds": int(length.total_seconds())}
+    return {"since": begin - span, "earlier": earlier, "seconds": int(length.total_seconds()), "until": now}
 
 
 def first_counted(target: Target) -> datetime | None:
@@ -421,7 +421,7 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     """Select the sums over all spans that begin at :since or later, or that begin at :earlier or later and are at least
-    :seconds long.
+    :seconds long. Spans after :until are ignored: they were written before the clock was set back.
     """
     names = _KEY if by_task else _KEY[:1]
     sums = (
@@ -430,7 +430,11 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     )
     return (
         sa.select(*(_metric[name] for name in names), *sums)
-        .where(_metric.at >= _earlier, sa.or_(_metric.at >= _since, _metric.seconds >= _seconds))
+        .where(
+            _metric.at >= _earlier,
+            _metric.at < _until,
+            sa.or_(_metric.at >= _since, _metric.seconds >= _seconds),
+        )
         .group_by(*(_metric[n] for n in names))
     )
 
