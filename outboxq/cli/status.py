@@ -231,9 +231,16 @@ def _happened(one: Statistics) -> dict[str, object]:
         "failed": one.failures,
         "retried": one.retries,
         "cancelled": one.cancelled,
-        "per s": f"{one.throughput:.3g}",
+        "per s": _rate(one.throughput),
         "failing": None if one.failure_rate is None else f"{one.failure_rate * 100:.1f} %",
     }
+
+
+def _rate(number: float) -> str:
+    """Return a rate with three digits, or as a whole number, but never with an exponent: 0.0012, 12.5, 1,235."""
+    if 0 < number < 0.0001:
+        return "< 0.0001"
+    return grouped(round(number)) if number >= 999.5 else f"{number:.3g}"
 
 
 def _notes(one: Statistics, *more: str) -> str | None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.cli.status import View, _with_top, cut, sparkline
+from outboxq.cli.status import View, _rate, _with_top, cut, sparkline
 from tests import forked
 from tests.terminal import shown
 
@@ -32,6 +32,11 @@ def test_a_curve_is_followed_by_its_largest_value():
     known = {None: "", 0: " 0", 999: " 999", 1200: " 1.2k", 34_000: " 34k", 5_600_000: " 5.6M", 10**12: " 1000G"}
     known |= {9_999: " 10k", 999_600: " 1.0M"}
     assert {most: _with_top([most])[1:] for most in known} == known
+
+
+def test_a_rate_is_written_without_an_exponent():
+    known = {0.0: "0", 1e-06: "< 0.0001", 0.00125: "0.00125", 12.34: "12.3", 999.6: "1,000", 1234.5: "1,234"}
+    assert {rate: _rate(rate) for rate in known} == known
 
 
 def test_a_line_is_cut_and_cannot_control_the_terminal():

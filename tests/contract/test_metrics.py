@@ -17,7 +17,7 @@ from outboxq import Outbox, RetryPolicy
 from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS, COUNTS, SECONDS, AttemptCounts, bucket_of
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Percentiles, Store, TaskMetric
+from outboxq.store import Percentiles, Rule, Store, TaskMetric
 from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
 from outboxq.worker.meter import Meter
 from outboxq.worker.upkeep import MetricsWriter
@@ -304,11 +304,23 @@ def test_a_window_that_begins_in_a_rolled_up_span_is_not_shortened(database, min
     assert expected - min(found) <= 4
 
 
+def test_counts_from_before_the_clock_was_set_back_are_not_in_the_window(database):
+    worker = uuid4()
+    for ago in (20, -1800):
+        then = Store(database.engine, clock=lambda ago=ago: database.clock.now - timedelta(seconds=ago))
+        then.metrics.record([metric(completed=50, retried=60)], worker_id=worker)
+    [found] = database.frozen.stats(window=60)
+    [of_task], [of_worker] = database.frozen.metrics.by_task("mail"), database.frozen.metrics.of_worker(worker)
+    assert (found.completed, of_task.completed, of_worker.completed) == (50, 50, 50)
+    [storm] = [one for one in database.frozen.health() if one.rule is Rule.RETRY_STORM]
+    assert storm.tasks == 60
+
+
 def test_stats_report_since_when_workers_have_counted(database):
     put(database, 600, completed=1)
     [hour] = database.frozen.stats()
     assert hour.counted_since == database.clock.now - timedelta(minutes=10)
-    assert hour.throughput == 1 / 600
+    assert hour.throughput == database.frozen.metrics.by_task("mail")[0].throughput == 1 / 600
     [hour] = database.frozen.stats(window=600, queues=["mail"])
     assert (hour.counted_since, hour.completed, hour.by_workers) == (None, 1, True)
 
@@ -361,7 +373,7 @@ def test_percentiles_include_all_workers_and_tasks_of_a_queue(database):
 
 
 def later_by(database, span):
-    return Store(database.engine, clock=lambda: datetime.now(UTC) + span)
+    return Store(database.engine, clock=lambda: database.clock.now + span)
 
 
 def test_the_counts_of_a_queue_are_given_by_task(database):
@@ -372,8 +384,9 @@ def test_the_counts_of_a_queue_are_given_by_task(database):
             metric(task_name="sync", completed=90),
             metric(queue="other", task_name="send", completed=500),
         ]
-        database.store.metrics.record(counted, worker_id=worker)
-    first, second = database.store.metrics.by_task("mail")
+        database.frozen.metrics.record(counted, worker_id=worker)
+    put(database, 3605, queue="other", completed=1)
+    first, second = database.frozen.metrics.by_task("mail")
     assert (first.task_name, first.completed, first.throughput) == ("sync", 180, 180 / 3600)
     assert (second.completed, second.failures, second.retries, second.window) == (60, 12, 8, HOUR)
     assert second.throughput == 72 / 3600
@@ -385,9 +398,9 @@ def test_the_counts_of_a_queue_are_given_by_task(database):
 def test_the_counts_of_a_worker_cover_the_last_two_minutes(database):
     mine, other = uuid4(), uuid4()
     for worker, number in ((mine, 5), (other, 7)):
-        database.store.metrics.record([metric(completed=number)], worker_id=worker)
-    [found] = database.store.metrics.of_worker(mine)
+        database.frozen.metrics.record([metric(completed=number)], worker_id=worker)
+    [found] = database.frozen.metrics.of_worker(mine)
     assert (found.queue, found.task_name, found.completed, found.window) == ("mail", "send", 5, 2 * MINUTE)
-    database.store.metrics.sum_up()
-    assert database.store.metrics.of_worker(mine) == [found], "recent counts of different workers are not added up"
+    database.frozen.metrics.sum_up()
+    assert database.frozen.metrics.of_worker(mine) == [found], "recent counts of different workers are not added up"
     assert later_by(database, 3 * MINUTE).metrics.of_worker(str(mine)) == []

@@ -113,7 +113,7 @@ class TaskCounts:
     retries: int = 0
     """Number of attempts that failed and were followed by another attempt."""
     throughput: float = 0.0
-    """Number of completed and failed tasks per second of the window."""
+    """Number of completed and failed tasks per second of the window, or of the time since workers' counts begin."""
     wait: Percentiles | None = None
     """Time from a task's due time to its start; None if no attempt began."""
     run: Percentiles | None = None
@@ -186,16 +186,18 @@ class Metrics:
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
     def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
-        def work(target: Target) -> Sequence[Row]:
+        def work(target: Target) -> tuple[Sequence[Row], timedelta]:
             until = at or target.run(select_now, self._store.values(target))[0]["now"]
-            return target.run(of_tasks, {**wanted, **_border(until, window)})
+            rows = target.run(of_tasks, {**wanted, **_border(until, window)})
+            return rows, counted_time(first_counted(target), until, window)
 
         found = []
-        for row in self._store.run(work, using=using, begin=Begin.READ):
+        rows, counted = self._store.run(work, using=using, begin=Begin.READ)
+        for row in rows:
             numbers = {name: one for name, one in _numbers(row).items() if name in _OF_TASK}
             ended = numbers["completed"] + numbers["failures"]
             key = {"queue": row["queue"], "task_name": row["task_name"], "window": window}
-            found.append(TaskCounts(**key, throughput=ended / window.total_seconds(), **numbers))
+            found.append(TaskCounts(**key, throughput=ended / counted.total_seconds(), **numbers))
         return sorted(found, key=lambda one: (-one.completed - one.failures - one.retries, one.task_name, one.queue))
 
     def sum_up(self, *, spans: int = 100) -> int:
@@ -254,12 +256,17 @@ def _border(now: datetime, window: timedelta) -> dict[str, Any]:
     span, begin = timedelta(seconds=SPAN), now - window
     length = next((length for age, length in reversed(LEVELS) if window + length >= age), LEVELS[0][1])
     earlier = begin - (length + span) / 2
-    return {"since": begin - span, "earlier": earlier, "seconds": int(length.total_seconds())}
+    return {"since": begin - span, "earlier": earlier, "seconds": int(length.total_seconds()), "until": now}
 
 
 def first_counted(target: Target) -> datetime | None:
     """Return the start of the first stored span; None if no span is stored."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
+
+
+def counted_time(first: datetime | None, now: datetime, window: timedelta) -> timedelta:
+    """Return how much of the window up to now workers' counts cover, if the first stored span begins at `first`."""
+    return window if first is None or first <= now - window else max(now - first, timedelta(seconds=SPAN))
 
 
 def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
@@ -421,7 +428,7 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     """Select the sums over all spans that begin at :since or later, or that begin at :earlier or later and are at least
-    :seconds long.
+    :seconds long. Spans after :until are ignored: they were written before the clock was set back.
     """
     names = _KEY if by_task else _KEY[:1]
     sums = (
@@ -430,7 +437,11 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     )
     return (
         sa.select(*(_metric[name] for name in names), *sums)
-        .where(_metric.at >= _earlier, sa.or_(_metric.at >= _since, _metric.seconds >= _seconds))
+        .where(
+            _metric.at >= _earlier,
+            _metric.at < _until,
+            sa.or_(_metric.at >= _since, _metric.seconds >= _seconds),
+        )
         .group_by(*(_metric[n] for n in names))
     )
 

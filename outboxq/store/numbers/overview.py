@@ -448,7 +448,7 @@ def _retried_often(g: Grammar) -> sa.Select[Any]:
     last = sa.func.max(sa.case((sa.or_(metric.retried > _zero, metric.timed_out > _zero), metric.at)))
     return (
         signal("storm", name=metric.queue, detail=metric.task_name, number=again, at=last)
-        .where(metric.at >= g.later(g.now, _storm_since))
+        .where(metric.at >= g.later(g.now, _storm_since), metric.at < g.now)
         .group_by(metric.queue, metric.task_name)
         .having(sa.and_(again >= _storm, again * sa.literal_column("100", sa.BigInteger) > _storm_share * ended))
     )

@@ -29,8 +29,6 @@ from .samples import QueueSample, last_samples
 By = Literal["queue", "task"]
 
 HOUR = timedelta(hours=1)
-_SHORTEST = timedelta(seconds=10)
-"""The length of a worker's first span. The window is never shorter than this, even if a clock was set back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +176,7 @@ def _read(
     happened = metrics.happened(target, now, window, by_task=by_task)
     first = metrics.first_counted(target) if happened else None
     late = first is not None and first > now - window
-    counting = max(now - first, _SHORTEST) if late and first is not None else window
+    counting = metrics.counted_time(first, now, window)
     keys = {*seen.live.found, *(key for key in happened if names is None or key[0] in names)}
     if names is None and not by_task:
         keys |= {(one.queue, None) for one in seen.settings.values() if one.paused_at is not None}

@@ -61,6 +61,7 @@ SELECT
 FROM task_metrics
 WHERE
     task_metrics.at >= %(earlier)s::TIMESTAMP WITH TIME ZONE
+    AND task_metrics.at < %(until)s::TIMESTAMP WITH TIME ZONE
     AND (
         task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE OR task_metrics.seconds >= %(seconds)s::INTEGER
     )

@@ -176,7 +176,9 @@ FROM (
         ) AS number,
         max(CASE WHEN (task_metrics.retried > 0 OR task_metrics.timed_out > 0) THEN task_metrics.at END) AS at
     FROM task_metrics
-    WHERE task_metrics.at >= (SELECT clock.now FROM clock) + %(storm_since)s * interval '1 second'
+    WHERE
+        task_metrics.at >= (SELECT clock.now FROM clock) + %(storm_since)s * interval '1 second'
+        AND task_metrics.at < (SELECT clock.now FROM clock)
     GROUP BY task_metrics.queue, task_metrics.task_name
     HAVING (sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last) >= %(storm)s::BIGINT
         AND ((sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last)) * 100 > %(storm_share)s::BIGINT * (

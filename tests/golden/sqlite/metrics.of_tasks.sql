@@ -61,6 +61,7 @@ SELECT
 FROM task_metrics
 WHERE
     task_metrics.at >= :earlier
+    AND task_metrics.at < :until
     AND (task_metrics.at >= :since OR task_metrics.seconds >= :seconds)
     AND (:queue IS NULL OR task_metrics.queue = :queue)
     AND (:worker_id IS NULL OR task_metrics.worker_id = :worker_id)

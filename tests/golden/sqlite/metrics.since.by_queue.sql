@@ -58,5 +58,8 @@ SELECT
     CAST(sum(task_metrics.run_21) AS BIGINT) AS run_21,
     CAST(sum(task_metrics.run_22) AS BIGINT) AS run_22
 FROM task_metrics
-WHERE task_metrics.at >= :earlier AND (task_metrics.at >= :since OR task_metrics.seconds >= :seconds)
+WHERE
+    task_metrics.at >= :earlier
+    AND task_metrics.at < :until
+    AND (task_metrics.at >= :since OR task_metrics.seconds >= :seconds)
 GROUP BY task_metrics.queue

@@ -315,24 +315,26 @@ FROM (
         ) AS number,
         max(CASE WHEN (task_metrics.retried > 0 OR task_metrics.timed_out > 0) THEN task_metrics.at END) AS at
     FROM task_metrics
-    WHERE task_metrics.at >= (
-        strftime(
-            :strftime_22,
-            (
-                CAST(strftime(:strftime_23, substr(:now, :substr_29, :substr_30)) AS INTEGER) * :param_26 + CAST(
-                    substr(:now, :substr_31, :substr_32) AS INTEGER
-                ) + CAST(round(:storm_since * :param_27) AS INTEGER)
-            ) / 1000000,
-            :strftime_24
-        ) || printf(
-            :printf_8,
-            (
-                CAST(strftime(:strftime_23, substr(:now, :substr_29, :substr_30)) AS INTEGER) * :param_26 + CAST(
-                    substr(:now, :substr_31, :substr_32) AS INTEGER
-                ) + CAST(round(:storm_since * :param_27) AS INTEGER)
-            ) % 1000000
+    WHERE
+        task_metrics.at >= (
+            strftime(
+                :strftime_22,
+                (
+                    CAST(strftime(:strftime_23, substr(:now, :substr_29, :substr_30)) AS INTEGER) * :param_26 + CAST(
+                        substr(:now, :substr_31, :substr_32) AS INTEGER
+                    ) + CAST(round(:storm_since * :param_27) AS INTEGER)
+                ) / 1000000,
+                :strftime_24
+            ) || printf(
+                :printf_8,
+                (
+                    CAST(strftime(:strftime_23, substr(:now, :substr_29, :substr_30)) AS INTEGER) * :param_26 + CAST(
+                        substr(:now, :substr_31, :substr_32) AS INTEGER
+                    ) + CAST(round(:storm_since * :param_27) AS INTEGER)
+                ) % 1000000
+            )
         )
-    )
+        AND task_metrics.at < :now
     GROUP BY task_metrics.queue, task_metrics.task_name
     HAVING (sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last) >= :storm
         AND ((sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last)) * 100 > :storm_share * (
