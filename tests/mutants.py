@@ -3159,13 +3159,13 @@ MUTANTS = (
         "a supervisor starts a worker although the SQLite file was replaced and its log was left behind",
         "outboxq/cli/serving/supervisor.py",
         (("        if code == EXIT_FILE:\n            return True\n", ""),),
-        ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_at_any_time",),
+        ("tests/unit/test_supervisor.py::test_a_successor_that_would_destroy_a_file_stops_all_processes",),
     ),
     Mutant(
         "a supervisor keeps restarting workers that lack privileges",
         "outboxq/cli/serving/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
-        ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_ends_all",),
+        ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_stops_all_processes",),
     ),
     Mutant(
         "an engine opens a file that was put next to the log of another file",

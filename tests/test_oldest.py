@@ -51,14 +51,14 @@ def release(version):
     return tuple(int(part) for part in re.sub(r"(\.0)+$", "", version).split("."))
 
 
-def test_the_oldest_releases_are_the_lower_bounds():
+def test_the_pinned_oldest_releases_match_the_lower_bounds():
     found = {name: release(one) for name, one in pinned().items() if name not in WITH_THEM}
     assert found == {name: release(one) for name, one in admitted().items()}
 
 
 @pytest.mark.apart
 @pytest.mark.timeout(600)  # the package index may be slow
-def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
+def test_the_contract_tests_pass_on_the_oldest_releases(cluster, tmp_path):
     python = wheel.environment(tmp_path / "venv")
     packages = [f"{ROOT}[postgresql]", "pytest>=9", "pytest-timeout", "pytest-xdist", "hypothesis"]
     # Most modules are never imported, so they need not be compiled here.

@@ -249,7 +249,7 @@ def test_a_broken_policy_fails_the_task_with_both_errors():
     assert "ZeroDivisionError" in outcome.data["policy_error"]
 
 
-def test_the_traceback_does_not_contain_locals():
+def test_the_traceback_contains_no_locals():
     def handler():
         password = "hunter2"  # noqa: F841
         raise ValueError("boom")

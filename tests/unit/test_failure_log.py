@@ -147,7 +147,7 @@ def test_an_unlogged_failure_is_counted_in_the_next_line(failing, clock, caplog)
     ]
 
 
-def test_success_without_an_earlier_failure_is_not_logged(failing, caplog):
+def test_success_without_a_failure_is_not_logged(failing, caplog):
     failing.worked("claiming works again")
     assert lines(caplog) == []
 

@@ -238,7 +238,7 @@ def test_the_error_for_schedules_add_names_put(outbox):
 
 
 @pytest.mark.parametrize("name", ["chain", "group", "chord", "shared_task", "Celery"])
-def test_the_error_for_a_celery_name_names_the_equivalent(name):
+def test_the_error_for_a_celery_name_has_an_equivalent(name):
     with pytest.raises(
         AttributeError, match=rf"^module 'outboxq' has no attribute '{name}'; write outbox|; write Outbox"
     ):

@@ -87,7 +87,7 @@ def test_extra_fields_do_not_replace_standard_fields():
         assert said["timestamp"] < "3"
 
 
-def test_a_text_record_has_the_time_level_logger_and_message():
+def test_a_text_line_has_the_time_level_logger_and_message():
     with process() as (_root, stderr):
         configure("WARNING", LogFormat.TEXT)
         logging.getLogger("tests").info("unheard")

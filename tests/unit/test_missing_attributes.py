@@ -252,7 +252,7 @@ def test_handles_can_be_copied_and_pickled() -> None:
         ("max_attempt", "did you mean 'max_attempts'"),
     ],
 )
-def test_the_error_for_an_unknown_policy_option_names_one(option, instead) -> None:
+def test_an_unknown_option_of_a_policy_gets_a_hint(option, instead) -> None:
     with pytest.raises(InvalidCall, match=rf"^RetryPolicy\(\) has no option '{option}'.*{instead}"):
         RetryPolicy(**{option: 3})
 

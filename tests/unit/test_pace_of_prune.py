@@ -59,7 +59,7 @@ def test_on_sqlite_pauses_are_longer_than_batches():
 
 
 @pytest.mark.parametrize("one_writer", [True, False])
-def test_a_batch_size_and_pause_by_the_caller_are_kept(one_writer):
+def test_a_given_batch_size_and_pause_are_kept(one_writer):
     own = pace(batch=7, pause=timedelta(seconds=2), one_writer=one_writer)
     assert [own.after(seconds) for seconds in (1e-6, 1.0)] == [2, 2]
     assert own.batch == 7

@@ -216,14 +216,14 @@ def test_a_task_without_parameters_has_an_empty_payload() -> None:
         ((1,), {"orderid": 1}, "got an unexpected keyword argument 'orderid'"),
     ],
 )
-def test_a_call_that_does_not_fit_is_refused_in_the_words_of_python(args: Any, kwargs: Any, reason: str) -> None:
+def test_a_call_that_does_not_fit_is_refused_with_pythons_message(args: Any, kwargs: Any, reason: str) -> None:
     with pytest.raises(InvalidCall, match="^mail.send: ") as caught:
         Parameters(send, name="mail.send").dump(args, kwargs)
     assert reason in str(caught.value)
     assert isinstance(caught.value, TypeError)
 
 
-def test_the_context_is_no_part_of_the_payload() -> None:
+def test_the_context_is_not_part_of_the_payload() -> None:
     def book(ctx: NoSuchName, payload: dict[str, int]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     parameters = Parameters(book, name="book", context=True)
@@ -265,7 +265,7 @@ def keywords(**options: int) -> None: ...
         (keywords, r"\*\*options"),
     ],
 )
-def test_a_function_whose_arguments_cannot_be_stored_is_refused_at_once(function: Any, reason: str) -> None:
+def test_a_function_whose_arguments_cannot_be_stored_is_refused_immediately(function: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^job: .*{reason}"):
         Parameters(function, name="job")
 
@@ -327,7 +327,7 @@ EVIL = [
 
 @pytest.mark.parametrize(("value", "reason"), EVIL)
 @pytest.mark.parametrize("annotation", [Any, object, "unannotated"])
-def test_what_is_not_strict_json_is_refused_without_telling_the_value(
+def test_values_that_are_not_strict_json_are_refused_without_showing_the_value(
     annotation: Any, value: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outboxq.payload.parameters.MAX_BYTES", 10_000)  # the next test uses the real size
@@ -341,7 +341,7 @@ def test_what_is_not_strict_json_is_refused_without_telling_the_value(
 
 
 @pytest.mark.parametrize(("value", "reason"), EVIL)
-def test_evil_is_found_at_its_path(value: object, reason: str) -> None:
+def test_the_error_names_the_path_of_a_bad_value(value: object, reason: str) -> None:
     with pytest.raises(PayloadError, match=rf"^mail.send: argument it\.lines\[2\]\.price.*{reason}"):
         task(dict).dump(({"lines": [0, 1, {"price": value}]},), {})
 
@@ -364,7 +364,7 @@ def test_an_odd_key_is_escaped_and_cut_in_the_path() -> None:
     )
 
 
-def test_the_last_level_allowed_comes_back() -> None:
+def test_a_value_of_the_maximum_depth_is_accepted() -> None:
     assert there_and_back(Any, LEAF[0]) == LEAF[0]
 
 
@@ -393,13 +393,13 @@ def test_numbers_and_strings_keep_every_digit(value: object) -> None:
         (Any, {Status.PAID: 1}, {"paid": 1}),
     ],
 )
-def test_plain_annotations_take_what_equals_json(annotation: Any, value: object, stored: object) -> None:
+def test_plain_annotations_accept_values_that_equal_json(annotation: Any, value: object, stored: object) -> None:
     found = there_and_back(annotation, value)
     assert found == stored
     assert type(found) is type(stored)
 
 
-def test_an_interpreter_with_a_lower_digit_limit_gets_our_error() -> None:
+def test_a_lower_digit_limit_of_the_interpreter_causes_a_payload_error() -> None:
     limit = sys.get_int_max_str_digits()
     text = task(int).dump((10**1000,), {})
     sys.set_int_max_str_digits(640)
@@ -480,13 +480,13 @@ def test_a_stored_value_that_does_not_fit_its_annotation_is_refused(annotation: 
     assert SECRET not in chain(caught.value)
 
 
-def test_a_pydantic_refusal_names_the_field_and_the_code() -> None:
+def test_a_pydantic_error_names_the_field_and_the_code() -> None:
     text = json.dumps({"it": {"id": str(ONE), "homeAddress": {"street": "a", "since": SECRET}}})
     with pytest.raises(PayloadError, match=r"it\.homeAddress\.since: Person refused the JSON: date_"):
         task(Person).load(text)
 
 
-def test_a_new_field_with_a_default_reads_old_payloads() -> None:
+def test_old_payloads_are_read_with_the_default_of_a_new_field() -> None:
     assert task(Line).load('{"it":{"sku":"a","price":"1"}}') == {"it": Line("a", Decimal(1))}
 
 
@@ -553,7 +553,7 @@ ROUND_TRIPS: list[tuple[Any, object]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), ROUND_TRIPS)
-def test_a_value_of_its_annotation_comes_back_equal(annotation: Any, value: object) -> None:
+def test_a_value_of_its_annotation_is_equal_after_a_round_trip(annotation: Any, value: object) -> None:
     found = there_and_back(annotation, value)
     assert found == value
     assert type(found) is type(value)
@@ -608,24 +608,24 @@ def test_a_sequence_may_be_given_as_a_tuple_and_a_set_as_a_frozenset() -> None:
         (int, ONE, "annotate the parameter as UUID"),
     ],
 )
-def test_a_value_that_would_come_back_different_is_refused(annotation: Any, value: object, reason: str) -> None:
+def test_a_value_that_would_differ_after_a_round_trip_is_refused(annotation: Any, value: object, reason: str) -> None:
     with pytest.raises(PayloadError, match=rf"^mail\.send: argument (?=it).*{reason}") as caught:
         task(annotation).dump((value,), {})
     assert SECRET not in chain(caught.value)
 
 
 @pytest.mark.parametrize("annotation", [int, str, UUID, dict[str, int], list[int], Order, Person, Colour, UUID | int])
-def test_none_asks_whether_the_row_is_flushed(annotation: Any) -> None:
+def test_the_error_for_none_suggests_flushing_the_row(annotation: Any) -> None:
     assert "has the row been flushed, so that its id exists?" in refusal(annotation, None)
 
 
 @pytest.mark.parametrize("annotation", [Any, object, None, int | None, Optional[UUID]])  # noqa: UP045
-def test_none_is_taken_where_the_annotation_allows_it(annotation: Any) -> None:
+def test_none_is_accepted_if_the_annotation_allows_it(annotation: Any) -> None:
     assert there_and_back(annotation, None) is None
 
 
 @pytest.mark.parametrize("annotation", [int, UUID, list[int], Order])
-def test_none_is_taken_where_it_is_the_default(annotation: Any) -> None:
+def test_none_is_accepted_if_it_is_the_default(annotation: Any) -> None:
     parameters = task(annotation, default=None)
     assert parameters.load(parameters.dump((None,), {})) == {"it": None}
     assert parameters.load("{}") == {}
@@ -643,7 +643,7 @@ def test_a_union_that_cannot_be_read_back_is_refused_at_first_use(annotation: An
 
 
 @pytest.mark.parametrize("annotation", [Literal["red", Colour.RED], WithInitVar, "NoSuchType", list["NoSuchType"]])  # type: ignore[name-defined]  # noqa: F821
-def test_an_annotation_that_cannot_work_is_refused_by_the_parameters_name(annotation: Any) -> None:
+def test_the_error_for_an_unusable_annotation_names_the_parameter(annotation: Any) -> None:
     parameters = task(annotation)
     with pytest.raises(ConfigurationError, match="^mail.send: parameter it: "):
         parameters.dump((1,), {})
@@ -658,7 +658,7 @@ def test_a_forward_reference_is_resolved_at_first_use_and_not_before() -> None:
         del globals()["Later"]
 
 
-def test_a_recursive_value_of_a_dataclass_ends_at_the_depth_limit() -> None:
+def test_a_dataclass_value_that_contains_itself_is_refused() -> None:
     order = Order(ONE, [])
     object.__setattr__(order, "parent", order)
     assert "contains itself" in refusal(Order, order)
@@ -673,7 +673,7 @@ def test_the_repeated_hour_of_a_time_zone_is_not_refused() -> None:
     assert model.at.isoformat() == at.isoformat()
 
 
-def test_the_annotations_of_a_wrapped_function_are_found_where_it_was_written() -> None:
+def test_the_annotations_of_a_wrapped_function_are_resolved_in_its_module() -> None:
     inner = types.FunctionType(send.__code__, {"Elsewhere": UUID})
     inner.__annotations__ = {"order_id": "Elsewhere"}
 
@@ -683,7 +683,7 @@ def test_the_annotations_of_a_wrapped_function_are_found_where_it_was_written() 
     assert Parameters(outer, name="t").load(f'{{"order_id":"{ONE}","copies":1}}')["order_id"] == ONE
 
 
-def test_a_model_may_take_the_whole_limit() -> None:
+def test_a_model_may_be_as_large_as_the_limit() -> None:
     """The model is read back when it is written, and this must not count twice."""
     address = Address(street="x" * (MAX_BYTES - 100), since=date(2020, 1, 1))
     assert there_and_back(Address, address) == address
@@ -707,7 +707,7 @@ def test_a_model_may_take_the_whole_limit() -> None:
         ([Login(password=pydantic.SecretStr(SECRET))], '[{"password":"**********"}]'),
     ],
 )
-def test_a_result_is_written_by_its_own_type(value: object, stored: str | None) -> None:
+def test_a_result_is_encoded_according_to_its_type(value: object, stored: str | None) -> None:
     assert dump_result(value, name="mail.send") == stored
 
 
@@ -747,7 +747,7 @@ def test_a_long_text_keeps_its_head_and_its_tail() -> None:
 
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(st.text(st.characters(exclude_categories=[])), st.integers(-5, 300))
-def test_sanitized_text_is_storable_within_the_limit_and_stays_the_same(text: str, limit: int) -> None:
+def test_sanitized_text_is_storable_within_the_limit_and_not_changed_again(text: str, limit: int) -> None:
     found = sanitize(text * 20, limit=limit)
     assert len(found.encode()) <= max(limit, 0)
     assert "\x00" not in found
@@ -776,7 +776,7 @@ ORDERS = st.builds(
 
 @QUICK
 @given(JSON_VALUES)
-def test_any_json_value_comes_back_equal(value: object) -> None:
+def test_any_json_value_is_equal_after_a_round_trip(value: object) -> None:
     assert repr(there_and_back(Any, value)) == repr(value)
 
 
@@ -792,14 +792,14 @@ def test_any_json_value_comes_back_equal(value: object) -> None:
         st.tuples(st.just(frozenset[date]), st.frozensets(st.dates())),
     )
 )
-def test_any_value_of_an_annotated_type_comes_back_equal(pair: tuple[Any, Any]) -> None:
+def test_any_value_of_an_annotated_type_is_equal_after_a_round_trip(pair: tuple[Any, Any]) -> None:
     annotation, value = pair
     assert there_and_back(annotation, value) == value
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(st.sampled_from([annotation for annotation, _ in ROUND_TRIPS]), JSON_VALUES)
-def test_no_stored_json_makes_a_load_fail_with_anything_but_our_errors(annotation: Any, stored: object) -> None:
+def test_loading_any_stored_json_raises_only_payload_errors(annotation: Any, stored: object) -> None:
     text = json.dumps({"it": stored}, ensure_ascii=True)
     try:
         task(annotation).load(text)
@@ -809,6 +809,6 @@ def test_no_stored_json_makes_a_load_fail_with_anything_but_our_errors(annotatio
 
 @QUICK
 @given(st.text(max_size=50))
-def test_no_text_makes_a_load_fail_with_anything_but_our_errors(text: str) -> None:
+def test_loading_text_that_is_not_a_payload_raises_a_payload_error(text: str) -> None:
     with pytest.raises(PayloadError):
         task(Any).load(text)

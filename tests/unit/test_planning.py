@@ -48,11 +48,11 @@ def test_a_tick_beyond_the_horizon_waits():
     assert found.planted_until == NOON + HOUR - MICROSECOND
 
 
-def test_a_tick_of_this_moment_was_not_missed():
+def test_a_tick_that_is_due_now_is_not_missed():
     assert planned(schedule(catch_up=CatchUp.NONE), NOON + HOUR).ticks == at(1)
 
 
-def test_a_schedule_with_rare_ticks_is_left_alone_for_a_day():
+def test_a_schedule_with_rare_ticks_is_planned_a_day_ahead():
     assert planned(schedule("0 0 1 1 *"), NOON).planted_until == NOON + REST
 
 
@@ -67,7 +67,7 @@ def test_a_schedule_with_rare_ticks_is_left_alone_for_a_day():
         (CatchUp.ALL, 1, (1,), 4, 2, 5),
     ],
 )
-def test_missed_ticks(catch_up, limit, ticks, skipped, first, last):
+def test_missed_ticks_follow_policy(catch_up, limit, ticks, skipped, first, last):
     found = planned(schedule(catch_up=catch_up, catch_up_limit=limit), NOON + 5.5 * HOUR)
     assert found.ticks == at(*ticks)
     assert found.skipped == skipped
@@ -103,7 +103,7 @@ def test_missed_and_coming_ticks_are_in_one_plan():
     assert found.skipped == 4
 
 
-def test_a_limit_divides_what_is_coming():
+def test_a_limit_divides_upcoming_ticks():
     every = schedule("every 1", planted_until=NOON - SECOND)
     found = planned(every, NOON, limit=10)
     assert found.ticks == tuple(NOON + n * SECOND for n in range(10))
@@ -112,12 +112,12 @@ def test_a_limit_divides_what_is_coming():
     assert rest.ticks == tuple(NOON + n * SECOND for n in range(10, 61))
 
 
-def test_a_limit_does_not_divide_what_is_caught_up():
+def test_a_limit_does_not_divide_caught_up_ticks():
     found = planned(schedule(catch_up=CatchUp.ALL), NOON + 50.5 * HOUR, limit=10)
     assert len(found.ticks) == 50
 
 
-def test_no_tick_is_at_the_end_of_a_schedule_or_after_it():
+def test_no_tick_is_planned_at_or_after_the_end_of_a_schedule():
     assert planned(schedule(ends_at=NOON + HOUR), NOON + HOUR - SECOND).ticks == ()
     assert planned(schedule(ends_at=NOON + HOUR + MICROSECOND), NOON + HOUR - SECOND).ticks == at(1)
     late = planned(schedule(ends_at=NOON + 3 * HOUR, catch_up=CatchUp.ALL), NOON + 9.5 * HOUR)
@@ -126,7 +126,7 @@ def test_no_tick_is_at_the_end_of_a_schedule_or_after_it():
 
 
 @pytest.mark.parametrize("rule", ["* * * * *", "every 60"])
-def test_a_clock_that_is_set_back_plants_nothing_again(rule):
+def test_setting_the_clock_back_does_not_plant_ticks_again(rule):
     first = planned(schedule(rule), NOON)
     again = planned(schedule(rule, planted_until=first.planted_until), NOON - HOUR)
     assert (again.ticks, again.skipped) == ((), 0)
@@ -135,7 +135,7 @@ def test_a_clock_that_is_set_back_plants_nothing_again(rule):
 
 @pytest.mark.parametrize("rule", ["* * * * * *", "every 1"])
 @pytest.mark.parametrize("catch_up", CatchUp)
-def test_a_day_of_missed_seconds_makes_no_more_ticks_than_its_policy_asks_for(rule, catch_up, monkeypatch):
+def test_a_day_of_missed_seconds_plants_only_the_ticks_of_the_catch_up_policy(rule, catch_up, monkeypatch):
     missed = schedule(rule, catch_up=catch_up)
     asked = []
     kind = type(parse_rule(rule, "UTC", starts_at=NOON))
@@ -163,7 +163,7 @@ STEPS = st.lists(st.integers(-3600, 30_000).map(lambda seconds: timedelta(second
     steps=STEPS,
     limit=st.integers(1, 200),
 )
-def test_every_tick_is_planted_or_skipped_once_however_the_clock_goes(
+def test_every_tick_is_planted_or_skipped_once_however_the_clock_changes(
     rule, tz, catch_up, catch_up_limit, grace, steps, limit
 ):
     it = Schedule(
@@ -200,7 +200,7 @@ def test_every_tick_is_planted_or_skipped_once_however_the_clock_goes(
 
 @STEADY
 @given(rule=st.sampled_from(RULES), steps=st.lists(st.integers(0, 59), max_size=30), limit=st.integers(1, 100))
-def test_without_an_outage_many_small_plans_are_one_large_plan(rule, steps, limit):
+def test_without_an_outage_many_small_plans_equal_one_large_plan(rule, steps, limit):
     it = schedule(rule, starts_at=AUTUMN, planted_until=AUTUMN, catch_up=CatchUp.NONE)
     now, planted = AUTUMN, []
     for step in [0, *steps]:
@@ -216,7 +216,7 @@ def test_without_an_outage_many_small_plans_are_one_large_plan(rule, steps, limi
     assert tuple(planted) == plan(once, now=AUTUMN, horizon=now + MINUTE - AUTUMN, limit=100_000).ticks
 
 
-def test_jitter_is_the_same_everywhere_and_spreads_ticks():
+def test_jitter_is_the_same_in_all_processes_and_spreads_ticks():
     spread = schedule(jitter=HOUR)
     drawn = [jitter_of(spread, NOON + n * MINUTE) for n in range(1000)]
     assert jitter_of(spread, NOON).total_seconds() == JITTER_AT_NOON

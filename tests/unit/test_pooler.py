@@ -48,7 +48,7 @@ def pooler(direct: psycopg.Connection[Any], url: str) -> Iterator[Pooler]:
         yield pooler
 
 
-def test_a_transaction_stays_on_one_server_connection_and_the_next_one_does_not(pooler: Pooler) -> None:
+def test_the_server_connection_changes_only_between_transactions(pooler: Pooler) -> None:
     with connect(pooler.url) as client:
         used = []
         for _ in range(4):
@@ -61,7 +61,7 @@ def test_a_transaction_stays_on_one_server_connection_and_the_next_one_does_not(
         assert [ask(client, PID) for _ in range(4)] == used, "this also holds without BEGIN"
 
 
-def test_two_clients_whose_transactions_overlap_do_not_share(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
+def test_overlapping_transactions_do_not_share_a_connection(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
     with connect(pooler.url) as first, connect(pooler.url) as second:
         for _ in range(3):
             with first.transaction(), second.transaction():
@@ -76,7 +76,7 @@ def test_two_clients_whose_transactions_overlap_do_not_share(pooler: Pooler, dir
     assert pooler.accepted == 2
 
 
-def test_a_transaction_that_fails_keeps_its_server_connection_until_it_is_rolled_back(pooler: Pooler) -> None:
+def test_a_failed_transaction_keeps_its_server_connection_until_the_rollback(pooler: Pooler) -> None:
     with connect(pooler.url) as first, connect(pooler.url) as second:
         with pytest.raises(psycopg.errors.DivisionByZero), first.transaction():
             first.execute("INSERT INTO written VALUES ('lost')")
@@ -89,7 +89,7 @@ def test_a_transaction_that_fails_keeps_its_server_connection_until_it_is_rolled
         assert taken in {ask(second, PID) for _ in range(2)}
 
 
-def test_a_connection_that_listens_is_another_one_in_the_next_transaction(pooler: Pooler) -> None:
+def test_listening_does_not_follow_the_client_to_the_next_transaction(pooler: Pooler) -> None:
     with connect(pooler.url) as client:
         client.execute("LISTEN x")
         assert listening(client) == []
@@ -142,7 +142,7 @@ def test_more_clients_than_server_connections_take_turns(pooler: Pooler, direct:
             other.close()
 
 
-def test_many_clients_at_once_are_all_served(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
+def test_many_simultaneous_clients_are_all_served(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
     def work(word: str) -> None:
         with connect(pooler.url) as client:
             for _ in range(20):
@@ -158,7 +158,7 @@ def test_many_clients_at_once_are_all_served(pooler: Pooler, direct: psycopg.Con
     assert backends(direct) == 2
 
 
-def test_pipelines_and_copies_are_transactions_like_any_other(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
+def test_pipelines_and_copies_are_pooled_as_transactions(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
     with connect(pooler.url) as client:
         for _ in range(3):
             with client.pipeline() as pipeline:
@@ -180,7 +180,7 @@ def test_pipelines_and_copies_are_transactions_like_any_other(pooler: Pooler, di
     assert ask(direct, "SELECT count(*) FROM written") == 6
 
 
-def test_a_client_that_leaves_takes_only_an_open_transaction_along(
+def test_a_disconnect_closes_the_server_connection_only_in_a_transaction(
     pooler: Pooler, direct: psycopg.Connection[Any]
 ) -> None:
     with connect(pooler.url) as client:
@@ -212,7 +212,7 @@ def test_a_server_connection_that_ends_is_replaced(pooler: Pooler, direct: psyco
         assert len({ask(idle, PID) for _ in range(2)}) == 2
 
 
-def test_a_client_that_the_server_refuses_is_told_why(cluster: postgres.Cluster) -> None:
+def test_a_client_that_the_server_refuses_gets_the_reason(cluster: postgres.Cluster) -> None:
     nowhere = make_url(cluster.url).set(database="nowhere").render_as_string(hide_password=False)
     with Pooler(nowhere, pool_size=1) as pooler:
         for _ in range(2):
@@ -220,7 +220,7 @@ def test_a_client_that_the_server_refuses_is_told_why(cluster: postgres.Cluster)
                 connect(pooler.url)
 
 
-def test_sqlalchemy_works_if_nothing_is_prepared(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
+def test_sqlalchemy_works_without_prepared_statements(pooler: Pooler, direct: psycopg.Connection[Any]) -> None:
     engine = create_engine(pooler.url, connect_args={"prepare_threshold": None})
     for number in range(10):
         with engine.begin() as connection:
@@ -229,7 +229,7 @@ def test_sqlalchemy_works_if_nothing_is_prepared(pooler: Pooler, direct: psycopg
     assert ask(direct, "SELECT count(*) FROM written") == 10
 
 
-def test_nothing_is_left_when_it_ends(direct: psycopg.Connection[Any], url: str) -> None:
+def test_closing_the_pooler_leaves_nothing_behind(direct: psycopg.Connection[Any], url: str) -> None:
     before = set(threading.enumerate())  # some of these threads may end during the test
     with ThreadPoolExecutor(1) as aside:
         with Pooler(url, pool_size=1) as pooler:

@@ -30,7 +30,7 @@ def cluster() -> Iterator[postgres.Cluster]:
 
 
 @pytest.mark.parametrize("source", ["system", "wheel"])
-def test_every_source_starts_or_says_what_to_install(source: str) -> None:
+def test_every_source_starts_or_reports_what_to_install(source: str) -> None:
     if not any(kind == source for kind, _ in postgres.installations()):
         with pytest.raises(RuntimeError, match="install one"):
             postgres.start(prefer=source)
@@ -46,7 +46,7 @@ def test_every_source_starts_or_says_what_to_install(source: str) -> None:
     assert not directory.parent.exists()
 
 
-def test_no_server_is_an_error_and_never_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_an_error_and_never_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(postgres.VARIABLE, raising=False)
     for prefer in ("environment", "own 1"):
         with pytest.raises(RuntimeError, match=postgres.VARIABLE):
@@ -67,7 +67,7 @@ def test_the_environment_chooses_the_version(cluster: postgres.Cluster, monkeypa
     assert any(note.endswith(f"is version {major}") for note in raised.value.__notes__)
 
 
-def test_a_server_of_the_environment_must_be_of_the_version_that_is_asked_for(
+def test_a_server_from_the_environment_must_have_the_required_version(
     cluster: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(postgres.VARIABLE, cluster.url)
@@ -80,7 +80,7 @@ def test_a_server_of_the_environment_must_be_of_the_version_that_is_asked_for(
         postgres.start()
 
 
-def test_databases_come_from_templates_and_go_in_spite_of_connections(cluster: postgres.Cluster) -> None:
+def test_databases_are_copied_from_templates_and_dropped_despite_connections(cluster: postgres.Cluster) -> None:
     template = cluster.create_database()
     with connect(template) as connection:
         connection.execute("CREATE TABLE kept (id int)")
@@ -112,7 +112,7 @@ def test_a_restart_and_even_a_kill_keep_the_address(cluster: postgres.Cluster) -
     assert ask(cluster.url, "SELECT 1") == 1
 
 
-def test_it_is_away_between_halt_and_launch(cluster: postgres.Cluster) -> None:
+def test_the_server_is_down_between_halt_and_launch(cluster: postgres.Cluster) -> None:
     for mode in ("fast", "immediate"):
         cluster.halt(mode)  # type: ignore[arg-type]
         with pytest.raises(psycopg.OperationalError, match="refused"):
@@ -121,7 +121,7 @@ def test_it_is_away_between_halt_and_launch(cluster: postgres.Cluster) -> None:
         assert ask(cluster.url, "SELECT 1") == 1
 
 
-def test_a_databases_tables_lie_where_its_tablespace_does(cluster: postgres.Cluster) -> None:
+def test_tables_are_in_the_tablespace_of_their_database(cluster: postgres.Cluster) -> None:
     with tempfile.TemporaryDirectory(dir=postgres.parent_directory()) as parent:
         Path(parent).chmod(0o755)
         directory = Path(parent) / "elsewhere"
@@ -137,7 +137,7 @@ def test_a_databases_tables_lie_where_its_tablespace_does(cluster: postgres.Clus
             connection.execute("DROP TABLESPACE elsewhere")
 
 
-def test_a_server_of_the_environment_is_used_but_not_controlled(
+def test_a_server_from_the_environment_is_used_but_not_controlled(
     cluster: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(postgres.VARIABLE, cluster.url.replace("postgresql+psycopg", "postgresql"))
@@ -169,7 +169,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_an_ordinary_user_who_is_killed_leaves_nothing_behind() -> None:
+def test_a_killed_process_of_an_ordinary_user_leaves_nothing_behind() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-c", KILLED], capture_output=True, check=False, text=True, cwd=ROOT, env=environment

@@ -15,7 +15,7 @@ def wrapped(error):
 
 
 @pytest.mark.parametrize("error", [ConnectionTimeout("connection timeout expired"), psycopg.OperationalError("gone")])
-def test_a_connection_that_could_not_be_made_may_be_made_later(error):
+def test_connection_errors_are_transient(error):
     assert postgresql_errors.is_transient(wrapped(error))
     assert postgresql_errors.comes_from_outside(wrapped(error))
     assert postgresql_errors.comes_from_outside(error)
@@ -24,12 +24,12 @@ def test_a_connection_that_could_not_be_made_may_be_made_later(error):
 @pytest.mark.parametrize(
     "error", [psycopg.InterfaceError("the cursor is closed"), psycopg.ProgrammingError("no result")]
 )
-def test_an_error_of_the_program_without_a_sqlstate_does_not_pass(error):
+def test_a_programming_error_without_a_sqlstate_is_not_transient(error):
     assert not postgresql_errors.is_transient(wrapped(error))
     assert not postgresql_errors.comes_from_outside(error)
 
 
-def test_a_query_that_takes_too_many_temporary_files_is_its_handlers_own_failure():
+def test_exceeding_the_temporary_file_limit_is_a_failure_of_the_handler():
     assert not postgresql_errors.comes_from_outside(
         ConfigurationLimitExceeded("temporary file size exceeds temp_file_limit")
     )

@@ -25,7 +25,7 @@ def test_the_workflow_installs_the_brokers_and_runs_what_ci_runs():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-def test_the_workflow_has_every_python_that_the_package_names():
+def test_the_workflow_tests_every_python_version_of_the_package():
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
     (matrix,) = re.findall(r"python: \[(.+)\]", WORKFLOW)
     assert re.findall(r'"(.+?)"', matrix) == named
@@ -34,7 +34,7 @@ def test_the_workflow_has_every_python_that_the_package_names():
     )
 
 
-def test_the_hooks_run_programs_that_the_set_up_installs():
+def test_the_hooks_run_only_programs_that_the_extras_install():
     extras = PYPROJECT["project"]["optional-dependencies"]
     installed = {re.split(r"[\[<>=]", one)[0] for one in (*extras["lint"], *extras["types"])}
     hooks = re.findall(r"^ +entry: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
@@ -44,7 +44,7 @@ def test_the_hooks_run_programs_that_the_set_up_installs():
         assert DISTRIBUTIONS.get(module, module) in installed
 
 
-def test_the_sessions_install_each_package_that_an_application_may_have():
+def test_the_nox_sessions_install_each_optional_package():
     """Types are checked with every extra, and the newest releases of all packages are tested."""
     extras = {name: of for name, of in PYPROJECT["project"]["optional-dependencies"].items() if name not in TOOLS}
     text = (ROOT / "noxfile.py").read_text()
@@ -62,7 +62,7 @@ def test_an_editor_breaks_lines_where_the_formatter_does():
     assert int(length) == PYPROJECT["tool"]["ruff"]["line-length"]
 
 
-def test_every_text_file_ends_as_an_editor_would_end_it():
+def test_text_files_have_no_trailing_spaces_and_end_with_a_line_feed():
     """Lines have no trailing spaces, and the file ends with one line feed."""
     kinds = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".ini", ".txt"}
     folders = ("outboxq", "tests", "docs", "alembic", "benchmarks", "examples", ".github")

@@ -48,7 +48,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
         yield aside
 
 
-def test_without_a_fault_all_passes_and_is_counted(proxy: Proxy) -> None:
+def test_without_faults_data_passes_and_connections_are_counted(proxy: Proxy) -> None:
     assert (proxy.connections, proxy.accepted) == (0, 0)
     with connect(proxy.url) as first, connect(proxy.url) as second:
         assert ask(first, "SELECT 1") == ask(second, "SELECT 1") == 1
@@ -59,14 +59,14 @@ def test_without_a_fault_all_passes_and_is_counted(proxy: Proxy) -> None:
     assert proxy.accepted == 2
 
 
-def test_the_address_alone_is_another_one(url: str, proxy: Proxy) -> None:
+def test_only_the_host_and_port_of_the_url_differ(url: str, proxy: Proxy) -> None:
     given, made = make_url(url), make_url(proxy.url)
     assert made.host == "127.0.0.1"
     assert made.port not in {None, given.port}
     assert made.set(host=given.host, port=given.port, query={}) == given
 
 
-def test_a_server_that_ends_a_connection_has_its_last_words_passed_on(url: str, proxy: Proxy) -> None:
+def test_the_last_message_of_a_server_is_passed_on(url: str, proxy: Proxy) -> None:
     with connect(proxy.url) as connection:
         with connect(url) as other:
             other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
@@ -75,7 +75,7 @@ def test_a_server_that_ends_a_connection_has_its_last_words_passed_on(url: str, 
     until(lambda: proxy.connections == 0)
 
 
-def test_a_black_hole_lets_nothing_pass_until_it_ends(url: str, proxy: Proxy, aside: ThreadPoolExecutor) -> None:
+def test_a_pause_delays_all_data_until_it_ends(url: str, proxy: Proxy, aside: ThreadPoolExecutor) -> None:
     with connect(proxy.url) as connection:
         proxy.pause()
         insert = aside.submit(connection.execute, "INSERT INTO written VALUES ('late')")
@@ -92,7 +92,7 @@ def test_a_black_hole_lets_nothing_pass_until_it_ends(url: str, proxy: Proxy, as
     assert written(url) == ["late"]
 
 
-def test_an_answer_on_its_way_is_lost_in_a_black_hole_too(url: str, proxy: Proxy, aside: ThreadPoolExecutor) -> None:
+def test_a_pause_also_delays_an_answer_that_is_on_its_way(url: str, proxy: Proxy, aside: ThreadPoolExecutor) -> None:
     with connect(url) as holder, connect(proxy.url) as connection:
         ask(holder, "SELECT pg_advisory_lock(1)")
         answer = aside.submit(ask, connection, "SELECT pg_advisory_xact_lock(1)::text")
@@ -105,7 +105,7 @@ def test_an_answer_on_its_way_is_lost_in_a_black_hole_too(url: str, proxy: Proxy
         assert answer.result(60) == ""
 
 
-def test_a_black_hole_hides_from_the_server_that_its_client_is_gone(url: str, proxy: Proxy) -> None:
+def test_a_pause_hides_a_closed_client_from_the_server(url: str, proxy: Proxy) -> None:
     connection = connect(proxy.url, autocommit=False)
     connection.execute("INSERT INTO written VALUES ('lost')")
     proxy.pause()
@@ -137,7 +137,7 @@ def test_a_drop_ends_every_connection_on_both_sides(url: str, proxy: Proxy, paus
         assert ask(third, "SELECT 1") == 1
 
 
-def test_a_drop_is_a_reset_and_no_farewell(proxy: Proxy) -> None:
+def test_a_drop_resets_the_connection(proxy: Proxy) -> None:
     with plain(proxy.url) as client:
         until(lambda: proxy.connections == 1)
         proxy.drop()
@@ -145,7 +145,7 @@ def test_a_drop_is_a_reset_and_no_farewell(proxy: Proxy) -> None:
             client.recv(1)
 
 
-def test_while_it_refuses_only_old_connections_work(proxy: Proxy) -> None:
+def test_only_existing_connections_work_while_the_proxy_refuses(proxy: Proxy) -> None:
     with connect(proxy.url) as old:
         proxy.refuse()
         with pytest.raises(psycopg.OperationalError):
@@ -157,7 +157,7 @@ def test_while_it_refuses_only_old_connections_work(proxy: Proxy) -> None:
             assert ask(new, "SELECT 1") == 1
 
 
-def test_a_commit_whose_answer_is_lost_is_one_all_the_same(url: str, proxy: Proxy) -> None:
+def test_a_commit_whose_answer_is_lost_is_still_committed(url: str, proxy: Proxy) -> None:
     with connect(proxy.url) as bystander, connect(proxy.url, autocommit=False) as connection:
         connection.execute("INSERT INTO written VALUES ('kept')")
         proxy.cut_after(b"COMMIT")
@@ -171,7 +171,7 @@ def test_a_commit_whose_answer_is_lost_is_one_all_the_same(url: str, proxy: Prox
         assert ask(bystander, "SELECT 1") == 1
 
 
-def test_an_answer_of_many_pieces_is_lost_whole_and_once(url: str, proxy: Proxy) -> None:
+def test_an_answer_in_many_pieces_is_lost_completely_and_once(url: str, proxy: Proxy) -> None:
     for _ in range(2):
         with connect(proxy.url) as connection:
             connection.execute("SELECT 'the mark'")  # an earlier message does not count
@@ -201,7 +201,7 @@ def test_a_pattern_is_recognised_across_pieces() -> None:
                     client.recv(1)
 
 
-def test_the_server_may_listen_in_a_directory() -> None:
+def test_the_server_may_listen_on_a_unix_socket() -> None:
     with (
         tempfile.TemporaryDirectory(dir="/tmp") as directory,  # a socket's path must be short
         socket.socket(socket.AF_UNIX) as listener,
@@ -220,7 +220,7 @@ def test_the_server_may_listen_in_a_directory() -> None:
                 assert server.recv(100) == b""
 
 
-def test_a_server_that_is_down_is_an_error_for_the_client_only() -> None:
+def test_an_unreachable_server_is_an_error_only_for_the_client() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with Proxy(f"postgresql://127.0.0.1:{port}/db") as proxy, pytest.raises(psycopg.OperationalError):
@@ -228,7 +228,7 @@ def test_a_server_that_is_down_is_an_error_for_the_client_only() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_nothing_is_left_when_it_ends(url: str, paused: bool) -> None:
+def test_closing_the_proxy_leaves_nothing_behind(url: str, paused: bool) -> None:
     before = set(threading.enumerate())  # some of these threads may end during the test
     with Proxy(url) as proxy:
         connection = connect(proxy.url)
@@ -244,7 +244,7 @@ def test_nothing_is_left_when_it_ends(url: str, paused: bool) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_a_client_that_is_accepted_while_it_ends_is_closed_too() -> None:
+def test_a_client_accepted_while_the_proxy_closes_is_closed() -> None:
     go_on = threading.Event()
     with Proxy("postgresql://127.0.0.1:1/db") as proxy:
         proxy._loop.call_soon_threadsafe(go_on.wait, 60)

@@ -34,7 +34,7 @@ def test_a_call_has_one_event_of_each_key_and_all_without_a_key() -> None:
     assert sorted(report.confirmed) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_key_stops_after_an_unsure_event_and_after_a_refused_one_if_that_holds() -> None:
+def test_an_unsure_event_stops_its_key_and_a_refused_event_does_if_it_holds_the_key() -> None:
     for holds in (True, False):
         broker = Broker()
         broker.answers["0"], broker.answers["1"] = [lost], [refused]
@@ -77,7 +77,7 @@ def test_a_key_with_many_events_is_not_cut_off_by_the_deadline(seconds: float) -
     assert broker.payloads == [str(number) for number in range(500 - len(left))], "no event is published twice"
 
 
-def test_an_answer_that_is_none_is_an_error() -> None:
+def test_a_wrong_number_of_outcomes_is_an_error() -> None:
     class Wrong(Broker):
         def publish(self, events, deadline):  # type: ignore[no-untyped-def]
             return [Confirmed()]
@@ -87,7 +87,7 @@ def test_an_answer_that_is_none_is_an_error() -> None:
     assert "one Confirmed, Refused or Unsure for each of 2 events" in str(report.failure)
 
 
-def test_a_search_finds_the_event_and_a_probe_tries_two() -> None:
+def test_a_search_finds_the_bad_event_and_a_probe_tries_two() -> None:
     broker = Broker(poison="7")
     messages = [message(number, None) for number in range(20)]
     probed = published(broker, *messages, care=Care.PROBE)
@@ -108,7 +108,7 @@ def test_a_probe_gets_past_events_that_stay_unsure() -> None:
     assert any(published(broker, *messages, care=Care.PROBE).confirmed for _ in range(200))
 
 
-def test_a_probe_leaves_the_second_event_time_if_the_first_one_gets_no_answer() -> None:
+def test_a_probe_leaves_time_for_the_second_event_if_the_first_is_not_answered() -> None:
     """An event for an unavailable queue must not hold up events for other queues."""
     now = 0.0
 
@@ -142,7 +142,7 @@ def test_a_search_refuses_no_event_because_of_a_short_interruption() -> None:
     assert (report.refused, report.unsure, len(report.confirmed)) == ({}, {}, 4)
 
 
-def test_a_broker_that_goes_away_during_a_search_refuses_nothing() -> None:
+def test_no_event_is_refused_if_the_broker_fails_during_a_search() -> None:
     broker = Broker(is_away=True)
     report = published(broker, *(message(number, None) for number in range(300)), care=Care.SEARCH)
     assert (report.refused, report.confirmed) == ({}, [])

@@ -45,19 +45,19 @@ def fail_to_receive(url: str) -> None:
 
 
 @pytest.mark.parametrize("fail", [fail_to_publish, fail_to_receive])
-def test_pika_says_nothing_about_our_connections(url, fail, caplog):
+def test_records_of_pika_about_outboxqs_connections_are_dropped(url, fail, caplog):
     fail(url)
     assert of_pika(caplog) == []
 
 
 @pytest.mark.parametrize("fail", [fail_to_publish, fail_to_receive])
-def test_pika_is_heard_where_the_application_has_set_its_level(url, fail, caplog):
+def test_records_of_pika_are_kept_if_the_application_sets_the_level(url, fail, caplog):
     caplog.set_level(logging.INFO, logger="pika")
     fail(url)
     assert any(record.levelno == logging.ERROR for record in of_pika(caplog))
 
 
-def test_a_connection_of_the_application_is_heard(url, caplog):
+def test_records_about_the_applications_connections_are_kept(url, caplog):
     fail_to_receive(url)
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.URLParameters(url))

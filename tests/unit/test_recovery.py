@@ -141,7 +141,7 @@ def wait(world, one, seconds=None):
     return one.run_once()
 
 
-def test_a_task_is_recovered_at_the_second_look_with_a_write_in_between(world, one):
+def test_a_task_is_recovered_at_the_second_check_after_a_write(world, one):
     dead = lease()
     world.expired = [dead]
     assert one.run_once() == 0
@@ -151,7 +151,7 @@ def test_a_task_is_recovered_at_the_second_look_with_a_write_in_between(world, o
     assert world.taken == [dead]
 
 
-def test_the_log_says_which_task_it_was_and_which_worker_died(world, one, caplog):
+def test_the_log_names_the_recovered_task_and_its_dead_worker(world, one, caplog):
     dead = lease()
     world.expired = [dead]
     one.run_once()
@@ -169,14 +169,14 @@ def test_the_log_says_which_task_it_was_and_which_worker_died(world, one, caplog
     assert record.outcome == "lost"
 
 
-def test_the_two_looks_are_two_seconds_apart(world, one):
+def test_the_two_checks_are_two_seconds_apart(world, one):
     world.expired = [lease()]
     one.run_once()
     assert wait(world, one, 1.9) == 0
     assert wait(world, one, 0.1) == 1
 
 
-def test_a_dead_worker_is_found_within_ten_seconds_of_the_end_of_its_lease(world, one):
+def test_a_task_is_recovered_within_ten_seconds_of_the_end_of_its_lease(world, one):
     for _ in range(50):
         one.run_once()
         began, world.expired = world.now, [lease()]  # just after the check
@@ -185,7 +185,7 @@ def test_a_dead_worker_is_found_within_ten_seconds_of_the_end_of_its_lease(world
         assert world.now - began <= 10
 
 
-def test_a_lease_that_was_extended_between_the_looks_is_watched_anew(world, one):
+def test_a_lease_extended_between_the_checks_is_watched_anew(world, one):
     first = lease()
     world.expired = [first]
     one.run_once()
@@ -208,7 +208,7 @@ def test_claims_of_this_process_are_never_recovered(world, one):
 
 
 @pytest.mark.parametrize("trouble", ["the look fails", "the look takes long", "the process was paused", "no write"])
-def test_after_trouble_the_watch_restarts_and_lasts_twice_the_time_between_looks(world, one, trouble):
+def test_after_a_problem_the_watch_restarts_and_lasts_twice_as_long(world, one, trouble):
     world.expired = [lease()]
     one.run_once()
     if trouble == "the look fails":
@@ -266,7 +266,7 @@ def test_many_tasks_are_recovered_in_batches_without_a_pause(world, one):
 
 
 @pytest.mark.parametrize("by", [3600, -3600, 5, -5])
-def test_all_leases_are_extended_at_once_when_the_clock_was_set(world, one, by):
+def test_all_leases_are_extended_immediately_after_a_clock_change(world, one, by):
     one.run_once()
     world.set_by = by
     world.expired = [lease()]
@@ -278,14 +278,14 @@ def test_all_leases_are_extended_at_once_when_the_clock_was_set(world, one, by):
     )
 
 
-def test_a_clock_that_drifts_a_little_does_not_count_as_set(world, one):
+def test_a_small_clock_drift_does_not_count_as_a_change(world, one):
     for _ in range(20):
         world.set_by += 0.5
         wait(world, one)
     assert "beat" not in world.calls
 
 
-def test_tasks_of_dead_workers_are_recovered_in_time_although_the_clock_was_set_back(world, one):
+def test_tasks_of_dead_workers_are_recovered_on_time_if_the_clock_is_set_back(world, one):
     """By the changed clock, the lease lasts for another hour. It really ends 30 seconds after the change."""
     one.run_once()
     world.set_by = -3600.0
@@ -299,7 +299,7 @@ def test_tasks_of_dead_workers_are_recovered_in_time_although_the_clock_was_set_
     assert world.taken == [dead]
 
 
-def test_a_lease_written_by_a_clock_ahead_before_this_process_began_ends_after_its_own_time(world, one):
+def test_an_earlier_lease_by_a_fast_clock_is_recovered_after_its_duration(world, one):
     """It is unknown how far the clock was set back. A living worker sends a heartbeat in the meantime."""
     dead, living = lease(3600.0), lease(3600.0)
     world.outlasting = dict.fromkeys((dead, living), timedelta(minutes=1))
@@ -312,7 +312,7 @@ def test_a_lease_written_by_a_clock_ahead_before_this_process_began_ends_after_i
     assert world.taken == [dead]
 
 
-def test_a_lease_that_was_over_before_the_clock_was_set_back_is_recovered_at_once(world, one):
+def test_a_lease_that_expired_before_the_clock_was_set_back_is_recovered_soon(world, one):
     one.run_once()
     world.set_by = -3600.0
     dead = Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=world.moment + timedelta(seconds=3590))

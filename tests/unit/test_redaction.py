@@ -40,7 +40,7 @@ def test_values_of_secret_names_are_hidden_at_any_depth():
         "Set-Cookie",
     ],
 )
-def test_names_of_secrets_are_known_as_they_are_written(name):
+def test_secret_names_are_recognised_in_any_spelling(name):
     assert "p1" not in redacted(json.dumps({name: "p1"}))
 
 
@@ -51,7 +51,7 @@ def test_other_names_are_shown(name):
     assert "p1" in redacted(json.dumps({name: "p1"}))
 
 
-def test_it_is_indented_as_json_is():
+def test_redacted_text_is_indented_json():
     value = {"a": [1, {"b": None}, [], {}, True], "ü": "x\n\u0000"}
     assert redacted(json.dumps(value)) == json.dumps(value, indent=2, ensure_ascii=False)
 
@@ -70,14 +70,14 @@ def test_a_number_of_thousands_of_digits_is_shown():
     [('{"password": "p1"', "JSONDecodeError"), ("[" * 100_000, "RecursionError")],
     ids=["cut off", "too deep"],
 )
-def test_text_that_is_no_json_is_not_shown(text, kind):
+def test_text_that_is_not_json_is_not_shown(text, kind):
     assert redacted(text) == f"(cannot be read: {kind})"
 
 
-def test_another_pattern_hides_other_names_and_none_hides_nothing():
+def test_the_pattern_determines_the_hidden_names_and_none_hides_nothing():
     assert json.loads(redacted('{"iban": 1, "token": 2}', re.compile("iban"))) == {"iban": ASTERISKS, "token": 2}
     assert json.loads(redacted('{"token": 2}', None)) == {"token": 2}
 
 
-def test_nothing_stored_is_nothing_shown():
+def test_a_missing_value_is_shown_as_empty():
     assert redacted(None) == ""

@@ -70,7 +70,7 @@ def judged(struck, *, events=None, runs=TWICE):
         (Struck(kind="stuck cancel", began=12, ended=18, task_id=TASK), "an administrator's call held just this task"),
     ],
 )
-def test_what_was_done_to_its_worker_or_to_just_this_task_excuses_it(struck, excuse):
+def test_a_fault_of_its_worker_or_of_just_this_task_excuses_a_rerun(struck, excuse):
     assert judged([struck]).excuse == excuse
 
 
@@ -89,7 +89,7 @@ def test_what_was_done_to_its_worker_or_to_just_this_task_excuses_it(struck, exc
         Struck(kind="crash", began=12, ended=15),  # the claim survived the crash
     ],
 )
-def test_nothing_else_does(struck):
+def test_no_other_fault_excuses_a_rerun(struck):
     assert judged([struck]).excuse is None
 
 
@@ -103,11 +103,11 @@ def test_nothing_else_does(struck):
         (EventType.COMPLETED, [Struck(kind="kill", began=12, ended=12, pid=PID)], None),
     ],
 )
-def test_how_the_claim_ended_may_excuse_it(end, struck, excuse):
+def test_the_end_of_the_claim_may_excuse_a_rerun(end, struck, excuse):
     assert judged(struck, events=story(end)).excuse == excuse
 
 
-def test_a_claim_that_a_crash_took_back_excuses_it_though_the_next_has_its_token():
+def test_a_claim_undone_by_a_crash_excuses_a_rerun_with_the_same_token():
     events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
     runs = [run(11, 1, FIRST, PID), run(17, 1, FIRST, PID)]
     crash = Struck(kind="crash", began=12, ended=15)
@@ -116,7 +116,7 @@ def test_a_claim_that_a_crash_took_back_excuses_it_though_the_next_has_its_token
 
 
 @pytest.mark.parametrize("claimed", [None, 9.5])
-def test_a_crash_between_a_claim_and_its_run_excuses_it(claimed):
+def test_a_crash_between_a_claim_and_its_run_excuses_a_rerun(claimed):
     events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
     runs = [replace(run(11, 1, SECOND, OTHER_PID), claimed=claimed), run(17, 1, FIRST, PID)]
     crashes = [Struck(kind="crash", began=began, ended=began + 1) for began in (9.9, 7)]
@@ -125,20 +125,20 @@ def test_a_crash_between_a_claim_and_its_run_excuses_it(claimed):
 
 
 @pytest.mark.parametrize("kind", ["crash", "outage"])
-def test_a_run_whose_claim_a_crash_took_back_may_come_after_the_one_that_counts(kind):
+def test_a_run_whose_claim_a_crash_undid_may_start_after_the_valid_run(kind):
     events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
     runs = [run(16.5, 1, FIRST, PID), replace(run(17, 1, SECOND, OTHER_PID), claimed=14)]
     excuse = judged([Struck(kind=kind, began=14.2, ended=15)], events=events, runs=runs).excuse
     assert excuse == ("the server crashed and took its claim back" if kind == "crash" else None)
 
 
-def test_claims_are_put_in_their_order_though_a_frozen_process_begins_its_own_last():
+def test_claims_are_sorted_even_if_a_frozen_process_starts_its_run_last():
     late = [run(17, 2, SECOND, OTHER_PID), run(19, 1, FIRST, PID)]
     rerun = judged([Struck(kind="freeze", began=10.5, ended=18.5, pid=PID)], runs=late)
     assert (rerun.earlier.pid, rerun.excuse) == (PID, "its worker was frozen past its lease")
 
 
-def test_it_is_put_down_to_what_began_last_but_not_to_another_process():
+def test_a_rerun_is_attributed_to_the_latest_fault_preferably_of_its_process():
     struck = [
         Struck(kind="full disk", began=2, ended=4.5),
         Struck(kind="outage", began=12, ended=14),
@@ -150,7 +150,7 @@ def test_it_is_put_down_to_what_began_last_but_not_to_another_process():
     assert judged(struck[3:]).blow == "nothing but kills"
 
 
-def test_a_run_of_another_task_is_no_rerun():
+def test_a_run_of_another_task_is_not_a_rerun():
     assert list(Judge([], lambda _: story(), lease=2.0).reruns([TWICE[0], run(12, 1, SECOND, 2, task=uuid4())])) == []
 
 
@@ -161,7 +161,7 @@ def test_a_run_of_another_task_is_no_rerun():
         ("its lease expired before the task started", None),
     ],
 )
-def test_an_interrupted_transaction_excuses_and_no_other_release_does(reason, excuse):
+def test_only_a_release_for_an_interrupted_transaction_excuses_a_rerun(reason, excuse):
     events = story(EventType.RELEASED)
     events[1] = replace(events[1], event_data={"reason": reason})
     assert judged([], events=events).excuse == excuse

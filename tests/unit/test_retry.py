@@ -65,7 +65,7 @@ def test_exponential_back_off_is_initial_times_base_to_the_attempt_minus_one_up_
     assert ask(policy, attempt) == pytest.approx(min(initial * base ** (attempt - 1), cap), abs=1e-6)
 
 
-def test_exponential_back_off_in_figures():
+def test_exponential_back_off_example():
     policy = RetryPolicy(wait=wait_exponential(multiplier=3, max=40))
     assert [ask(policy, attempt) for attempt in range(1, 7)] == [3, 6, 12, 24, 40, 40]
 
@@ -128,12 +128,12 @@ class BusyError(Exception):
         self.retry_after = retry_after
 
 
-def test_the_error_itself_may_say_how_long_to_wait():
+def test_the_error_may_determine_the_wait():
     policy = RetryPolicy(wait=lambda state: state.outcome.exception().retry_after)
     assert ask(policy, error=BusyError(17)) == 17
 
 
-def test_a_moment_that_is_already_past_means_at_once():
+def test_a_negative_wait_means_immediately():
     assert ask(RetryPolicy(wait=lambda rs: -3.5)) == 0
     assert ask(RetryPolicy(wait=lambda rs: timedelta(days=-3))) == 0
 
@@ -150,7 +150,7 @@ def test_a_moment_that_is_already_past_means_at_once():
         timedelta.max,
     ],
 )
-def test_a_delay_of_any_size_is_cut_to_what_a_datetime_can_hold(wait):
+def test_a_huge_delay_is_limited_to_ten_years(wait):
     delay = ask(RetryPolicy(max_attempts=None, wait=wait), attempt=100_000)
     assert delay == timedelta(days=3650).total_seconds()
     assert datetime(2100, 1, 1, tzinfo=UTC) + timedelta(seconds=delay)
@@ -164,7 +164,7 @@ def test_attempt_one_hundred_thousand_does_not_overflow(wait):
 # When retries end
 
 
-def test_the_last_attempt_of_max_attempts_is_followed_by_none():
+def test_no_retry_follows_the_last_of_max_attempts():
     assert [ask(RetryPolicy(max_attempts=3, wait=1), attempt) for attempt in (1, 2, 3, 4)] == [1, 1, None, None]
 
 
@@ -173,11 +173,11 @@ def test_the_default_gives_up_after_the_tenth_attempt():
     assert ask(RetryPolicy(), attempt=10) is None
 
 
-def test_without_max_attempts_and_stop_there_is_no_end():
+def test_without_max_attempts_and_stop_retries_never_end():
     assert ask(RetryPolicy(max_attempts=None, wait=1), attempt=10**9, elapsed=10**9) == 1
 
 
-def test_never_is_one_attempt():
+def test_the_never_policy_allows_one_attempt():
     assert ask(RetryPolicy.never()) is None
 
 
@@ -185,21 +185,21 @@ def test_never_is_one_attempt():
     "policy",
     [RetryPolicy(max_attempts=3, wait=1), RetryPolicy.of(Retrying(stop=stop_after_attempt(3), wait=wait_fixed(1)))],
 )
-def test_the_bound_of_the_row_takes_the_place_of_the_policys(policy):
+def test_max_attempts_of_the_task_overrides_that_of_the_policy(policy):
     assert ask(policy, attempt=3, max_attempts=None) is None
     assert ask(policy, attempt=3, max_attempts=5) == 1
     assert ask(policy, attempt=5, max_attempts=5) is None
     assert ask(policy, attempt=2, max_attempts=2) is None
 
 
-def test_a_stop_object_ends_what_the_bound_of_the_row_would_allow():
+def test_a_stop_object_also_applies_to_max_attempts_of_the_task():
     policy = RetryPolicy(wait=1, stop=stop_after_attempt(4) | stop_after_delay(60))
     assert ask(policy, attempt=3, max_attempts=99) == 1
     assert ask(policy, attempt=4, max_attempts=99) is None
     assert ask(policy, attempt=1, max_attempts=99, elapsed=61) is None
 
 
-def test_max_attempts_holds_beside_a_stop_object():
+def test_max_attempts_applies_in_addition_to_a_stop_object():
     assert ask(RetryPolicy(max_attempts=2, wait=1, stop=stop_never), attempt=2) is None
 
 
@@ -215,7 +215,7 @@ def test_stop_after_delay_counts_from_the_first_attempt_and_stops_exactly_at_its
     assert delay_after(limit - timedelta(microseconds=1)) is not None
 
 
-def test_a_stop_sees_the_wait_that_would_follow():
+def test_a_stop_function_sees_the_upcoming_wait():
     # The same as stop_before_delay(60), which tenacity has from version 8.2.3 on.
     policy = RetryPolicy(wait=10, stop=lambda rs: rs.seconds_since_start + rs.upcoming_sleep >= 60)
     assert ask(policy, elapsed=49) == 10
@@ -229,7 +229,7 @@ def test_stop_objects_combine_with_and():
     assert ask(policy, attempt=2, elapsed=61) is None
 
 
-def test_a_clock_that_went_back_does_not_make_elapsed_negative():
+def test_setting_the_clock_back_does_not_make_elapsed_negative():
     seen = []
     ask(RetryPolicy(wait=1, stop=lambda rs: seen.append(rs.seconds_since_start)), elapsed=-5)
     assert seen == [pytest.approx(0, abs=1e-6)]
@@ -264,13 +264,13 @@ def test_a_clock_that_went_back_does_not_make_elapsed_negative():
         (retry_if_result(lambda result: True), [], [OSError()]),
     ],
 )
-def test_retry_says_which_errors_are_worth_another_attempt(retry, tried_again, final):
+def test_the_retry_rule_determines_which_errors_are_retried(retry, tried_again, final):
     policy = RetryPolicy(wait=1, retry=retry)
     assert [ask(policy, error=error) for error in tried_again] == [1] * len(tried_again)
     assert [ask(policy, error=error) for error in final] == [None] * len(final)
 
 
-def test_try_again_is_tried_again_whatever_retry_says_but_within_the_bounds():
+def test_try_again_is_retried_whatever_the_retry_rule_but_within_the_limits():
     policy = RetryPolicy(max_attempts=3, wait=1, retry=ValueError, stop=stop_after_delay(60))
     assert ask(policy, error=TryAgain()) == 1
     assert ask(policy, error=TryAgain(), attempt=3) is None
@@ -280,7 +280,7 @@ def test_try_again_is_tried_again_whatever_retry_says_but_within_the_bounds():
 # Policies made from a Retrying object
 
 
-def test_a_ready_retrying_is_taken_as_it_is():
+def test_a_retrying_object_is_used_unchanged():
     policy = RetryPolicy.of(
         Retrying(
             stop=stop_after_attempt(5) | stop_after_delay(60),
@@ -298,11 +298,11 @@ def test_a_ready_retrying_is_taken_as_it_is():
 @pytest.mark.parametrize(
     ("stop", "bound"), [(stop_after_attempt(4), 4), (stop_after_attempt(0), 1), (stop_never, None)]
 )
-def test_the_number_of_attempts_is_read_off_a_plain_stop_after_attempt(stop, bound):
+def test_max_attempts_is_read_from_a_plain_stop_after_attempt(stop, bound):
     assert RetryPolicy.of(Retrying(stop=stop)).max_attempts == bound
 
 
-def test_a_bare_retrying_means_what_tenacity_says_at_once_and_for_ever():
+def test_a_default_retrying_retries_immediately_and_forever():
     assert ask(RetryPolicy.of(Retrying()), attempt=10**6, elapsed=10**9) == 0
     assert ask(RetryPolicy.of(Retrying()), error=SystemExit()) is None
 
@@ -319,11 +319,11 @@ def test_the_retry_attribute_of_a_decorated_function_is_a_policy_and_the_functio
 
 
 @pytest.mark.current  # tenacity 8 has no `enabled`
-def test_a_disabled_retrying_is_one_attempt():
+def test_a_disabled_retrying_allows_one_attempt():
     assert ask(RetryPolicy.of(Retrying(enabled=False, wait=wait_fixed(1)))) is None
 
 
-def test_an_asynchronous_retrying_of_plain_rules_is_a_policy_too():
+def test_an_asynchronous_retrying_with_plain_rules_is_accepted():
     assert ask(RetryPolicy.of(AsyncRetrying(wait=wait_fixed(4)))) == 4
 
 
@@ -343,7 +343,7 @@ def test_the_callbacks_of_a_retrying_are_not_called():
     assert ask(RetryPolicy.of(retrying), attempt=2) is None
 
 
-def test_none_is_the_default_policy_and_a_policy_is_itself():
+def test_none_means_the_default_policy_and_a_policy_is_returned_unchanged():
     policy = RetryPolicy(max_attempts=2)
     assert RetryPolicy.of(policy) is policy
     assert repr(RetryPolicy.of(None)) == repr(RetryPolicy())
@@ -352,7 +352,7 @@ def test_none_is_the_default_policy_and_a_policy_is_itself():
 # The state that the user's functions see
 
 
-def test_a_function_sees_the_state_of_the_row():
+def test_a_function_sees_the_state_of_the_task():
     error, seen = OSError("down"), []
 
     def look(rs: RetryCallState):
@@ -368,7 +368,7 @@ def test_a_function_sees_the_state_of_the_row():
     assert "attempt #3" in repr(state)
 
 
-def test_a_function_sees_the_retrying_it_came_with():
+def test_a_function_sees_the_retrying_that_contains_it():
     retrying = Retrying(wait=lambda rs: 8 if rs.retry_object is retrying else 0, stop=stop_after_attempt(3))
     assert ask(RetryPolicy.of(retrying)) == 8
 
@@ -412,7 +412,7 @@ def test_a_function_in_a_policy_sees_a_retrying_with_the_same_rules():
         {"retry": stop_after_attempt(3)},
     ],
 )
-def test_a_wrong_argument_is_refused_at_once_by_name(arguments):
+def test_the_error_for_a_wrong_argument_names_the_argument(arguments):
     (name,) = arguments
     with pytest.raises(InvalidArgument, match=rf"^{name}=.*: give "):
         RetryPolicy(**arguments)
@@ -433,7 +433,7 @@ OF_TENACITY = [tenacity.asyncio.retry_if_exception(later)] if hasattr(tenacity, 
 
 @pytest.mark.parametrize("name", ["wait", "stop", "retry"])
 @pytest.mark.parametrize("rule", [later, LaterRule(), *OF_TENACITY])
-def test_a_coroutine_function_is_refused_for_it_would_always_be_true(name, rule):
+def test_a_coroutine_function_is_refused_because_it_is_always_true(name, rule):
     with pytest.raises(InvalidArgument, match=f"^{name}=.*not async"):
         RetryPolicy(**{name: rule})
     with pytest.raises(InvalidArgument, match=f"^{name}="):
@@ -441,7 +441,7 @@ def test_a_coroutine_function_is_refused_for_it_would_always_be_true(name, rule)
 
 
 @pytest.mark.parametrize("value", [5, "never", Retrying, stop_after_attempt(3), tenacity.retry(len)])
-def test_what_is_not_a_policy_is_refused_with_what_to_pass(value):
+def test_the_error_for_an_invalid_policy_names_what_to_pass(value):
     with pytest.raises(InvalidArgument, match=r"is not a retry policy: pass .*tenacity\.Retrying\(\)"):
         RetryPolicy.of(value)
 
@@ -500,7 +500,7 @@ def test_a_policy_that_raises_or_returns_nonsense_is_a_configuration_error_that_
     assert caught.value.__cause__ is not None
 
 
-def test_an_error_that_cannot_be_printed_does_not_get_in_the_way():
+def test_an_error_that_cannot_be_printed_does_not_break_the_policy():
     assert ask(RetryPolicy(wait=1), error=MuteError()) == 1
     with pytest.raises(ConfigurationError, match="MuteError"):
         ask(RetryPolicy(wait=broken), error=MuteError())
@@ -510,7 +510,7 @@ def test_an_error_that_cannot_be_printed_does_not_get_in_the_way():
 
 
 @pytest.mark.current  # the parts of tenacity's own objects
-def test_the_repr_says_what_the_policy_does():
+def test_the_repr_shows_the_rules_of_the_policy():
     policy = RetryPolicy(
         max_attempts=3, wait=wait_fixed(1) + wait_random(0, 2), stop=stop_after_delay(60), retry=(OSError, KeyError)
     )

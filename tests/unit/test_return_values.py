@@ -95,22 +95,22 @@ def returning(annotation: Any):
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_a_value_comes_back_as_it_was_returned(annotation, value):
+def test_a_value_is_equal_after_a_round_trip(annotation, value):
     assert returning(annotation).load(dump_result(value, name="work")) == value
 
 
-def test_without_an_annotation_it_is_plain_json():
+def test_a_result_without_an_annotation_is_plain_json():
     def function(): ...
 
     assert ReturnValue(function, name="work").load('{"at":"2030-01-01"}') == {"at": "2030-01-01"}
 
 
-def test_nothing_that_was_returned_is_none_whatever_the_annotation_says():
+def test_a_missing_result_is_none_whatever_the_annotation():
     """A worker stores the return value without comparing it with the annotation."""
     assert returning(int).load(None) is None
 
 
-def test_what_does_not_fit_is_an_error_without_the_value():
+def test_the_error_for_a_mismatch_does_not_contain_the_value():
     with pytest.raises(
         PayloadError, match=r"^work: the result.lines\[0\].price: the stored string is not a Decimal"
     ) as raised:
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_an_error_without_the_value():
 
 
 @pytest.mark.parametrize("text", ["{", '{"a":1,"a":2}', "NaN" * 2, "[" * 100_000])
-def test_what_no_worker_wrote_is_an_error(text):
+def test_a_result_that_is_not_strict_json_is_an_error(text):
     with pytest.raises(PayloadError, match="work: the stored result is not strict JSON"):
         returning(int).load(text)
     with pytest.raises(PayloadError, match="work: the stored result is not strict JSON") as raised:
@@ -128,7 +128,7 @@ def test_what_no_worker_wrote_is_an_error(text):
     assert raised.value.__context__ is None, "an error tracker follows the context"
 
 
-def test_an_annotation_that_does_not_resolve_names_what_is_stored():
+def test_the_error_for_an_unresolved_annotation_names_the_stored_result():
     with pytest.raises(
         ConfigurationError, match=r"work: the return annotation: .*Nowhere.*outbox.store.get\(task_id\).result"
     ):
@@ -147,7 +147,7 @@ def test_the_codec_of_a_function_is_compiled_once(monkeypatch):
     assert len(compiled) == 1
 
 
-def test_the_closures_of_one_def_share_a_codec_as_long_as_their_annotation_stays(monkeypatch):
+def test_closures_of_one_def_share_a_codec_if_their_annotation_is_the_same(monkeypatch):
     compiled = []
     compile_one = parameters.codec_for
     monkeypatch.setattr(parameters, "codec_for", lambda *a, **k: compiled.append(a) or compile_one(*a, **k))
@@ -166,7 +166,7 @@ def test_the_closures_of_one_def_share_a_codec_as_long_as_their_annotation_stays
     assert len(compiled) == 2
 
 
-def test_a_function_is_not_kept_by_its_codec():
+def test_a_codec_does_not_keep_its_function_alive():
     def rows() -> list[Line]: ...
 
     ReturnValue(rows, name="rows").check()

@@ -17,7 +17,7 @@ from tests.reuse import CheckedFile
 PID = "SELECT pg_backend_pid()"
 
 
-def test_a_corruption_is_noticed_by_the_one_statement_that_asks_all_checks(postgresql, reused_postgresql):
+def test_a_corruption_is_found_by_the_statement_with_all_checks(postgresql, reused_postgresql):
     postgresql.add()
     assert reused_postgresql.is_sound(postgresql.url, postgresql.clock())
     postgresql.run("UPDATE task_executions SET attempt = 7")
@@ -25,11 +25,11 @@ def test_a_corruption_is_noticed_by_the_one_statement_that_asks_all_checks(postg
     postgresql.run("UPDATE task_executions SET attempt = 1")
 
 
-def test_another_database_is_left_to_verify(postgresql, reused_postgresql):
+def test_another_database_is_not_considered_sound(postgresql, reused_postgresql):
     assert not reused_postgresql.is_sound(f"{postgresql.url}_of_another_test", postgresql.clock())
 
 
-def test_the_checked_file_takes_the_rows_and_the_schema_of_one_file_after_the_other(migrated_sqlite, tmp_path):
+def test_the_checked_file_finds_corruption_in_each_file_it_receives(migrated_sqlite, tmp_path):
     """Two schema changes with the same number are also distinguished."""
     checked = CheckedFile()
     for number, (change, is_sound) in enumerate(
@@ -78,7 +78,7 @@ def lent(url: str) -> Iterator[Connection]:
         ("DECLARE noise CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*) FROM pg_cursors WHERE name = 'noise'"),
     ],
 )
-def test_a_connection_goes_to_the_next_test_without_what_this_one_did(postgresql, left, asked):
+def test_a_reused_connection_is_reset(postgresql, left, asked):
     with lent(postgresql.url) as connection:
         pid, before = connection.exec_driver_sql(PID).scalar(), connection.exec_driver_sql(asked).scalar()
         connection.exec_driver_sql(left)
@@ -107,7 +107,7 @@ def test_a_connection_in_a_transaction_is_not_lent_again(postgresql):
         assert connection.exec_driver_sql(PID).one() != pid
 
 
-def test_a_connection_of_an_applications_engine_is_not_lent_to_ours(postgresql):
+def test_a_connection_of_an_applications_engine_is_not_lent_to_outboxq(postgresql):
     with postgresql.host.connect() as connection:
         pid = connection.exec_driver_sql(PID).scalar()
     postgresql.host.dispose()
@@ -115,7 +115,7 @@ def test_a_connection_of_an_applications_engine_is_not_lent_to_ours(postgresql):
         assert connection.exec_driver_sql(PID).scalar() != pid
 
 
-def test_who_connects_after_a_change_of_settings_has_them(postgresql):
+def test_connections_after_a_change_of_settings_use_them(postgresql):
     with lent(postgresql.url):
         pass
     postgresql.run(f"ALTER DATABASE {make_url(postgresql.url).database} SET work_mem = '9MB'")

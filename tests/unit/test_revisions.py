@@ -8,7 +8,7 @@ from outboxq import migrations
 from outboxq.database.revisions import FINGERPRINT, OLDEST_SCHEMA, REVISION
 
 
-def test_the_fingerprint_is_that_of_the_text_of_the_first_revision():
+def test_the_fingerprint_matches_the_text_of_the_first_revision():
     """After a change to 0001, existing databases must be created again: copy the new digest to FINGERPRINT."""
     (script,) = (migrations.script_location() / "versions").glob("0001_*.py")
     assert sha256(script.read_bytes()).hexdigest()[:12] == FINGERPRINT

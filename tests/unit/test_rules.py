@@ -74,7 +74,7 @@ SPRING_AND_AUTUMN = [
 
 
 @pytest.mark.parametrize(("tz", "day", "rule", "expected"), SPRING_AND_AUTUMN, ids=lambda value: str(value)[:20])
-def test_a_rule_on_a_day_on_which_clocks_change(tz, day, rule, expected):
+def test_a_rule_has_the_expected_ticks_when_clocks_change(tz, day, rule, expected):
     assert walls(rule, tz, day) == expected
 
 
@@ -90,7 +90,7 @@ LENGTHS = [
 
 
 @pytest.mark.parametrize(("tz", "day", "hours"), LENGTHS)
-def test_what_runs_again_and_again_runs_as_often_as_the_day_is_long(tz, day, hours):
+def test_a_repeated_rule_has_ticks_in_proportion_to_the_length_of_the_day(tz, day, hours):
     assert len(walls("*/30 * * * *", tz, day)) == 2 * hours
     assert len(walls("0 * * * *", tz, day)) == int(hours)  # an additional or missing half-hour contains no full hour
     assert len(walls("every 1800", tz, day)) == 2 * hours
@@ -112,7 +112,7 @@ def test_no_tick_is_before_the_start():
     assert parse_rule("* * * * *", "UTC", starts_at=on_time).after(EARLIEST) == on_time
 
 
-def test_ticks_end_where_the_tables_do():
+def test_ticks_end_at_the_latest_supported_time():
     rule = parse_rule("0 0 1 1 *", "UTC", starts_at=EARLIEST)
     assert rule.after(datetime(8999, 6, 1, tzinfo=UTC)) == datetime(9000, 1, 1, tzinfo=UTC)
     assert rule.after(datetime(9000, 1, 1, tzinfo=UTC)) is None
@@ -148,7 +148,7 @@ NEAR_CHANGES = st.builds(
 
 @settings(deadline=None, derandomize=True)  # tests must not depend on the speed of the machine
 @given(rule=st.sampled_from(REPEATED), tz=st.sampled_from(ZONES), moment=MOMENTS | NEAR_CHANGES)
-def test_a_repeated_rule_runs_at_each_minute_that_the_clock_shows_and_that_fits(rule, tz, moment):
+def test_a_repeated_rule_has_a_tick_at_each_minute_whose_local_time_fits(rule, tz, moment):
     hands = CronSim(rule, EARLIEST)
 
     def fits(minute):
@@ -169,7 +169,7 @@ def test_a_repeated_rule_runs_at_each_minute_that_the_clock_shows_and_that_fits(
 
 @settings(deadline=None, derandomize=True)  # tests must not depend on the speed of the machine
 @given(rule=st.sampled_from(FIXED), tz=st.sampled_from(ZONES), moment=MOMENTS | NEAR_CHANGES)
-def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, moment):
+def test_a_fixed_rule_has_the_same_ticks_from_any_starting_point(rule, tz, moment):
     parsed = parse_rule(rule, tz, starts_at=EARLIEST)
     from_before = list(takewhile(lambda tick: tick <= moment + 4 * DAY, parsed.ticks(moment - 3 * DAY)))
     assert [tick for tick in from_before if tick > moment] == list(
@@ -185,7 +185,7 @@ def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, mo
     after=NEAR_CHANGES,
     length=st.integers(0, 40_000) | st.integers(0, 300_000),
 )
-def test_counting_and_finding_the_newest_agree_with_stepping(rule, tz, after, length):
+def test_count_and_newest_agree_with_stepping(rule, tz, after, length):
     before = after + timedelta(seconds=length)
     parsed = parse_rule(rule, tz, starts_at=EARLIEST)
     stepped = list(takewhile(lambda tick: tick < before, parsed.ticks(after)))
@@ -203,7 +203,7 @@ def test_counting_and_finding_the_newest_agree_with_stepping(rule, tz, after, le
         ("Australia/Lord_Howe", "2027-04-03", "*/15 1 * * *", 4 + 6 + 4),
     ],
 )
-def test_days_on_which_clocks_change_are_not_counted_as_others(tz, day, rule, ticks):
+def test_days_on_which_clocks_change_are_counted_correctly(tz, day, rule, ticks):
     begin = local(tz, day)
     parsed = parse_rule(rule, tz, starts_at=EARLIEST)
     assert parsed.count(begin.astimezone(UTC) - SECOND, (begin + 3 * DAY).astimezone(UTC)) == ticks
@@ -250,7 +250,7 @@ BAD_RULES = [
 
 
 @pytest.mark.parametrize(("rule", "said"), BAD_RULES, ids=lambda value: repr(value)[:20])
-def test_a_bad_rule_is_refused_with_a_sentence(rule, said):
+def test_a_bad_rule_is_refused_with_an_explanation(rule, said):
     with pytest.raises(InvalidArgument, match=re.escape(said)):
         check_rule(rule, "UTC")
 
@@ -260,7 +260,7 @@ def test_a_bad_rule_is_refused_with_a_sentence(rule, said):
     st.lists(st.text("0123456789*/,-#LWMONJAN?", max_size=6), min_size=4, max_size=7).map(" ".join)
     | st.text(max_size=30)
 )
-def test_any_text_is_a_rule_or_is_refused_with_a_sentence(text):
+def test_any_text_is_a_rule_or_is_refused_with_an_explanation(text):
     try:
         check_rule(text, "Europe/Berlin")
     except InvalidArgument as refusal:
@@ -288,12 +288,12 @@ def test_any_text_is_a_rule_or_is_refused_with_a_sentence(text):
         ("x" * 199, "there is no time zone"),
     ],
 )
-def test_an_unknown_zone_is_refused_with_a_sentence(tz, said):
+def test_an_unknown_zone_is_refused_with_an_explanation(tz, said):
     with pytest.raises(InvalidArgument, match=re.escape(said)):
         check_rule("0 0 * * *", tz)
 
 
-def test_a_machine_without_zones_knows_utc_and_is_told_what_to_install(monkeypatch):
+def test_without_time_zone_data_utc_works_and_other_zones_suggest_tzdata(monkeypatch):
     def no_zone(key):
         raise ZoneInfoNotFoundError(key)
 
@@ -324,7 +324,7 @@ def test_a_rule_has_one_canonical_text():
         (None, 60, "must be a timedelta"),
     ],
 )
-def test_a_rule_is_one_of_two_kinds(rule, every, said):
+def test_a_rule_must_be_exactly_one_of_two_kinds(rule, every, said):
     with pytest.raises(InvalidArgument, match=said):
         rule_of(rule, every)
 

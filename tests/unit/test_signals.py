@@ -36,7 +36,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def test_a_process_that_a_test_starts_ignores_and_blocks_nothing():
+def test_a_process_that_a_test_starts_ignores_and_blocks_no_signals():
     done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "\n"
 
@@ -48,22 +48,20 @@ def ignored(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
-def test_signals_that_were_ignored_are_inherited_by_a_process_otherwise():
+def test_a_process_normally_inherits_ignored_signals():
     """Otherwise, the next test would prove nothing."""
     assert set(ignored("-c", ASKED).stdout.split()) == {number.name for number in INHERITED}
 
 
-def test_so_it_is_where_whoever_started_the_tests_ignores_and_blocks_signals():
-    here = (
-        f"{Path(__file__).relative_to(ROOT)}::{test_a_process_that_a_test_starts_ignores_and_blocks_nothing.__name__}"
-    )
+def test_processes_ignore_no_signals_even_if_the_caller_of_the_tests_does():
+    here = f"{Path(__file__).relative_to(ROOT)}::{test_a_process_that_a_test_starts_ignores_and_blocks_no_signals.__name__}"
     done = ignored("-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", here)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
-def test_the_process_of_the_tests_itself_goes_on_as_deaf_as_before(number):
+def test_the_test_process_still_ignores_inherited_signals(number):
     script = f"""
 import os
 from tests.signals import set_for_children

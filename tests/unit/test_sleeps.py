@@ -58,7 +58,7 @@ def step(begun: float, due: float | None) -> Step:
         "of nothing",
     ],
 )
-def test_sleeps_are_counted_once_within_the_attempts(steps, days):
+def test_overlapping_sleeps_count_once_and_only_within_the_attempts(steps, days):
     found = time_asleep([step(*one) for one in steps], since=day(0), until=day(10))
     assert found == timedelta(days=days)
 

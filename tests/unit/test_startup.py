@@ -31,7 +31,7 @@ def modules_after(program: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 
-def test_the_help_imports_no_database_and_none_of_the_commands():
+def test_help_imports_neither_the_database_nor_the_commands():
     found = modules_after("import sys\nsys.argv = ['outboxq', '--help']\nfrom outboxq.cli import main\nmain()\n")
     assert found & {"sqlalchemy", "psycopg", "alembic", "tenacity", "rich", "django", "flask", "pydantic"} == set()
     ours = {name for name in found if name.startswith("outboxq")}
@@ -67,14 +67,14 @@ print(json.dumps(found))
 """
 
 
-def test_the_help_of_no_command_imports_the_database_or_the_terminal():
+def test_help_of_a_command_imports_neither_the_database_nor_rich():
     done = subprocess.run([sys.executable, "-c", HELPS], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert {words: heavy for words, heavy in found.items() if heavy} == {}
     assert {"outboxq worker", "outboxq task show", "outboxq demo"} <= found.keys()
 
 
-def test_status_in_a_pipe_imports_what_it_uses(tmp_path):
+def test_status_in_a_pipe_imports_only_what_it_uses(tmp_path):
     """SQLAlchemy's core takes two thirds of the command's time, so the rest must stay small."""
     url = f"sqlite:///{tmp_path}/app.db"
     migrations.upgrade(url)
@@ -88,14 +88,14 @@ def test_status_in_a_pipe_imports_what_it_uses(tmp_path):
     assert len(found) <= 560
 
 
-def test_the_program_looks_for_garbage_again_once_its_command_is_imported(tmp_path):
+def test_garbage_collection_resumes_when_the_command_is_imported(tmp_path):
     (tmp_path / "app.py").write_text("import gc\nprint('collects', gc.isenabled(), gc.get_freeze_count() > 1000)\n")
     program = "import sys\nsys.argv = ['outboxq', 'status', '-A', 'app']\nfrom outboxq.cli import main\nmain()\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "collects True True\n", done.stderr
 
 
-def test_the_package_imports_nothing_by_itself():
+def test_importing_the_package_imports_nothing_else():
     assert not any(name.startswith(("outboxq.", "sqlalchemy", "psycopg")) for name in modules_after("import outboxq"))
 
 
@@ -113,7 +113,7 @@ def test_a_producer_imports_neither_the_worker_nor_the_migrations_nor_the_comman
     }
 
 
-def test_every_public_name_is_there_and_is_that_of_its_module():
+def test_every_public_name_is_that_of_its_module():
     for name in outboxq.__all__:
         assert getattr(outboxq, name) is getattr(import_module(f"outboxq.{outboxq._HOMES[name]}"), name)
     assert set(outboxq._HOMES) == set(outboxq.__all__)
@@ -130,7 +130,7 @@ def test_a_walk_over_all_modules_while_time_is_frozen_imports_nothing():
     assert not any(name.startswith(("outboxq.", "sqlalchemy")) for name in found)
 
 
-def test_type_checkers_are_told_of_the_same_names_in_the_same_modules():
+def test_type_checkers_see_the_same_names_in_the_same_modules():
     (block,) = [
         one
         for one in ast.parse(SOURCE.read_text()).body
@@ -140,7 +140,7 @@ def test_type_checkers_are_told_of_the_same_names_in_the_same_modules():
     assert told == outboxq._HOMES
 
 
-def test_a_module_of_the_package_needs_no_import_of_its_own():
+def test_a_module_of_the_package_is_imported_on_first_use():
     program = (
         "import outboxq\nassert outboxq.model.TaskStatus.READY == 'Ready'\nassert outboxq.store.Store is outboxq.Store"
     )
@@ -148,19 +148,19 @@ def test_a_module_of_the_package_needs_no_import_of_its_own():
 
 
 @pytest.mark.parametrize("name", ["nonsense", "_nonsense", "__wrapped__"])
-def test_a_name_that_is_none_is_an_attribute_error(name):
+def test_an_unknown_name_is_an_attribute_error(name):
     with pytest.raises(AttributeError, match=f"^module 'outboxq' has no attribute '{name}'$"):
         getattr(outboxq, name)
 
 
-def test_a_module_that_misses_another_says_which(tmp_path, monkeypatch):
+def test_the_error_of_a_broken_module_names_the_missing_import(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("import nosuch\n")
     monkeypatch.setattr(outboxq, "__path__", [*outboxq.__path__, str(tmp_path)])
     with pytest.raises(ModuleNotFoundError, match="^No module named 'nosuch'$"):
         _ = outboxq.broken  # type: ignore[attr-defined]
 
 
-def test_what_is_pickled_is_found_again_where_nothing_is_imported_yet():
+def test_pickled_objects_can_be_loaded_before_anything_is_imported():
     packed = pickle.dumps((outboxq.TaskStatus.READY, outboxq.Retry, outboxq.LeaseLost("over")))
     modules_after(f"import pickle\nassert repr(pickle.loads({packed!r})[2]) == \"LeaseLost('over')\"")
 
@@ -168,7 +168,7 @@ def test_what_is_pickled_is_found_again_where_nothing_is_imported_yet():
 # -- the list of commands -------------------------------------------------------------------------------------------------
 
 
-def test_the_list_says_what_each_command_says_of_itself():
+def test_the_list_describes_commands_as_their_help_does():
     for name, listed in COMMANDS.items():
         command = main.commands[name]
         assert listed.sentence == sentence_of(command)
@@ -183,6 +183,6 @@ def test_the_shell_completes_commands_and_their_options():
     assert "--app" in [one.value for one in complete.get_completions(["status"], "--a")]
 
 
-def test_a_command_that_is_none_is_told():
+def test_an_unknown_command_is_refused():
     result = CliRunner().invoke(main, ["nonsense"])
     assert (result.exit_code, "No such command 'nonsense'" in result.stderr) == (2, True)

@@ -31,7 +31,7 @@ def test_a_signal_ends_the_command_although_python_swallows_its_exit(monkeypatch
     assert ended.value.code == 0
 
 
-def test_without_a_signal_the_command_goes_on():
+def test_without_a_signal_the_command_continues():
     with stop_on_signals(lambda: False) as exit_if_stopped:
         exit_if_stopped()
 
@@ -65,11 +65,11 @@ def test_another_command_is_ended_by_the_signal():
     ("words", "starts"),
     [(["worker"], True), (["worker", "shop"], True), (["workers", "show", "x"], False), ([], False)],
 )
-def test_only_the_words_of_a_worker_start_one(words, starts):
+def test_only_worker_commands_are_recognised_as_such(words, starts):
     assert starts_worker(words) is starts
 
 
-def test_pythons_own_handlers_come_back_after_the_worker():
+def test_pythons_default_handlers_are_restored_after_the_worker():
     # A script's `&` ignores SIGINT, and nohup ignores SIGHUP.
     inherited = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGQUIT)}
     inherited[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -131,7 +131,7 @@ def test_a_second_signal_is_forwarded_too(supervise, monkeypatch):
     assert supervise(UNTIL_TOLD, meanwhile, traps="trap 'trap \"exit 1\" INT; touch first-$$' TERM") == 1
 
 
-def test_each_process_has_a_session_of_its_own_so_that_a_terminals_signal_reaches_it_once(supervise):
+def test_each_process_has_a_separate_session_to_get_a_terminals_signal_once(supervise):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         sessions.extend(os.getsid(pid) for pid in begun())
@@ -158,12 +158,12 @@ def test_a_process_that_is_killed_while_it_stops_counts_as_1(supervise):
     assert supervise(UNTIL_TOLD, meanwhile, traps=STOPPING) == 1
 
 
-def test_a_process_that_the_signal_kills_before_it_can_work_has_stopped_cleanly(supervise, caplog):
+def test_a_process_killed_by_the_signal_while_starting_counts_as_stopped_cleanly(supervise, caplog):
     assert supervise(UNTIL_TOLD, when_begun(2), traps="trap - TERM") == 0
     assert caplog.text.count("was killed by SIGTERM") == 2
 
 
-def test_a_process_that_dies_is_replaced_and_the_log_says_how_it_died(supervise, caplog):
+def test_a_process_that_dies_is_replaced_and_the_cause_is_logged(supervise, caplog):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         victim.append(begun()[0])
@@ -189,7 +189,7 @@ def test_the_pause_grows_with_each_death_of_a_process(supervise, monkeypatch):
     assert pauses[:4] == [1, 2, 3, 4]
 
 
-def test_a_process_that_dies_after_ten_seconds_is_replaced_at_once(supervise, monkeypatch):
+def test_a_process_that_dies_after_ten_seconds_is_replaced_immediately(supervise, monkeypatch):
     pauses = []
     monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
     monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.0)
@@ -238,13 +238,13 @@ def test_a_burst_is_over_when_all_processes_are_done(supervise):
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
-def test_a_process_that_can_never_start_ends_all(supervise, caplog, code):
+def test_a_process_that_can_never_start_stops_all_processes(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", processes=3) == code
     assert f"exited with code {code}; it cannot start, so all processes stop" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
-def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code(supervise, caplog, code):
+def test_a_successor_that_cannot_start_affects_only_the_exit_code(supervise, caplog, code):
     """The first three processes work. The first of these ends, and none of the later ones can start."""
 
     def meanwhile(_supervisor):
@@ -264,7 +264,7 @@ def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code
     assert "so all processes stop" not in caplog.text
 
 
-def test_a_process_that_can_start_again_does_not_show_in_the_exit_code(supervise, monkeypatch):
+def test_a_process_that_can_start_again_does_not_affect_the_exit_code(supervise, monkeypatch):
     monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.3)
 
     def meanwhile(one):
@@ -276,13 +276,13 @@ def test_a_process_that_can_start_again_does_not_show_in_the_exit_code(supervise
     assert supervise(script, meanwhile, processes=1, recycles=True) == 0
 
 
-def test_a_file_that_a_successor_would_destroy_ends_all_at_any_time(supervise):
+def test_a_successor_that_would_destroy_a_file_stops_all_processes(supervise):
     script = f"mkdir one && exit 1; mkdir two && exit 66; {UNTIL_TOLD}"
     assert supervise(script, processes=1) == 66
     assert len(begun()) == 2
 
 
-def test_a_process_that_is_stopped_after_twice_the_time_of_its_refusal_has_started(supervise):
+def test_a_process_that_ran_twice_as_long_as_a_failed_start_counts_as_started(supervise):
     """It need not have lived for ten seconds, after which a process that ends is replaced immediately."""
 
     def meanwhile(one):
@@ -295,7 +295,7 @@ def test_a_process_that_is_stopped_after_twice_the_time_of_its_refusal_has_start
     assert supervise(script, meanwhile, processes=1, recycles=True) == 0
 
 
-def test_processes_that_cannot_start_are_logged_once_in_a_while(supervise, monkeypatch, caplog):
+def test_processes_that_cannot_start_are_logged_at_intervals(supervise, monkeypatch, caplog):
     script = f"mkdir one || mkdir two || exit 4; touch working-$$; {UNTIL_TOLD}"
 
     def meanwhile(_supervisor):
@@ -318,29 +318,29 @@ def test_the_pause_grows_for_processes_that_cannot_start(supervise, monkeypatch)
     assert pauses[:5] == [0, 1, 2, 3, 4]
 
 
-def test_a_burst_goes_on_without_a_process_that_cannot_start_any_more(supervise, caplog):
+def test_a_burst_continues_without_a_process_that_can_no_longer_start(supervise, caplog):
     script = "mkdir one && until [ -e two ]; do sleep 0.02; done && kill -KILL $$; mkdir two && exit 0; exit 4"
     assert supervise(script, burst=True, processes=2) == 4
     assert "cannot start again; the others continue" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
-def test_a_process_that_has_lived_is_replaced_whatever_its_exit_code(supervise, monkeypatch, code):
+def test_a_process_that_ran_long_enough_is_replaced_whatever_its_exit_code(supervise, monkeypatch, code):
     monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.0)
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
 
 
-def test_a_database_that_no_process_has_ever_reached_ends_all(supervise):
+def test_a_database_never_reached_by_any_process_stops_all(supervise):
     assert supervise("exit 69", processes=3) == 69
     assert len(begun()) >= 3
 
 
-def test_a_database_that_is_away_for_a_while_is_waited_for(supervise):
+def test_processes_are_retried_while_the_database_is_down(supervise):
     script = f"mkdir up && {{ {UNTIL_TOLD}; }}; mkdir one || mkdir two || mkdir three || {{ {UNTIL_TOLD}; }}; exit 69"
     assert supervise(script, when_begun(5)) == 0
 
 
-def test_a_process_that_cannot_even_be_started_is_tried_again(supervise, monkeypatch, caplog):
+def test_a_process_that_the_system_cannot_start_is_retried(supervise, monkeypatch, caplog):
     popen, calls = supervisor.subprocess.Popen, itertools.count()
 
     def sometimes(*arguments, **options):
@@ -353,7 +353,7 @@ def test_a_process_that_cannot_even_be_started_is_tried_again(supervise, monkeyp
     assert "worker process 2 could not be started: " in caplog.text
 
 
-def test_a_process_for_which_no_thread_can_be_started_is_tried_again(supervise, monkeypatch, caplog):
+def test_a_process_for_which_no_thread_can_be_started_is_retried(supervise, monkeypatch, caplog):
     start, refused = threading.Thread.start, []
 
     def sometimes(thread):
@@ -383,7 +383,7 @@ def test_the_lifeline_ends_when_the_supervisor_does(supervise, monkeypatch):
     until(lambda: len(files("gone")) == 2)
 
 
-def test_what_nohup_ignores_stays_ignored(supervise):
+def test_an_ignored_sighup_stays_ignored(supervise):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         tell(signal.SIGHUP)
@@ -438,7 +438,7 @@ def stopping(count: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_process_that_listens_gets_orders_by_its_lifeline_and_no_signal(supervise, number):
+def test_a_process_that_listens_gets_orders_by_its_lifeline_instead_of_signals(supervise, number):
     def meanwhile(_supervisor):
         listening(2)
         tell(number)
@@ -449,7 +449,7 @@ def test_a_process_that_listens_gets_orders_by_its_lifeline_and_no_signal(superv
     assert files("signalled") == files("abandoning") == []
 
 
-def test_a_second_signal_is_an_order_to_end_at_once(supervise, monkeypatch, caplog):
+def test_a_second_signal_is_an_order_to_stop_immediately(supervise, monkeypatch, caplog):
     def meanwhile(_supervisor):
         listening(2)
         tell()
@@ -464,7 +464,7 @@ def test_a_second_signal_is_an_order_to_end_at_once(supervise, monkeypatch, capl
     assert "passing on SIGINT, for an immediate stop" in caplog.text
 
 
-def test_sigquit_is_an_order_to_end_at_once(supervise):
+def test_sigquit_is_an_order_to_stop_immediately(supervise):
     def meanwhile(_supervisor):
         listening(2)
         tell(signal.SIGQUIT)
@@ -474,7 +474,7 @@ def test_sigquit_is_an_order_to_end_at_once(supervise):
     assert files("stopping") == files("signalled") == []
 
 
-def test_signals_that_come_together_are_one_order_to_stop(supervise, monkeypatch, caplog):
+def test_signals_that_arrive_together_are_one_order_to_stop(supervise, monkeypatch, caplog):
     def meanwhile(one):
         listening(2)
         tell(signal.SIGTERM)
@@ -546,7 +546,7 @@ def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent
     assert "exited with code 0; it will be started again" in caplog.text
 
 
-def test_a_reload_of_a_process_that_is_still_starting_is_no_death(supervise, caplog):
+def test_a_process_reloaded_while_starting_does_not_count_as_dead(supervise, caplog):
     def meanwhile(one):
         until(lambda: len(begun()) == 1)
         one.reload()
@@ -559,7 +559,7 @@ def test_a_reload_of_a_process_that_is_still_starting_is_no_death(supervise, cap
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 69])
-def test_a_process_that_breaks_after_a_reload_waits_for_the_next_reload(supervise, caplog, code):
+def test_a_process_that_fails_after_a_reload_waits_for_the_next_reload(supervise, caplog, code):
     def meanwhile(one):
         until(Path("one").exists)
         one.reload()
@@ -573,7 +573,7 @@ def test_a_process_that_breaks_after_a_reload_waits_for_the_next_reload(supervis
 
 
 @pytest.mark.parametrize("code", [2, 4, 69, 77])
-def test_a_process_that_cannot_start_once_ends_a_reloading_supervisor(supervise, code):
+def test_a_process_that_cannot_start_at_first_ends_a_reloading_supervisor(supervise, code):
     assert supervise(f"exit {code}", processes=1, reloads=True) == code
 
 

@@ -28,11 +28,11 @@ def test_a_task_is_still_a_plain_function():
     assert task(3, note="!") == "3!"
 
 
-def test_its_name_is_where_it_lives():
+def test_the_default_name_is_the_import_path():
     assert Outbox().task(module_level).name == f"{__name__}.module_level"
 
 
-def test_what_a_worker_could_not_find_again_needs_a_name():
+def test_a_function_that_cannot_be_imported_needs_a_name():
     def local() -> None: ...
 
     for function in (local, lambda: None):
@@ -40,7 +40,7 @@ def test_what_a_worker_could_not_find_again_needs_a_name():
             Outbox().task(function)
 
 
-def test_a_name_means_one_task_within_one_outbox():
+def test_a_name_is_unique_within_an_outbox():
     outbox = Outbox()
     outbox.task(module_level)
     with pytest.raises(ConfigurationError, match="two tasks"):
@@ -48,7 +48,7 @@ def test_a_name_means_one_task_within_one_outbox():
     Outbox().task(module_level)  # another outbox may use the same name
 
 
-def test_no_target_is_not_a_transaction_of_its_own():
+def test_none_as_a_target_does_not_mean_a_new_transaction():
     with pytest.raises(InvalidTarget, match="for a separate transaction"):
         Outbox().task(module_level).using(None)
 
@@ -71,13 +71,13 @@ def test_no_target_is_not_a_transaction_of_its_own():
         {"timeout": float("inf")},
     ],
 )
-def test_what_could_never_be_enqueued_is_refused_where_it_is_declared(options):
+def test_invalid_task_options_are_refused_on_declaration(options):
     with pytest.raises(InvalidArgument):
         Outbox().task(**options)(module_level)
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "garbage", "postgresql://u:p@a@host/x", "sqlite://"])
-def test_a_url_that_cannot_be_ours_is_refused_where_it_is_given(url):
+def test_an_unusable_url_is_refused_by_the_constructor(url):
     with pytest.raises(ConfigurationError):
         Outbox(url)
 
@@ -100,7 +100,7 @@ def test_an_async_function_is_refused():
         Outbox().task(name="t")(handler)
 
 
-def test_an_option_in_the_functions_place_is_refused():
+def test_an_option_in_place_of_the_function_is_refused():
     with pytest.raises(ConfigurationError, match="queue='mail'"):
         Outbox().task("mail")
 
@@ -114,7 +114,7 @@ def test_an_option_in_the_functions_place_is_refused():
         ("colour", "its options are delay, run_after, queue, "),
     ],
 )
-def test_an_unknown_option_of_one_call_is_answered_with_what_there_is(memory, option, instead):
+def test_the_error_for_an_unknown_option_of_a_call_names_the_right_one(memory, option, instead):
     with pytest.raises(InvalidCall, match=rf"^using\(\) has no option '{option}'; .*{instead}") as raised:
         Outbox().task(module_level).using(memory, **{option: 1})
     assert raised.value.__cause__ is None
@@ -126,47 +126,47 @@ def test_an_unknown_option_of_one_call_is_answered_with_what_there_is(memory, op
     ("option", "instead"),
     [("max_retries", r"write retry=RetryPolicy\(max_attempts=…"), ("bind", "TaskContext"), ("colour", "name, queue, ")],
 )
-def test_an_unknown_option_of_a_task_is_answered_with_what_there_is(option, instead):
+def test_the_error_for_an_unknown_option_of_a_task_names_the_right_one(option, instead):
     with pytest.raises(InvalidCall, match=rf"^@outbox.task\(\) has no option '{option}'; .*{instead}"):
         Outbox().task(**{option: 1})(module_level)
 
 
-def test_an_error_of_another_kind_is_not_taken_for_an_unknown_option():
+def test_another_error_is_not_mistaken_for_an_unknown_option():
     with pytest.raises(InvalidArgument, match="subscribe= takes topics"):
         Outbox().task(subscribe=7)(module_level)
 
 
 @pytest.mark.parametrize("method", ["delay", "apply_async", "defer", "send"])
-def test_a_method_of_another_librarys_tasks_is_answered_with_ours(method):
+def test_the_error_for_another_librarys_method_names_the_equivalent(method):
     task = Outbox().task(module_level)
     with pytest.raises(AttributeError, match=rf"^a task has no '{method}'; write module_level\.using\(session"):
         getattr(task, method)
     assert not hasattr(task, "colour")
 
 
-def test_another_outbox_is_no_place_for_a_task():
+def test_another_outbox_is_refused_as_a_target():
     with pytest.raises(InvalidTarget, match="belongs to another Outbox; pass that Outbox"):
         Outbox("sqlite:///a.db").task(module_level).using(Outbox("sqlite:///b.db")).enqueue(1)
 
 
-def test_bare_enqueue_names_using():
+def test_the_error_for_bare_enqueue_names_using():
     with pytest.raises(InvalidTarget, match=r"using\(session\)"):
         Outbox().task(module_level).enqueue(1)
 
 
-def test_delay_and_run_after_exclude_each_other(memory):
+def test_delay_and_run_after_are_mutually_exclusive(memory):
     task = Outbox().task(module_level)
     with pytest.raises(InvalidArgument, match="not both"):
         task.using(memory, delay=1, run_after=datetime.now().astimezone())
 
 
 @pytest.mark.parametrize("delay", ["5", None.__class__, True, float("nan"), float("inf"), 1e30])
-def test_a_delay_is_a_span_of_time(delay):
+def test_a_delay_must_be_a_duration(delay):
     with pytest.raises(InvalidArgument, match="delay"):
         Outbox().task(module_level).using(Outbox(), delay=delay)
 
 
-def test_arguments_that_do_not_fit_are_a_type_error_in_the_caller(memory):
+def test_arguments_that_do_not_fit_raise_a_type_error_in_the_caller(memory):
     task = Outbox().task(module_level)
     with pytest.raises(TypeError, match="missing a required argument: 'order_id'"):
         task.using(memory).enqueue()
@@ -174,14 +174,14 @@ def test_arguments_that_do_not_fit_are_a_type_error_in_the_caller(memory):
         task.using(memory).enqueue(1, colour="red")
 
 
-def test_a_call_in_a_batch_is_a_sequence_or_a_mapping(memory):
+def test_a_call_in_enqueue_many_must_be_a_tuple_or_a_mapping(memory):
     task = Outbox().task(module_level)
     for bad in (["1"], ["ab"], [7]):
         with pytest.raises(InvalidCall, match="tuple"):
             task.using(memory).enqueue_many(bad)
 
 
-def test_an_unbound_outbox_says_how_to_bind_it(monkeypatch):
+def test_the_error_for_an_unbound_outbox_says_how_to_bind_it(monkeypatch):
     monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
     outbox = Outbox()
     assert not outbox.is_bound
@@ -196,7 +196,7 @@ def test_the_environment_binds_an_outbox(monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["postgres://me:secret@host/shop", "postgresql://me:secret@host/shop"])
-def test_a_url_for_postgresql_is_understood_as_hosts_write_it(url):
+def test_postgresql_urls_are_accepted_as_hosts_write_them(url):
     known = Outbox(url).store.bound_engine.url
     assert known.render_as_string().partition("?")[0] == "postgresql+psycopg://me:***@host/shop"
 
@@ -211,12 +211,12 @@ def test_a_url_for_postgresql_is_understood_as_hosts_write_it(url):
         ("sqlite:///:memory:", "in-memory"),
     ],
 )
-def test_a_database_that_cannot_be_ours_is_refused(url, words):
+def test_an_unsupported_database_is_refused(url, words):
     with pytest.raises(ConfigurationError, match=words):
         Outbox(url).store.stats()
 
 
-def test_an_sqlite_too_old_is_refused(monkeypatch):
+def test_sqlite_versions_before_3_35_are_refused(monkeypatch):
     from outboxq.database.dialects import dialect_for
 
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
@@ -251,7 +251,7 @@ def test_a_schema_that_needs_quoting_is_refused(schema):
         {"unknown_task_longest_delay": None},
     ],
 )
-def test_a_worker_that_cannot_work_is_refused(options):
+def test_invalid_worker_options_are_refused(options):
     with pytest.raises(InvalidArgument):
         Outbox().worker(**options)
 
@@ -264,7 +264,7 @@ def test_a_lease_must_be_longer_than_two_heartbeats():
     outbox.worker(heartbeat=9.9)
 
 
-def test_the_lease_of_a_task_must_hold_whichever_it_is(tmp_path):
+def test_the_heartbeat_must_suit_the_lease_of_every_task(tmp_path):
     outbox = Outbox(f"sqlite:///{tmp_path / 'never.db'}")
     outbox.task(name="long", lease=3600)(lambda: None)
     outbox.task(name="short", lease=10)(lambda: None)
@@ -281,25 +281,25 @@ def test_a_timeout_is_a_timedelta_or_seconds():
     assert [task.options.timeout for task in tasks] == [minute, minute, half, None]
 
 
-def test_a_task_is_transactional_only_where_it_says_so():
+def test_a_task_is_transactional_only_if_declared_so():
     outbox = Outbox()
     plain, transactional = outbox.task(name="a")(lambda: 1), outbox.task(name="b", transactional=True)(lambda: 2)
     assert (plain.transactional, transactional.transactional) == (False, True)
     assert transactional() == 2  # runs now, in no transaction
 
 
-def test_a_bare_enqueue_of_a_transactional_task_outside_is_refused_too():
+def test_a_bare_enqueue_of_a_transactional_task_is_refused():
     task = Outbox().task(name="t", transactional=True)(lambda: None)
     with pytest.raises(InvalidTarget, match=r"using\(session\)"):
         task.enqueue()
 
 
-def test_the_registry_says_what_is_missing():
+def test_the_error_for_an_unknown_task_suggests_an_import():
     with pytest.raises(UnknownTask, match="import the module"):
         Outbox().tasks.get("mail.send")
 
 
-def test_a_context_parameter_is_known_by_its_annotation():
+def test_a_context_parameter_is_recognised_by_its_annotation():
     def with_context(ctx: TaskContext, a: int) -> None: ...
     def with_text(ctx: TaskContext, a: int) -> None: ...
     def without(ctx: int) -> None: ...
@@ -329,12 +329,12 @@ def test_ids_grow_within_a_process_and_are_version_7():
         lambda payload=1, *, note: None,
     ],
 )
-def test_a_subscriber_takes_the_payload_and_needs_nothing_else(takes):
+def test_a_subscriber_must_accept_the_payload_as_its_only_argument(takes):
     with pytest.raises(ConfigurationError, match="gets the event's payload as its only argument"):
         Outbox().task(name="t", subscribe="order.paid")(takes)
 
 
-def test_a_subscriber_may_take_the_context_and_have_defaults():
+def test_a_subscriber_may_accept_the_context_and_have_defaults():
     def first(ctx: TaskContext, order: dict[str, int], note: str = "") -> None: ...
     def second(*, order: dict[str, int] | None = None) -> None: ...
 
@@ -351,13 +351,13 @@ def test_a_subscriber_may_take_the_context_and_have_defaults():
 @pytest.mark.parametrize(
     "pattern", ["", "*.paid", "order.*.late", "**", "x" * 201, "a\0b", "\ud800", 7, b"a", ["a", None]]
 )
-def test_what_no_event_could_be_is_refused_where_it_is_subscribed_to(pattern):
+def test_an_invalid_topic_pattern_is_refused_on_declaration(pattern):
     with pytest.raises(InvalidArgument):
         Outbox().task(name="t", subscribe=pattern)(lambda payload: None)
 
 
 @pytest.mark.parametrize("subscribe", [None, (), []])
-def test_a_task_subscribes_only_where_it_says_so(subscribe):
+def test_a_task_without_topics_does_not_subscribe(subscribe):
     outbox = Outbox()
     outbox.task(name="t", subscribe=subscribe)(lambda: None)
     assert outbox.subscriptions == []
@@ -397,7 +397,7 @@ def test_the_options_of_an_enqueue_reach_the_store(monkeypatch):
     assert new.on_conflict is OnConflict.REPLACE
 
 
-def test_a_task_without_a_key_has_none_to_hold(monkeypatch):
+def test_a_task_without_a_partition_key_does_not_hold_one(monkeypatch):
     task, written = recorded(monkeypatch, on_dead_letter=OnDeadLetter.HOLD)
     until = datetime.now().astimezone()
     task.using(object(), expires=until).enqueue(1)
@@ -405,7 +405,7 @@ def test_a_task_without_a_key_has_none_to_hold(monkeypatch):
     assert (written[0].expires_at, written[0].expires_in) == (until, None)
 
 
-def test_a_batch_has_a_key_for_each_call(monkeypatch):
+def test_enqueue_many_accepts_a_key_for_each_call(monkeypatch):
     task, written = recorded(monkeypatch)
     task.using(object(), on_conflict="skip").enqueue_many([(1,), (2,), (3,)], idempotency_keys=["a", None, "c"])
     assert [new.idempotency_key for new in written] == ["a", None, "c"]
@@ -426,17 +426,17 @@ def test_a_batch_has_a_key_for_each_call(monkeypatch):
         {"on_conflict": None},
     ],
 )
-def test_an_option_that_is_none_is_refused(options):
+def test_invalid_options_of_an_enqueue_are_refused(options):
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Outbox().task(module_level).using(object(), **options)
 
 
-def test_an_unknown_fate_of_a_key_is_refused():
+def test_an_unknown_dead_letter_policy_is_refused():
     with pytest.raises(InvalidArgument, match="'release', 'hold'"):
         Outbox().task(on_dead_letter="keep")(module_level)
 
 
-def test_ids_of_a_family_leave_room_to_count():
+def test_the_first_id_of_a_family_leaves_room_for_a_count():
     families = [family() for _ in range(1000)]
     assert families == sorted(set(families))
     assert {one.int & FAMILY for one in families} == {0}
@@ -455,7 +455,7 @@ def run_module(outbox, text=MODULE):
     exec(compile(text, "shop/tasks.py", "exec"), {"__name__": "shop.tasks", "outbox": outbox})
 
 
-def test_a_module_that_is_imported_again_after_its_import_failed_declares_its_tasks_anew():
+def test_a_module_can_be_imported_again_after_its_import_failed():
     outbox = Outbox()
     with pytest.raises(ImportError):
         run_module(outbox, MODULE + "import nothing_of_that_name")
@@ -463,20 +463,20 @@ def test_a_module_that_is_imported_again_after_its_import_failed_declares_its_ta
     assert [task.name for task in outbox.tasks] == ["shop.tasks.send"]
 
 
-def test_two_functions_of_one_name_in_one_module_are_two_tasks_of_one_name():
+def test_two_functions_with_the_same_name_in_one_module_are_refused():
     with pytest.raises(ConfigurationError, match="two tasks are called 'shop.tasks.send'"):
         run_module(Outbox(), MODULE + MODULE)
 
 
 @pytest.mark.parametrize("option", ["max_attempts", "max_retries", "retry", "queue", "priority"])
-def test_an_emit_says_which_options_are_those_of_the_tasks_that_subscribe(option):
+def test_the_error_for_an_emit_names_the_options_of_subscribing_tasks(option):
     with pytest.raises(
         InvalidCall, match=rf"^emit\(\) has no option '{option}'; write .*= of each @outbox.task that subsc"
     ):
         Outbox().emit("order.placed", {}, **{option: 1})
 
 
-def test_an_emit_knows_none_of_its_own_variables_as_options():
+def test_local_variables_of_emit_are_not_accepted_as_options():
     with pytest.raises(InvalidCall, match=r"^emit\(\) has no option 'event'; its options are using, delay, "):
         Outbox().emit("order.placed", {}, event=1)
 
@@ -511,7 +511,7 @@ def test_an_emit_knows_none_of_its_own_variables_as_options():
         ),
     ],
 )
-def test_a_wrong_option_is_answered_with_the_right_one(call, sentence):
+def test_the_error_for_a_wrong_option_names_the_right_one(call, sentence):
     with pytest.raises(InvalidCall) as raised:
         call()
     assert str(raised.value).startswith(sentence)

@@ -20,7 +20,7 @@ def declared(**options) -> Task:
     return Outbox().task(name="shop.pay", **options)(lambda order_id: None)
 
 
-def test_a_declaration_takes_each_option_with_the_default_of_the_record():
+def test_a_declaration_accepts_each_option_with_the_default_of_the_record():
     parameters = inspect.signature(Outbox.task).parameters
     taken = {name: parameters[name].default for name in OPTIONS if name in parameters}
     assert taken | {"max_attempts": None} == OPTIONS  # a declaration sets its attempts with retry=
@@ -28,7 +28,7 @@ def test_a_declaration_takes_each_option_with_the_default_of_the_record():
 
 
 @pytest.mark.parametrize("record", [NewTask, Subscription])
-def test_a_record_that_is_stored_has_each_option_with_the_same_default(record):
+def test_each_stored_record_has_all_options_with_the_same_defaults(record):
     assert {field.name: field.default for field in fields(record) if field.name in OPTIONS} == OPTIONS
 
 
@@ -40,7 +40,7 @@ def test_an_enqueue_replaces_some_options_and_keeps_the_others():
     assert task.options.queue == "mail"
 
 
-def test_a_task_without_a_partition_key_holds_none():
+def test_a_task_without_a_partition_key_does_not_hold_one():
     task = declared(on_dead_letter="hold")
     assert task.using(Outbox())._options["on_dead_letter"] is OnDeadLetter.RELEASE
     assert task.using(Outbox(), partition_key="a")._options["on_dead_letter"] is OnDeadLetter.HOLD
@@ -64,6 +64,6 @@ def test_an_option_out_of_its_range_is_refused_where_the_task_is_declared(option
         declared(**options)
 
 
-def test_a_name_that_no_row_could_have_is_refused_where_the_task_is_declared():
+def test_a_task_name_that_is_too_long_is_refused_on_declaration():
     with pytest.raises(InvalidArgument, match="task_name of task 'x+' must be 1 to 200 characters"):
         Outbox().task(name="x" * 201)(lambda: None)

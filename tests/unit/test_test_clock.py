@@ -31,7 +31,7 @@ def real(monkeypatch):
     return real
 
 
-def test_what_is_past_by_the_real_clock_is_its_present_however_long_the_process_waited(real):
+def test_a_past_time_of_the_real_clock_is_the_present_after_any_wait(real):
     real.wait = timedelta(seconds=1)
     ours = Clock()
     moment = real.now(UTC)
@@ -40,7 +40,7 @@ def test_what_is_past_by_the_real_clock_is_its_present_however_long_the_process_
     assert ours.present(moment) == ours()
 
 
-def test_it_runs_on_without_falling_behind(real):
+def test_the_clock_advances_without_falling_behind(real):
     ours = Clock()
     real.at += timedelta(minutes=1)
     real.wait = timedelta(seconds=1)

@@ -27,7 +27,7 @@ def pool():
         one.shutdown(time.monotonic() + 10)
 
 
-def test_each_job_is_handled_once_and_as_many_at_a_time_as_there_are_threads(pool):
+def test_each_job_is_handled_once_and_all_threads_work_simultaneously(pool):
     together, done = threading.Barrier(3), []
 
     def handle(job):
@@ -42,7 +42,7 @@ def test_each_job_is_handled_once_and_as_many_at_a_time_as_there_are_threads(poo
     assert (workers.handled, workers.queued, workers.in_flight) == (9, 0, 0)
 
 
-def test_jobs_in_flight_are_those_that_run_and_those_that_wait(pool):
+def test_jobs_in_flight_include_running_and_waiting_jobs(pool):
     gate = threading.Event()
     workers = pool(lambda _: gate.wait(60), size=2)
     for job in range(5):
@@ -69,7 +69,7 @@ def test_cancelled_jobs_do_not_run(pool):
     assert ran == [3]
 
 
-def test_a_job_that_fails_is_logged_and_its_thread_goes_on(pool, caplog):
+def test_a_job_that_fails_is_logged_and_its_thread_continues(pool, caplog):
     def handle(job):
         if job == 1:
             raise ValueError("no")
@@ -134,7 +134,7 @@ def test_wake_ends_the_waiting(pool):
     gate.set()
 
 
-def test_after_a_shutdown_threads_finish_what_they_have_begun(pool):
+def test_threads_finish_started_jobs_after_a_shutdown(pool):
     gate, done = threading.Event(), []
 
     def handle(job):
@@ -168,14 +168,14 @@ def test_nothing_is_prefetched_while_the_pace_is_unknown(pool):
     ("size", "seconds", "ahead"),
     [(1, 0.06, 0), (1, 0.02, 2), (8, 0.5, 0), (8, 0.05, 8), (8, 0.001, 400), (8, 0.000001, 1000), (1, 0.0, 1000)],
 )
-def test_the_prefetch_limit_is_what_the_handlers_do_in_50_ms(pool, size, seconds, ahead):
+def test_the_prefetch_limit_is_the_number_of_jobs_handled_in_50_ms(pool, size, seconds, ahead):
     workers = pool(size=size, start=False)
     for _ in range(50):
         workers._account(0, seconds)
     assert workers.prefetch_limit == pytest.approx(ahead, abs=1)
 
 
-def test_a_prefetch_limit_that_was_set_holds_at_any_pace(pool):
+def test_a_given_prefetch_limit_applies_at_any_pace(pool):
     workers = pool(size=8, prefetch=3, start=False)
     assert workers.prefetch_limit == 3
     workers._account(0, 0.000001)
@@ -206,7 +206,7 @@ def test_a_single_slow_job_does_not_change_the_pace(pool):
     assert workers.prefetch_limit == 1000
 
 
-def test_a_reset_pace_counts_before_any_job_has_ended(pool):
+def test_a_reset_pace_applies_before_any_job_has_ended(pool):
     workers = pool(size=8, start=False)
     for _ in range(100):
         workers._account(0, 0.0001)
@@ -216,7 +216,7 @@ def test_a_reset_pace_counts_before_any_job_has_ended(pool):
     assert workers.prefetch_limit == 0
 
 
-def test_nothing_is_prefetched_for_many_slow_threads_either(pool):
+def test_nothing_is_prefetched_for_many_slow_threads(pool):
     """Otherwise, released jobs would be fetched and released again."""
     workers = pool(size=64, start=False)
     workers.reset_pace(1.0)

@@ -25,7 +25,7 @@ def test_a_tick_is_in_the_zone_of_its_schedule():
     assert context(headers(schedule="nightly", tick="2026-10-25T00:30:00+00:00")).tick.tzinfo is UTC
 
 
-def test_a_triggered_task_is_for_its_own_moment():
+def test_the_tick_of_a_triggered_task_is_its_creation_time():
     assert (
         context(headers(schedule="nightly", trigger="ada", tz="Europe/Berlin")).tick.isoformat()
         == "2026-01-01T01:00:00+01:00"
@@ -33,13 +33,13 @@ def test_a_triggered_task_is_for_its_own_moment():
 
 
 @pytest.mark.parametrize("stored", [None, "{}", '{"outboxq-tick":"2026-10-25T00:30:00+00:00"}', "no json"])
-def test_a_task_of_no_schedule_has_no_tick(stored):
+def test_a_task_without_a_schedule_has_no_tick(stored):
     ctx = context(stored)
     assert (ctx.schedule, ctx.tick) == (None, None)
 
 
 @pytest.mark.parametrize("spoiled", [{"tick": "tomorrow"}, {"tick": "2026-10-25T00:30:00"}, {"tz": "Mars/Olympus"}])
-def test_a_spoiled_header_does_not_fail_the_handler(spoiled, caplog):
+def test_a_corrupt_header_does_not_fail_the_handler(spoiled, caplog):
     with caplog.at_level(logging.WARNING):
         tick = context(headers(schedule="nightly", **spoiled)).tick
     assert tick == NOW

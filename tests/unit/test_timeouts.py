@@ -49,7 +49,7 @@ def busy(seconds: float) -> str:
     return "done"
 
 
-def test_a_handler_in_time_is_not_disturbed(timeouts):
+def test_a_handler_that_ends_in_time_is_not_interrupted(timeouts):
     assert limit(timeouts, 60).call(busy, 0.01) == "done"
 
 
@@ -67,7 +67,7 @@ def test_a_late_handler_gets_the_exception_and_its_cleanup_runs(timeouts):
     assert cleaned == [True]
 
 
-def test_except_exception_does_not_swallow_it(timeouts):
+def test_except_exception_does_not_catch_a_timeout(timeouts):
     def handler() -> None:
         while True:
             with suppress(Exception):  # such loops are the reason for TaskTimeout's base class
@@ -77,7 +77,7 @@ def test_except_exception_does_not_swallow_it(timeouts):
         limit(timeouts, 0.05).call(handler)
 
 
-def test_one_that_swallows_it_gets_it_again_each_second(timeouts):
+def test_a_handler_that_catches_the_timeout_gets_another_one(timeouts):
     came = []
 
     def handler() -> str:
@@ -92,7 +92,7 @@ def test_one_that_swallows_it_gets_it_again_each_second(timeouts):
     assert came[1] - came[0] > 0.5
 
 
-def test_a_limit_that_comes_while_the_watcher_looks_is_enforced(timeouts):
+def test_a_limit_added_during_a_check_of_the_watcher_is_enforced(timeouts):
     """Ending a handler by force runs hooks, so a check may take seconds."""
     looking, go = threading.Event(), threading.Event()
 
@@ -114,7 +114,7 @@ def test_a_limit_that_comes_while_the_watcher_looks_is_enforced(timeouts):
         assert isinstance(late.exception(60), TaskTimeout)
 
 
-def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
+def test_a_timeout_sent_after_the_handler_ended_is_discarded(failures):
     """The watcher has checked, but sends the exception only when the handler has ended. So the next handler would receive it."""
     sending, go = threading.Event(), threading.Event()
 
@@ -137,7 +137,7 @@ def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
     assert go.is_set()
 
 
-def test_one_that_was_sent_and_not_raised_yet_is_taken_back(failures):
+def test_a_timeout_that_was_sent_but_not_raised_is_discarded(failures):
     slot = {}
 
     def put(thread, kind):
@@ -182,7 +182,7 @@ print("done")
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, late):
+def test_a_timeout_raised_while_the_handler_is_ending_has_no_effect(timeouts, late):
     """The first step of the end is interrupted, once or twice."""
     mine, settle, interruptions = limit(timeouts, 60), TimeLimit._settle, []
 
@@ -197,7 +197,7 @@ def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, la
     assert len(interruptions) == late + 1
 
 
-def test_no_exception_leaks_into_the_next_handler(timeouts):
+def test_no_timeout_leaks_into_the_next_handler(timeouts):
     """Many handlers, in several threads, end at the moment of their timeout."""
     before, leaks, ends = sys.getswitchinterval(), [], {"in time": 0, "late": 0}
     begun = time.monotonic()
@@ -231,7 +231,7 @@ def test_no_exception_leaks_into_the_next_handler(timeouts):
     assert ends["in time"] > 50, ends
 
 
-def test_a_handler_that_does_not_end_is_given_up_once_and_its_end_is_discarded(timeouts):
+def test_a_handler_that_does_not_end_is_killed_once_and_its_end_is_discarded(timeouts):
     killed, go = [], threading.Event()
     mine = limit(timeouts, 0.5, grace=0.1, on_kill=lambda: killed.append(True))  # by then, the handler must be deaf
 
@@ -253,20 +253,20 @@ def test_a_handler_that_does_not_end_is_given_up_once_and_its_end_is_discarded(t
     assert mine.was_killed
 
 
-def test_one_that_ends_within_the_grace_is_not_given_up(timeouts):
+def test_a_handler_that_ends_within_the_grace_is_not_killed(timeouts):
     mine = limit(timeouts, 0.01, grace=60, on_kill=lambda: pytest.fail("killed"))
     with pytest.raises(TaskTimeout):
         mine.call(busy, 60)
     assert not mine.was_killed
 
 
-def test_limits_that_are_over_are_forgotten(timeouts):
+def test_limits_of_ended_handlers_are_forgotten(timeouts):
     for _ in range(10):
         limit(timeouts, 3600).call(nothing)
     assert timeouts._limits == {}
 
 
-def test_an_exception_at_the_first_line_that_allows_it_leaves_the_worker_protected(timeouts):
+def test_a_timeout_at_the_first_possible_line_leaves_the_worker_protected(timeouts):
     class RaisesAtOnce(TimeLimit):
         def __setattr__(self, name, value):
             super().__setattr__(name, value)

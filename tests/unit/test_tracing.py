@@ -16,16 +16,16 @@ from outboxq.contrib.tracing import LONGEST, with_baggage
         ("a=1, c=3", "a=9 , b=2,", "a=1,c=3,b=2"),
     ],
 )
-def test_members_of_both_are_kept_and_ours_win(ours, earlier, joined):
+def test_baggage_members_are_merged_and_new_ones_win(ours, earlier, joined):
     found = with_baggage({"traceparent": "t", "baggage": ours}, {"request-id": "r", "baggage": earlier})
     assert found == {"traceparent": "t", "baggage": joined}
 
 
-def test_without_any_member_there_is_no_header():
+def test_no_baggage_header_is_added_without_members():
     assert with_baggage({"traceparent": "t"}, {}) == {"traceparent": "t"}
 
 
-def test_a_member_that_does_not_fit_is_left_out_and_the_next_one_is_not():
+def test_only_baggage_members_that_do_not_fit_are_omitted():
     long, fits = f"long={'x' * LONGEST}", f"fits={'y' * (LONGEST // 2)}"
     found = with_baggage({"baggage": f"a=1,{long}"}, {"baggage": f"{fits},other={'z' * LONGEST},b=2"})
     assert found == {"baggage": f"a=1,{fits},b=2"}

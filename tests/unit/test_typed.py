@@ -41,22 +41,22 @@ def said(command, *words, **environment):
 
 
 @pytest.mark.parametrize("program", ["outboxq", "python -m outboxq", "manage.py outboxq"])
-def test_it_is_typed_behind_the_same_words(program):
+def test_a_printed_command_begins_with_the_program_name(program):
     run = CliRunner().invoke(outboxq, ["task", "explain"], prog_name=program)
     assert run.stdout == f"{program} queue resume 'my mail'\n"
 
 
-def test_below_flask_it_is_a_command_of_flask():
+def test_a_printed_command_inside_flask_begins_with_flask():
     assert said(flask, "outboxq", "task", "explain") == "flask outboxq queue resume 'my mail'"
 
 
-def test_an_app_that_was_typed_is_typed_again_and_a_password_is_not():
+def test_a_given_app_is_repeated_in_commands_and_a_password_is_not():
     assert said(outboxq, "task", "explain", "shop:outbox") == "outboxq queue resume 'my mail' -A shop:outbox"
     assert said(outboxq, "task", "explain", OUTBOXQ_APP="shop:outbox") == "outboxq queue resume 'my mail'"
     assert "secret" not in said(outboxq, "task", "explain", "--url", "postgresql://me:secret@host/shop")
 
 
-def test_an_address_that_was_typed_is_typed_again():
+def test_a_given_url_is_repeated_in_printed_commands():
     resume = "outboxq queue resume 'my mail' --url"
     assert said(outboxq, "task", "explain", "--url", "sqlite:///my shop.db") == f"{resume} 'sqlite:///my shop.db'"
     assert said(outboxq, "task", "explain", "--url", "postgresql:///shop", "--schema", "jobs") == (
@@ -64,7 +64,7 @@ def test_an_address_that_was_typed_is_typed_again():
     )
 
 
-def test_a_program_may_say_how_its_commands_are_typed():
+def test_a_program_can_define_how_its_commands_are_printed():
     @click.group()
     @click.pass_context
     def manage(context: click.Context) -> None:
@@ -82,7 +82,9 @@ def test_a_program_may_say_how_its_commands_are_typed():
         ({"OUTBOXQ_APP": "other:outbox"}, " -A shop:outbox"),
     ],
 )
-def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path, monkeypatch, environment, options):
+def test_a_workers_commands_name_its_application_unless_the_environment_does(
+    tmp_path, monkeypatch, environment, options
+):
     """The hint names the database. Otherwise, the environment's database would answer that there is no such task."""
     outbox = Outbox(f"sqlite:///{tmp_path / 'own.db'}")
     monkeypatch.setattr("outboxq.cli.serving.worker.load", lambda _app: outbox)
@@ -91,7 +93,7 @@ def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path
     assert _find("shop:outbox", None).integration.front_end.typed(["verify"]) == f"outboxq verify{options}"
 
 
-def test_a_worker_on_another_database_than_its_applications_names_that_one(monkeypatch):
+def test_commands_name_a_workers_database_if_it_is_not_the_applications(monkeypatch):
     outbox = Outbox("postgresql:///own", schema="jobs")
     monkeypatch.setattr("outboxq.cli.serving.worker.load", lambda _app: outbox)
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "")  # the worker sets this variable
@@ -101,7 +103,7 @@ def test_a_worker_on_another_database_than_its_applications_names_that_one(monke
 
 
 @pytest.mark.parametrize("name", ["host", "port", "service"])
-def test_the_server_of_an_address_may_stand_in_its_query(name):
+def test_the_server_in_the_query_of_a_url_is_compared(name):
     """The path of a Unix socket is in the query. If the query were ignored, a worker for another server would stay on its application's
     server.
     """

@@ -116,7 +116,7 @@ FITTING: list[tuple[Any, object]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), FITTING)
-def test_a_value_of_the_annotated_type_is_taken(annotation: Any, value: object) -> None:
+def test_a_value_of_the_annotated_type_is_accepted(annotation: Any, value: object) -> None:
     found = stored(annotation, value)
     assert found == (list(value) if isinstance(value, tuple) and annotation == list[int] else value)
 
@@ -153,7 +153,7 @@ MISFITS: list[tuple[Any, object, str]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value", "reason"), MISFITS)
-def test_a_value_of_another_type_is_refused_without_telling_it(annotation: Any, value: object, reason: str) -> None:
+def test_a_value_of_another_type_is_refused_without_showing_it(annotation: Any, value: object, reason: str) -> None:
     with pytest.raises(PayloadError) as refused:
         task(annotation).dump((value,), {})
     said = str(refused.value)
@@ -165,7 +165,7 @@ LAX = [case for case in MISFITS if case[1] != (SECRET, 1) and "None does not fit
 
 
 @pytest.mark.parametrize(("annotation", "value"), [(a, v) for a, v, _ in LAX if not isinstance(v, tuple | set)])
-def test_a_task_that_says_so_takes_any_json(annotation: Any, value: object) -> None:
+def test_a_task_without_type_checks_accepts_any_json(annotation: Any, value: object) -> None:
     assert stored(annotation, value, check_types=False) == value
 
 
@@ -183,22 +183,22 @@ def test_a_task_that_says_so_takes_any_json(annotation: Any, value: object) -> N
         (dict[str, object], {"a": 1, "b": SECRET}),
     ],
 )
-def test_what_an_annotation_does_not_decide_is_not_checked(annotation: Any, value: object) -> None:
+def test_types_that_annotations_leave_open_are_not_checked(annotation: Any, value: object) -> None:
     assert stored(annotation, value) == value
 
 
-def test_a_parameter_without_an_annotation_takes_any_json() -> None:
+def test_a_parameter_without_an_annotation_accepts_any_json() -> None:
     assert Parameters(lambda it: None, name="t").dump(([1, "a"],), {}) == '{"it":[1,"a"]}'
 
 
-def test_a_default_is_never_checked_and_its_own_none_may_be_given() -> None:
+def test_defaults_are_not_checked_and_none_as_a_default_may_be_passed() -> None:
     assert task(int, default="seven").dump((), {}) == "{}"
     assert stored(int, None, default=None) is None
     with pytest.raises(PayloadError, match="str does not fit int"):
         task(int, default="seven").dump(("seven",), {})
 
 
-def test_the_fields_of_a_dataclass_are_its_own_and_those_of_a_model_are_pydantics() -> None:
+def test_fields_of_typed_dicts_are_checked_but_not_those_of_dataclasses() -> None:
     order = Order(id=SECRET, line={"sku": 7, "count": "1"})  # type: ignore[arg-type, typeddict-item]
     assert stored(Order, order) == order
     with pytest.raises(PayloadError, match=r"it\[1\]\.sku: int does not fit str"):
@@ -207,7 +207,7 @@ def test_the_fields_of_a_dataclass_are_its_own_and_those_of_a_model_are_pydantic
         task(Person).dump((Person.model_construct(age=SECRET),), {})  # type: ignore[arg-type]
 
 
-def test_what_is_no_json_at_all_is_told_what_would_make_it_so() -> None:
+def test_the_error_for_a_value_that_is_not_json_suggests_a_fix() -> None:
     with pytest.raises(PayloadError, match="UUID is not JSON: annotate the parameter as UUID, or pass a string"):
         task(int).dump((UUID(int=1),), {})
     with pytest.raises(PayloadError, match="float .*|NaN is not JSON"):
@@ -220,7 +220,7 @@ def test_stored_arguments_are_read_whatever_their_type() -> None:
     assert task(list[int]).load('{"it":[1,"a"]}') == {"it": [1, "a"]}
 
 
-def test_the_sentence_says_where_to_look_and_how_to_be_lax() -> None:
+def test_the_error_names_the_argument_and_check_types() -> None:
     outbox = Outbox("sqlite:///nowhere.db")
 
     @outbox.task(name="shop.hello")
@@ -242,7 +242,7 @@ def test_the_sentence_says_where_to_look_and_how_to_be_lax() -> None:
         lax.using(outbox).enqueue(None)  # type: ignore[arg-type]
 
 
-def test_a_task_of_flasks_outbox_is_checked_alike() -> None:
+def test_a_task_of_flasks_outbox_is_checked_too() -> None:
     """Tasks of Django's own TASKS are not checked, as `tests/integrations/django_tasks` shows."""
 
     def hello(n: int) -> None: ...
@@ -329,7 +329,7 @@ def compiled(annotation: Any) -> Parameters:
 
 @MANY
 @given(st.data())
-def test_any_value_of_an_annotation_passes_and_comes_back(data: Any) -> None:
+def test_any_value_of_an_annotation_is_equal_after_a_round_trip(data: Any) -> None:
     annotation = data.draw(ANNOTATIONS)
     parameters = compiled(annotation)
     value = data.draw(values_of(annotation))
@@ -338,7 +338,7 @@ def test_any_value_of_an_annotation_passes_and_comes_back(data: Any) -> None:
 
 @MANY
 @given(ANNOTATIONS, JSON_VALUES)
-def test_exactly_the_values_of_an_annotation_pass(annotation: Any, value: object) -> None:
+def test_exactly_the_values_of_an_annotation_are_accepted(annotation: Any, value: object) -> None:
     parameters = compiled(annotation)
     try:
         parameters.dump((value,), {})

@@ -49,7 +49,7 @@ def claim(name="theirs", **changes):
     return claim_of(Outbox().task(name=name)(lambda: None), **changes)
 
 
-def test_a_first_claim_needs_no_look_and_later_ones_are_looked_up_together(unknown):
+def test_only_later_claims_are_looked_up_and_in_one_query(unknown):
     store = Looks(times=3)
     claims = [claim(), claim(lease_token=2), claim(lease_token=7)]
     found = unknown(store).outcomes(claims)
@@ -60,7 +60,7 @@ def test_a_first_claim_needs_no_look_and_later_ones_are_looked_up_together(unkno
     assert len(store.asked) == 1
 
 
-def test_a_delay_doubles_up_to_the_longest_and_is_spread(unknown):
+def test_a_delay_doubles_up_to_a_maximum_and_is_randomised(unknown):
     rules = unknown()
     for times, expected in ((1, 15), (2, 30), (3, 60), (6, 480), (7, 900), (8, 900), (5000, 900)):
         found = [rules.delay(times).total_seconds() for _ in range(200)]
@@ -69,7 +69,7 @@ def test_a_delay_doubles_up_to_the_longest_and_is_spread(unknown):
     assert unknown(first_delay=HOUR).delay(9) >= 0.75 * HOUR, "the longest delay is shorter than the first"
 
 
-def test_a_day_of_two_thousand_tasks_is_less_than_five_events_a_second(unknown):
+def test_two_thousand_unknown_tasks_cause_less_than_five_events_a_second(unknown):
     rules, day = unknown(), timedelta(days=1)
     tried = 0
     for _ in range(2000):
@@ -82,7 +82,7 @@ def test_a_day_of_two_thousand_tasks_is_less_than_five_events_a_second(unknown):
 
 
 @pytest.mark.parametrize(("hours", "event_type"), [(23, EventType.RELEASED), (25, EventType.FAILED)])
-def test_an_unknown_task_is_given_back_until_its_limit(unknown, hours, event_type):
+def test_an_unknown_task_is_released_until_its_time_limit(unknown, hours, event_type):
     (found,) = unknown(Looks(since=NOW - hours * HOUR)).outcomes([claim(lease_token=2)])
     assert found.event_type is event_type
     assert event_type is EventType.RELEASED or "UnknownTask" in found.error
@@ -110,7 +110,7 @@ def test_each_name_is_logged_once_a_minute_with_a_count(unknown, clock, caplog):
     assert "since the last such warning: 4)" in again
 
 
-def test_unknown_tasks_are_remembered_by_queue_and_reported_when_they_are_new(unknown, clock):
+def test_unknown_tasks_are_remembered_by_queue_and_new_ones_are_reported(unknown, clock):
     rules = unknown()
     rules.outcomes([claim("a"), claim("a"), claim("a", queue="mail")])
     assert rules.found_new.is_set()
@@ -126,7 +126,7 @@ def test_unknown_tasks_are_remembered_by_queue_and_reported_when_they_are_new(un
     assert rules.recent() == {("default", "a")}
 
 
-def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
+def test_the_number_of_remembered_names_is_limited(unknown, monkeypatch):
     monkeypatch.setattr("outboxq.worker.upkeep.unknown_tasks._MAX_NAMES", 3)
     rules = unknown()
     for number in range(10):
@@ -136,7 +136,7 @@ def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
     assert len(rules._unlogged) == 0
 
 
-def test_a_name_that_is_forgotten_as_it_comes_again_is_given_back_with_the_others(unknown, clock, monkeypatch):
+def test_claims_are_released_even_if_their_names_are_being_forgotten(unknown, clock, monkeypatch):
     monkeypatch.setattr("outboxq.worker.upkeep.unknown_tasks._MAX_NAMES", 50)
     rules, old = unknown(), [claim(f"old {number}") for number in range(50)]
     rules.outcomes(old)
@@ -146,7 +146,7 @@ def test_a_name_that_is_forgotten_as_it_comes_again_is_given_back_with_the_other
     assert len(rules._logged_at) == 50
 
 
-def test_the_outbox_is_searched_once_and_soon_again_only_if_that_failed():
+def test_the_search_of_the_outbox_is_repeated_soon_only_after_a_failure():
     answers, asked = [500, 900, OSError("away"), None, None], []
 
     class Pages:

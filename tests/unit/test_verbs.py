@@ -42,7 +42,7 @@ def test_each_verb_is_an_action_of_the_dashboard(verb: Verb):
 
 
 @each_verb
-def test_a_verb_that_undoes_another_needs_no_values_and_is_undone_by_that(verb: Verb):
+def test_a_verb_with_an_undo_is_its_opposite_and_needs_no_values(verb: Verb):
     if verb.undo:
         [other] = [one for one in verbs_of(verb.noun) if one.name == verb.undo]
         assert other.undo == verb.name
@@ -50,7 +50,7 @@ def test_a_verb_that_undoes_another_needs_no_values_and_is_undone_by_that(verb: 
 
 
 @each_verb
-def test_each_verb_says_in_words_what_it_is(verb: Verb):
+def test_each_verb_has_a_description_and_labels(verb: Verb):
     first, _, _ = verb.help.partition("\n\n")
     assert first.endswith(".")
     assert verb.label
@@ -63,7 +63,7 @@ def test_one_click_does_nothing_irreversible():
     assert [one.recorded_as for one in one_click] == ["task run-now", "schedule trigger", "workers stacks"]
 
 
-def test_a_verb_is_found_by_its_command_and_the_options_of_that():
+def test_a_verb_is_found_by_its_command_and_options():
     assert verb_of(("task", "cancel", "an id")) in verbs_of(Noun.TASK)
     found = verb_of(("task", "cancel", "an id", "--force"))
     assert found is not None
@@ -79,14 +79,14 @@ def test_no_state_offers_a_verb_and_its_opposite(noun: Noun):
         assert not {"pause", "resume"} <= offered
 
 
-def test_the_sentence_about_many_has_the_verb_in_its_plural():
+def test_the_sentence_about_several_tasks_has_a_plural_verb():
     outcome = Outcome(subject="task 1", predicate="was discarded", record=None, answer="")
     assert (outcome.sentence, outcome.of_many) == ("task 1 was discarded", "were discarded")
     already = Outcome(subject="task 1", predicate="already had priority 5", record=None, answer="")
     assert already.of_many == "already had priority 5"
 
 
-def test_a_form_is_read_as_the_options_of_the_command_are():
+def test_a_form_is_read_like_the_options_of_the_command():
     empty = {**dict.fromkeys(("concurrency", "rate", "concurrency_per_key", "rate_per_key"), None), "reason": ""}
     assert LIMIT.of_form({}) == empty
     given = LIMIT.of_form({"concurrency": " 5 ", "starts": "100", "seconds": "60", "key_concurrency": "none"})
@@ -105,6 +105,6 @@ def test_a_form_is_read_as_the_options_of_the_command_are():
         (read_order, "newest"),
     ],
 )
-def test_what_cannot_be_read_is_refused(read, text):
+def test_unreadable_values_are_refused(read, text):
     with pytest.raises(InvalidArgument):
         read(text)

@@ -27,7 +27,7 @@ def test_a_notification_ends_a_wait():
     assert wakeup.wait(60)
 
 
-def test_a_closed_one_does_not_wait():
+def test_a_closed_wakeup_does_not_wait():
     with closing(Wakeup()) as wakeup:
         pass
     assert [wakeup.wait(60) for _ in range(3)] == [True] * 3
@@ -50,7 +50,7 @@ def test_a_signal_handler_may_notify(handler):
     assert wakeup.wait(60)
 
 
-def test_a_wait_ends_although_a_signal_handler_runs_longer(handler):
+def test_a_wait_times_out_even_if_a_signal_handler_runs_longer(handler):
     """Otherwise, a worker's main thread would not notice a SIGTERM that another of its threads receives."""
     wakeup = Wakeup()
     handler(lambda: time.sleep(0.4))

@@ -14,24 +14,24 @@ def kept(words: str) -> str:
     return words.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def test_a_word_of_a_name_stays_in_one_line_unless_it_is_very_long():
+def test_a_name_is_broken_between_words_unless_a_word_is_very_long():
     assert breakable("webhooks") == "webhooks"
     assert breakable("shop.send_receipt") == "shop.<wbr>send_<wbr>receipt"
     assert breakable("a" * 50) == f"{'a' * 24}<wbr>{'a' * 24}<wbr>aa"
 
 
-def test_a_name_is_escaped_whole_wherever_it_breaks():
+def test_a_name_is_escaped_correctly_wherever_it_breaks():
     text = "x" * 23 + "<b>&amp;" * 20
     assert "<b>" not in breakable(text)
     assert breakable(text).replace("<wbr>", "").unescape() == text
 
 
-def test_a_name_that_is_not_seen_is_named():
+def test_an_invisible_name_has_a_placeholder():
     assert breakable("") == "(empty name)"
     assert breakable("  ") == "(blank name)"
 
 
-def test_a_moment_has_its_age_beside_it():
+def test_a_time_is_shown_with_its_age():
     shown = re.sub(r"<[^>]*>", "", str(lately(NOON - timedelta(minutes=3), NOON)))
     assert shown == f"11:57:00 {kept('3 min ago')}"
     assert kept("15 min ago") in lately(NOON - timedelta(minutes=15, seconds=59), NOON)
@@ -46,7 +46,7 @@ def test_a_time_just_ahead_of_the_clock_is_now():
     assert age(NOON, NOON) == f'<span data-age="0">{kept("0 s ago")}</span>'
 
 
-def test_a_span_inside_a_sentence_is_not_broken():
+def test_a_duration_inside_a_sentence_is_not_broken():
     words = "it has been due for 23 h 20 min: 'mail' (7 tasks, 45 min 4 s), the last 1.5 s ago, in 12 months"
     shown = str(unbroken(words).unescape())
     assert shown.startswith(f"it has been due for {kept('23 h 20 min')}: ")

@@ -71,7 +71,7 @@ def test_an_event_is_a_cloudevent_with_its_payload_unchanged() -> None:
 # --- Signatures
 
 
-def test_a_signature_is_that_of_the_standards_example() -> None:
+def test_a_signature_matches_the_example_of_the_standard() -> None:
     headers = signed_headers("msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', SECRET, now=SIGNED)
     assert headers == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -135,7 +135,7 @@ def test_a_secret_that_is_malformed_is_refused_and_not_shown(secret: Any) -> Non
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-def test_an_event_arrives_signed(tls: bool) -> None:
+def test_a_sent_event_is_signed(tls: bool) -> None:
     with endpoint(tls=tls) as other:
         hook(other.url("/hooks?shop=7"), tls=trusting(), secret=[OTHER, SECRET]).send(EVENT)
         [arrival] = other.arrivals
@@ -176,7 +176,7 @@ def test_any_status_but_success_is_a_failure(status: int) -> None:
         ("Sat, 01 Jan 2000 00:00:00", timedelta(0)),
     ],
 )
-def test_an_endpoint_says_when_to_try_again(after: str, wait: timedelta) -> None:
+def test_the_retry_after_header_sets_the_delay(after: str, wait: timedelta) -> None:
     with (
         endpoint((503, {"retry-after": after})) as other,
         pytest.raises(WebhookFailed, match="answered 503$") as failed,
@@ -195,7 +195,7 @@ def test_a_retry_after_that_cannot_be_read_is_ignored(after: str) -> None:
     assert failed.value.retry_after is None
 
 
-def test_an_endpoint_says_that_it_is_gone() -> None:
+def test_a_410_response_raises_endpoint_gone() -> None:
     with endpoint((410, {})) as other, pytest.raises(EndpointGone, match="answered 410: it no longer exists"):
         hook(other.url()).send(EVENT)
 
@@ -220,7 +220,7 @@ def test_an_endpoint_that_answers_one_byte_at_a_time_is_cut_off(tls: bool) -> No
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_endpoint_that_accepts_and_says_nothing_is_cut_off(scheme: str) -> None:
+def test_an_endpoint_that_accepts_but_never_answers_causes_a_timeout(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(WebhookFailed, match="TimeoutError"):
@@ -289,7 +289,7 @@ def test_an_address_inside_the_network_is_refused_after_the_name_is_resolved(
         Webhook(url="https://crm.example/hooks", secret=SECRET).send(EVENT)
 
 
-def test_the_name_is_resolved_once_so_that_it_cannot_lead_elsewhere_after_the_check(
+def test_the_name_is_resolved_once_so_that_its_address_cannot_change_after_the_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with endpoint(tls=True) as other:
@@ -336,7 +336,9 @@ def test_the_first_address_that_answers_is_used(monkeypatch: pytest.MonkeyPatch)
         ({"allowed_networks": ["10.1.0.1/16"]}, InvalidArgument, "takes networks such as '10.1.0.0/16'"),
     ],
 )
-def test_a_webhook_that_cannot_work_is_refused(options: dict[str, Any], error: type[Exception], complaint: str) -> None:
+def test_a_webhook_with_invalid_options_is_refused(
+    options: dict[str, Any], error: type[Exception], complaint: str
+) -> None:
     with pytest.raises(error, match=complaint) as refused:
         Webhook(**{"url": "https://crm.example/hooks", "secret": SECRET, **options})
     assert "lovelace" not in str(refused.value)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.apart
 
 
 @pytest.mark.current  # in older releases of SQLAlchemy, `alembic check` does not recognize SQLite's numbering as an Identity
-def test_the_wheel_is_installed_and_used_where_nothing_else_is(tmp_path, capsys):
+def test_the_installed_wheel_works_without_the_checkout(tmp_path, capsys):
     packages = Path(sysconfig.get_path("purelib"))
     wheel.main([str(tmp_path), "--dependencies", str(packages), "--no-demo"])
     assert "works on its own" in capsys.readouterr().out

@@ -138,7 +138,7 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_task_is_enqueued_with_a_row_and_run_by_the_testing_helpers(tmp_path):
+def test_a_task_is_enqueued_in_a_transaction_and_run_by_the_harness(tmp_path):
     done = python(
         tmp_path,
         """
@@ -159,7 +159,7 @@ def test_a_task_is_enqueued_with_a_row_and_run_by_the_testing_helpers(tmp_path):
     assert (done.stdout.strip(), done.returncode) == ("hello you", 0), done.stderr
 
 
-def test_ctrl_break_stops_a_worker_of_this_process_and_lets_its_task_finish(tmp_path):
+def test_ctrl_break_stops_a_worker_and_lets_its_task_finish(tmp_path):
     done = python(
         tmp_path,
         """
@@ -194,7 +194,7 @@ def test_the_command_runs_one_worker(tmp_path):
     assert "task_completed" in done.stderr
 
 
-def test_what_needs_a_fork_says_so_before_anything_begins(tmp_path):
+def test_options_that_need_a_fork_are_refused_before_anything_begins(tmp_path):
     worker, databases = (
         ["worker", "shop:outbox"],
         ["--database-url", "sqlite:///a.db", "--database-url", "sqlite:///b.db"],

@@ -51,7 +51,7 @@ def without(tmp_path):
     return run
 
 
-def test_sqlite_works_from_enqueue_to_the_end(without):
+def test_sqlite_works_completely_without_psycopg(without):
     said = without(
         """
         from click.testing import CliRunner
@@ -76,7 +76,7 @@ def test_sqlite_works_from_enqueue_to_the_end(without):
     assert said.split("\n") == ["2 []", "every invariant holds", "", "[]", ""]
 
 
-def test_every_way_to_postgresql_says_what_to_install(without):
+def test_every_use_of_postgresql_reports_what_to_install(without):
     said = without(
         """
         from sqlalchemy import create_engine
@@ -113,7 +113,7 @@ def test_every_way_to_postgresql_says_what_to_install(without):
     assert said[-1].startswith("InvalidTarget outboxq writes with psycopg 3 or sqlite3, not with psycopg2")
 
 
-def test_the_command_says_it_in_one_line(without):
+def test_a_command_reports_it_in_one_line(without):
     said = without(
         """
         from click.testing import CliRunner
@@ -128,7 +128,7 @@ def test_the_command_says_it_in_one_line(without):
 
 
 @pytest.mark.parametrize("found", ["3.1.20", "3.2.4"])
-def test_a_psycopg_that_is_too_old_is_refused(monkeypatch, found):
+def test_a_version_of_psycopg_that_is_too_old_is_refused(monkeypatch, found):
     monkeypatch.setattr(drivers, "version", lambda _: found)
     with pytest.raises(
         ConfigurationError, match=rf"psycopg 3\.2\.5 or later, but {found} is installed.*outboxq\[postg"
@@ -137,12 +137,12 @@ def test_a_psycopg_that_is_too_old_is_refused(monkeypatch, found):
 
 
 @pytest.mark.parametrize("found", ["3.2.5", "3.3.0", "4.0.0", "3.2.10", "3.3.0.dev1"])
-def test_a_later_psycopg_is_taken(monkeypatch, found):
+def test_a_later_version_of_psycopg_is_accepted(monkeypatch, found):
     monkeypatch.setattr(drivers, "version", lambda _: found)
     ensure_psycopg()
 
 
-def test_a_psycopg_without_libpq_says_what_it_lacks(monkeypatch):
+def test_the_error_for_psycopg_without_libpq_names_the_cause(monkeypatch):
     class Broken:
         def find_spec(self, name, path=None, target=None):
             if name == "psycopg":
@@ -168,12 +168,12 @@ def test_a_module_that_is_still_being_imported_has_no_connections(monkeypatch):
         ("aiosqlite", "a synchronous engine: create_engine('sqlite:///…')"),
     ],
 )
-def test_another_driver_is_answered_by_what_to_do(driver, advice):
+def test_the_advice_for_another_driver_says_what_to_do(driver, advice):
     assert f"not with {driver}" in drivers.advice(driver)
     assert advice in drivers.advice(driver)
 
 
-def test_django_on_psycopg2_is_told_by_migrate(without):
+def test_migrate_refuses_django_with_psycopg2(without):
     said = without(
         """
         import types
@@ -200,7 +200,7 @@ def test_django_on_psycopg2_is_told_by_migrate(without):
     )
 
 
-def test_a_command_whose_application_misses_it_says_what_to_install(without):
+def test_a_command_for_an_application_without_psycopg_says_what_to_install(without):
     said = without(
         """
         from pathlib import Path

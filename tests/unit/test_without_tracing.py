@@ -57,13 +57,13 @@ def run(script, folder):
         ("outboxq.contrib.sentry", "sentry-sdk", "sentry"),
     ],
 )
-def test_an_import_without_its_package_names_the_extra(tmp_path, module, package, extra):
+def test_the_error_for_a_missing_package_names_the_extra(tmp_path, module, package, extra):
     done = run(f"{REFUSING}\nimport {module}", tmp_path)
     assert done.returncode == 1
     assert f"ImportError: {module} needs {package}; run: pip install 'outboxq[{extra}]'" in done.stderr
 
 
 @pytest.mark.usefixtures("sqlite_url")
-def test_a_program_without_the_hooks_works_and_imports_nothing_of_them(tmp_path):
+def test_a_program_without_the_hooks_works_and_does_not_import_them(tmp_path):
     done = run(f"{REFUSING}\n{WORKS}\nprint([name for name in sys.modules if 'telemetry' in name])", tmp_path)
     assert done.stdout == "charged\n[]\n", done.stderr

@@ -16,12 +16,12 @@ NUMBER_AND_NOUN = re.compile(
 )
 
 
-def test_one_is_no_plural():
+def test_only_the_number_one_is_singular():
     assert [f"{number} {plural(number, 'task')}" for number in (0, 1, 2)] == ["0 tasks", "1 task", "2 tasks"]
     assert [plural(number, "was", "were") for number in (0, 1, 2)] == ["were", "was", "were"]
 
 
-def test_a_span_in_a_column_is_written_as_in_a_sentence_in_one_unit():
+def test_a_duration_in_a_column_is_short_and_has_one_unit():
     seconds = (0.012, 1.5, 9.96, 99, 100, 5940, 7020, 4 * 86_400)
     assert [brief(timedelta(seconds=one)) for one in seconds] == [
         *("12 ms", "1.5 s", "10 s", "99 s", "2 min", "99 min", "2 h", "96 h")
@@ -44,7 +44,7 @@ def test_a_number_that_is_rounded_up_to_the_next_unit_is_written_in_that_unit():
     ]
 
 
-def test_a_negative_span_between_two_clocks_is_written_as_no_time():
+def test_a_negative_duration_between_two_clocks_is_written_as_zero():
     """A database's clock may be milliseconds behind the clock of the machine that wrote the other time."""
     for one in (timedelta(milliseconds=-29), timedelta(microseconds=-1), timedelta(0), timedelta(hours=-2)):
         assert {span(one), span(one.total_seconds()), brief(one)} == {"0 s"}
@@ -52,7 +52,7 @@ def test_a_negative_span_between_two_clocks_is_written_as_no_time():
     assert (span(0.0006), brief(timedelta(milliseconds=1))) == ("1 ms", "1 ms")
 
 
-def test_no_module_makes_plurals_by_hand():
+def test_modules_do_not_build_plurals_themselves():
     found = [
         f"{path.relative_to(PACKAGE)}: {line.strip()}"
         for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html")])

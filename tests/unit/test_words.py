@@ -107,13 +107,13 @@ RULES = (odd_openers, odd_phrases, odd_names)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_clean_parts_have_no(rule):
+def test_the_clean_parts_have_no_violations(rule):
     parts = CLEAN if rule is odd_names else TEXTS
     found = {name: rule(tree) for name, tree in modules().items() if part(name) in parts}
     assert [f"{name}:{line}" for name, lines in found.items() for line in lines] == []
 
 
-def test_each_clean_part_is_there():
+def test_the_list_of_parts_is_complete():
     assert {part(name) for name in modules()} == set(TEXTS)
 
 
@@ -135,6 +135,6 @@ GOOD = '"""Return the dead letters, in the order of their failures."""\ndead_let
 
 
 @pytest.mark.parametrize(("rule", "source"), [(rule, source) for rule in RULES for source in BAD[rule]])
-def test_each_rule_would_notice(rule, source):
+def test_each_rule_finds_its_bad_examples(rule, source):
     assert rule(ast.parse(source))
     assert not rule(ast.parse(GOOD))

@@ -43,16 +43,16 @@ def said(*words: str) -> str:
         (("task", "list", "mail", "--url", "sqlite:///x.db"), "'mail' is a queue, write: outboxq task list -q mail"),
     ],
 )
-def test_the_probable_meaning_is_said(words, likely):
+def test_the_error_shows_the_probable_command(words, likely):
     assert said(*words).endswith(f" {likely}")
 
 
-def test_a_line_leaves_out_an_application_of_the_environment(monkeypatch):
+def test_the_command_omits_an_application_set_in_the_environment(monkeypatch):
     monkeypatch.setenv("OUTBOXQ_APP", "crm:outbox")
     assert said("relay", "run", "orders").endswith("write: outboxq relay run --name orders")
 
 
-def test_other_words_are_answered_as_before():
+def test_other_words_get_the_general_error():
     for words in (("verify", "orders"), ("task", "list", "crm:tasks")):
         assert said(*words).endswith("write APP as module:outbox, e.g. shop.tasks:outbox")
     assert "secret" not in said("task", "list", "postgresql://me:secret@db/shop")

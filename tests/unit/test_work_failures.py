@@ -15,7 +15,7 @@ def failures():
     return made
 
 
-def test_a_lasting_failure_is_reported_once_and_cleared_when_it_works_again(failures):
+def test_a_lasting_failure_is_reported_once_and_cleared_on_success(failures):
     for _ in range(2):
         failures.failed(CLAIM, OSError("the disk is full"))
     assert (failures.current, failures.changes) == (None, [])

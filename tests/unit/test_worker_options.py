@@ -33,17 +33,17 @@ def test_the_command_line_has_the_same_defaults():
     assert passed_on == {name: OPTIONS[name] for name in passed_on}
 
 
-def test_values_are_checked_and_kept_in_one_form():
+def test_values_are_checked_and_normalised():
     settings = WorkerSettings.of(queues=["mail", "mail"], poll=1, drain_timeout=0)
     assert (settings.queues, settings.poll, settings.drain_timeout) == (["mail"], timedelta(seconds=1), timedelta(0))
 
 
 @pytest.mark.parametrize("name", ["drain_timeout", "recover_every", "unknown_task_limit", "concurrency"])
-def test_none_is_refused_where_it_is_not_the_default(name):
+def test_none_is_refused_if_it_is_not_the_default(name):
     with pytest.raises(InvalidArgument, match=name):
         WorkerSettings.of(**{name: None})
 
 
-def test_an_option_that_does_not_exist_is_refused_by_name():
+def test_the_error_for_an_unknown_option_names_it():
     with pytest.raises(TypeError, match="concurency"):
         WorkerSettings.of(concurency=3)

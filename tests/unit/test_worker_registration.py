@@ -38,7 +38,7 @@ def presence(store):
     return WorkerRegistration(store, uuid4(), lambda: (), {})
 
 
-def test_a_worker_that_has_ended_is_not_registered_anew():
+def test_an_ended_worker_is_not_registered_again():
     store = Listed()
     store.going_on.set()
     one = presence(store)
@@ -49,7 +49,7 @@ def test_a_worker_that_has_ended_is_not_registered_anew():
     assert store.ids == set()
 
 
-def test_a_worker_that_ends_while_another_thread_registers_it_is_gone():
+def test_a_worker_that_ends_while_being_registered_is_removed():
     store = Listed()
     one = presence(store)
     registering = threading.Thread(target=one.run_once)
@@ -63,7 +63,7 @@ def test_a_worker_that_ends_while_another_thread_registers_it_is_gone():
     assert store.ids == set()
 
 
-def test_a_worker_stays_registered_when_its_process_cannot_be_written_down(caplog):
+def test_a_worker_stays_registered_if_its_process_cannot_be_recorded(caplog):
     store = Listed()
     store.going_on.set()
     store.describe = lambda worker_id, **process: 1 / 0
@@ -75,7 +75,7 @@ def test_a_worker_stays_registered_when_its_process_cannot_be_written_down(caplo
     assert one.meter.last_answer is not None
 
 
-def test_a_file_that_cannot_be_used_any_more_is_no_matter_of_the_registration_alone():
+def test_an_unusable_file_is_not_ignored_by_the_registration():
     store = Listed()
     store.going_on.set()
 
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_used_any_more_is_no_matter_of_the_registration_al
         presence(store).run_once()
 
 
-def test_a_new_state_that_cannot_be_written_is_not_tried_without_a_pause():
+def test_a_new_state_that_cannot_be_written_is_retried_after_a_pause():
     store, state = Listed(), [None]
     store.going_on.set()
     one = WorkerRegistration(store, uuid4(), lambda: (), {}, orders=Obedience(state=lambda: state[0]))
