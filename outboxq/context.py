@@ -511,7 +511,7 @@ class Process:
     is_worker = False
     """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a
     worker. In such a process, any thread except the main thread may have been started by a handler. There is no other
-    way to tell, because threads do not inherit `current`.
+    way to tell whether a handler started a thread, because threads do not inherit `current`.
     """
 
     @contextmanager

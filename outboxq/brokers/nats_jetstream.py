@@ -387,8 +387,8 @@ class _Consumer:
 
 
 def _renaming_status(client: nats.aio.client.Client) -> None:
-    """Make the client rename the header `Status` of a message. nats-py mistakes a message with this header for an error
-    of the server, but the server's own status is in the first line.
+    """Make the client rename a message's `Status` header. nats-py mistakes a message with this header for a server error,
+    although the server reports its own status in the first line.
     """
     read = client._process_headers  # noqa: SLF001
 

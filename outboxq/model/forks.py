@@ -18,7 +18,7 @@ not stop. The process should then be started again.
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Make each child that this process forks run `call` first."""
+    """Run `call` first in each child that this process forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 

@@ -228,7 +228,7 @@ def parsed_result(text: str | None, *, name: str) -> Any:
     with suppress(ValueError, RecursionError, CodecError):
         return _DECODER.decode(text)
     # Raised outside the `with` block, because the original error quotes the text.
-    raise PayloadError(f"{name}: the stored result is not strict JSON: it was not written by a worker")
+    raise PayloadError(f"{name}: the stored result is not strict JSON, so it was not written by a worker")
 
 
 def dump_result(value: object, *, name: str) -> str | None:

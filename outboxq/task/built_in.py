@@ -100,7 +100,7 @@ class Selection:
             read = {name: _READ.get(name, str)(value) for name, value in given.items()}
             return cls(**read)
         except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"these are not arguments of {BULK}: {error}") from error
+            raise InvalidArgument(f"the arguments do not fit {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
         """Count the matching tasks, up to `most`. With a `snapshot`, count the tasks in it that still match."""

@@ -129,8 +129,8 @@ class Relays(AwaitedResults):
             )
         if (shards, on_refused, timeout) != (1, OnRefused.HOLD, PUBLISH_TIMEOUT):
             raise ConfigurationError(
-                f"shards=, on_refused= and timeout= of relay {name!r} are for brokers; for an object with send(), write queue=, "
-                "retry= and on_dead_letter="
+                f"shards=, on_refused= and timeout= of relay {name!r} are only for brokers; for an object with send(), use queue=, "
+                "retry= or on_dead_letter= instead"
             )
         if not callable(getattr(to, "send", None)):
             raise ConfigurationError(

@@ -243,7 +243,7 @@ class Client:
 
 
 def host_name(host: str) -> str:
-    """Return a host without its port and without a final dot."""
+    """Return a host without its port or a trailing dot."""
     found = _HOST.fullmatch(host)
     return found[1].removesuffix(".") if found is not None else ""
 

@@ -53,7 +53,7 @@ class LogKeeper(logging.Handler):
         return bool(found)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record. It never raises an error, because a record that cannot be kept must not end the task that
+        """Keep the record. Never raises an error, because a record that cannot be kept must not end the task that
         logged it.
         """
         context = current.get()

@@ -265,7 +265,7 @@ class Worker(Answering):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "prometheus_client":
                 raise
-            needs = "metrics_port (in commands --metrics-port) needs prometheus-client"
+            needs = "metrics_port (in commands, --metrics-port) needs prometheus-client"
             raise ConfigurationError(f"{needs}; run: pip install 'outboxq[prometheus]'") from error
         own = self._application.reserved(self._stopped)
         self._metrics = MetricsServer(self, own, host=self.settings.metrics_host, port=port)

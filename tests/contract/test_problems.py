@@ -494,14 +494,14 @@ def test_a_worker_that_fell_silent_with_tasks_is_a_problem_until_an_hour_has_pas
     assert (problem.rule, problem.subjects, problem.tasks) == (Rule.WORKER_LOST, ("web-1:7",), 2)
     assert (
         problem.sentence
-        == "the worker web-1:7 fell silent 2 min ago with 2 running tasks; they have not been taken back yet"
+        == "the worker web-1:7 fell silent 2 min ago with 2 running tasks; they have not been recovered yet"
     )
     assert commands(problem) == [("workers", "show", str(database.worker))]
     database.clock.advance(1)
     assert [one.id for one in database.frozen.recover()] == [taken.id]
     limits = HealthLimits(no_worker=False)
     (problem,) = database.frozen.health(limits)
-    assert problem.sentence.endswith("with 2 running tasks; 1 of them has not been taken back yet")
+    assert problem.sentence.endswith("with 2 running tasks; 1 of them has not been recovered yet")
     assert found(database, HealthLimits(no_worker=False, worker_lost=False)) == []
     database.clock.advance(58 * MINUTE)
     assert Rule.WORKER_LOST not in [one for one, *_ in found(database, HealthLimits(oldest=None))]
@@ -514,13 +514,13 @@ def test_a_lost_worker_is_no_longer_a_problem_once_a_person_recovered_its_tasks(
     database.frozen.recover()
     limits = HealthLimits(no_worker=False)
     (problem,) = database.frozen.health(limits)
-    assert problem.sentence.endswith("2 of them have not been taken back yet")
+    assert problem.sentence.endswith("2 of them have not been recovered yet")
     ann = Operator(interface=Interface.COMMAND_LINE, name="ann")
     RECOVER.do(database.frozen, second.id, operator=ann, reason="the machine is gone")
     database.clock.advance(MINUTE)
     (problem,) = database.frozen.health(limits)
     assert problem.sentence.endswith(
-        "with 3 running tasks; 1 of them has not been taken back yet; a person last recovered one of them 1 min ago: "
+        "with 3 running tasks; 1 of them has not been recovered yet; a person last recovered one of them 1 min ago: "
         "the machine is gone (by ann on the command line)"
     )
     RECOVER_WORKER.do(database.frozen, database.worker, operator=ann)
@@ -541,7 +541,7 @@ def test_several_lost_workers_are_one_problem(database):
     (problem,) = database.frozen.health()
     assert problem.sentence == (
         "at least 3 workers fell silent with at least 5 running tasks: web-1:7 (2), web-3:7 (2), web-4:7 (1); "
-        "they have not been taken back yet"
+        "they have not been recovered yet"
     )
     assert health.LOST == 3
 
@@ -555,7 +555,7 @@ def test_a_lost_worker_with_tasks_is_not_hidden_by_later_ones_without(database):
     database.clock.advance(2 * MINUTE)
     (problem,) = database.frozen.health()
     assert problem.sentence == (
-        "the worker busy:7 fell silent 2 min 1 s ago with 1 running task; it has not been taken back yet"
+        "the worker busy:7 fell silent 2 min 1 s ago with 1 running task; it has not been recovered yet"
     )
 
 

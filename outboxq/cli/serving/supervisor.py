@@ -275,7 +275,7 @@ class Supervisor:
 
         Wrong usage, a wrong schema and a missing privilege are permanent if they occur at the first start. At a later
         start, the other processes are working, and the change that caused the failure may be undone. An unreachable
-        database may come back, unless no process has ever reached it.
+        database may come back, but if no process has ever reached it, the failure counts as permanent.
         """
         first = child.starts == 1
         if code == EXIT_FILE:
@@ -291,7 +291,7 @@ class Supervisor:
         child.refused = code
         child.failures += 1
         if self._burst:
-            log.error("%s; it cannot start again; the others continue", how)
+            log.error("%s; it is not restarted; the others continue", how)
             return
         child.due = time.monotonic() + pause_after(child.failures)
         if is_news:

@@ -295,7 +295,7 @@ def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
 def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
     name = connection.settings_dict["NAME"]
     if connection.is_in_memory_db():
-        cure = "give it a file (in tests: DATABASES[…]['TEST']['NAME'])"
+        cure = "store the database in a file (in tests, set DATABASES[…]['TEST']['NAME'])"
         raise ConfigurationError(f"a worker cannot share the in-memory SQLite database {connection.alias!r}; {cure}")
     if str(name).startswith("file:"):
         return make_engine(URL.create("sqlite", database=str(name), query={"uri": "true"}), poolclass=poolclass)

@@ -88,7 +88,7 @@ def execute_begin(raw: sqlite3.Connection, text: str, execute: Callable[[str], o
 
 
 def begin_for_real(engine: Engine) -> None:
-    """Make SQLAlchemy, not the driver, begin each transaction, as a writer unless an option says otherwise."""
+    """Make SQLAlchemy, not the driver, begin each transaction: a write transaction unless an option says otherwise."""
     event.listen(engine, "connect", _begin_by_hand)
     listen(engine, "begin", _begin)
 

@@ -325,12 +325,12 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         named = listed(f"{one.label} ({one.tasks:,})" for one in found)
         who = f"{'at least ' if more else ''}{len(found)} workers fell silent with {counted}: {named}"
     if not held:
-        then = plural(tasks, "another worker has taken it back", "other workers have taken them back")
+        then = plural(tasks, "another worker has recovered it", "other workers have recovered them")
     else:
         then = (
-            f"{held:,} of them {plural(held, 'has', 'have')} not been taken back yet"
+            f"{held:,} of them {plural(held, 'has', 'have')} not been recovered yet"
             if held < tasks
-            else f"{plural(tasks, 'it has', 'they have')} not been taken back yet"
+            else f"{plural(tasks, 'it has', 'they have')} not been recovered yet"
         )
     if last := next((one.by_person for one in found if one.by_person), None):
         then += f"; a person last recovered one of them {span_of(facts.age(last.at))} ago: {last.reason}"
@@ -388,8 +388,8 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             why += f": {one.pause_reason}" if one.pause_reason else ""
             look = Cure("resume it", ("relay", "resume", one.name))
         elif one.failing_since is not None:
-            age = span_of(facts.age(one.failing_since))
-            why = f"the broker has not confirmed any event for {age}: {one.last_error}"
+            since = span_of(facts.age(one.failing_since))
+            why = f"the broker has not confirmed any event for {since}: {one.last_error}"
         elif not one.is_sent:
             why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))

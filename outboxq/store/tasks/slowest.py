@@ -111,7 +111,7 @@ def _time(row: Row, by: Slow, present: datetime) -> timedelta | None:
 
 
 def times_of(g: Grammar, *, source: str) -> sa.Select[Any]:
-    """Select the times of the tasks that match among the rows of a source."""
+    """Select the times of the matching tasks among the rows of a source."""
     execution = task_executions.c
     columns = (
         execution[name] for name in ("id", "status", "created_at", "first_started_at", "started_at", "completed_at")

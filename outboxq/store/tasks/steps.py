@@ -165,7 +165,7 @@ class Steps:
         raise InvalidTransition(f"task {task_id} keeps being claimed and released; try the rewind again")
 
     def list(self, task_id: AnyId, *, using: object = None) -> builtins.list[Step]:
-        """Return the completed steps and the begun sleeps of a task, in order."""
+        """Return the steps that a task has completed and the sleeps that it has begun, in order."""
         rows = self._store.run_one(of_task, task_id=identifier(task_id), using=using)
         return [Step(**row) for row in rows]
 

@@ -45,23 +45,23 @@ CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
 def task_event_checks() -> Mapping[str, Check]:
     return {
         "position_differs_from_events": Check(
-            meaning="a task's position differs from the one it was enqueued with, so the order of its partition key is broken",
+            meaning="a task's position does not match the one it was enqueued with, so the order of its partition key is broken",
             broken=lambda g: sa.select(EXECUTION.id).where(position_differs(recorded_position(g))),
         ),
         "status_differs_from_events": Check(
-            meaning="a task's status differs from its last transition",
+            meaning="a task's status does not match its last transition",
             broken=_last_differs,
             also={
                 "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
-                "end_differs_from_events": "a task's completion time differs from its last event",
-                "retry_differs_from_events": "a task's retry time differs from its last event",
-                "due_differs_from_events": "the due time of an outbox entry differs from its task's last event",
+                "end_differs_from_events": "a task's completion time does not match its last event",
+                "retry_differs_from_events": "a task's retry time does not match its last event",
+                "due_differs_from_events": "the due time of an outbox entry does not match its task's last event",
             },
         ),
         "counters_differ_from_events": Check(
-            meaning="a task's attempt or number of recoveries differs from its events",
+            meaning="a task's attempt or number of recoveries does not match its events",
             broken=_recorded_values_differ,
-            also={"error_differs_from_events": "a task's error differs from the last recorded error"},
+            also={"error_differs_from_events": "a task's error does not match the last recorded error"},
         ),
     }
 

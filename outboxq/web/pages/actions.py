@@ -75,7 +75,7 @@ def url_of(request: PageRequest, verb: Verb, target: Target) -> str:
 
 
 def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> dict[str, Action]:
-    """Return the verbs that a page offers to this viewer, keyed by their keys."""
+    """Return the verbs that a page offers to this viewer, by `Verb.key`."""
     queue = _queue_of(request, noun, target) if request.viewer.may_act else None
     found = [one for one in verbs_of(noun) if request.viewer.may(one.recorded_as, queue) and one.offered(state)]
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}

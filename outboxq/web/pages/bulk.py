@@ -199,7 +199,9 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
     if "limit" in found:
         found["limit"] = read_number(found["limit"], "limit")
     if wrong := given.keys() & ({"exception", "group"} if action in _OF_TASKS else {"state"}):
-        raise InvalidArgument(f"{action} does not support the filter {', '.join(sorted(wrong))}")
+        raise InvalidArgument(
+            f"{action} does not support {plural(len(wrong), 'the filter', 'the filters')} {', '.join(sorted(wrong))}"
+        )
     if state := given.get("state"):
         found |= _state(BulkAction(action), state)
     wanted = Selection(action=BulkAction(action), at=at, **found)

@@ -138,7 +138,7 @@ class ForkServer:
                 self._control.shutdown(socket.SHUT_RDWR)
 
     def _order(self, order: bytes, pid: int) -> None:
-        """Send the server a command about a child. The server knows whether the id still belongs to that child."""
+        """Send the server a command about a child. The server knows whether the process id still belongs to that child."""
         with suppress(OSError):
             assert self._control is not None
             self._control.sendall(order + str(pid).encode() + b"\n")
