@@ -14,7 +14,7 @@ from outboxq.database.grammar import Builder
 from outboxq.store.claims import due, sleeping_workers
 from outboxq.store.messages import relays_sql
 from outboxq.store.numbers import live, metrics
-from outboxq.store.producing import fanout
+from outboxq.store.producing import batches_sql, fanout
 from outboxq.store.tasks import slowest, task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
@@ -27,6 +27,7 @@ MODULES = [
 ]
 """Modules that build statements. The statements of `verify` are in CHECKS, LOCKS and REPAIRS instead."""
 ONLY_POSTGRESQL = (
+    "batches.lock.",
     "channel.",
     "dead_rows.",
     "rights.",
@@ -57,6 +58,7 @@ def all_builders() -> Mapping[str, Builder]:
         "slowest.times": slowest.TIMES,
         "task_pages.next_ids": task_pages.NEXT_IDS,
         "time_partitions.forget": time_partitions.FORGET,
+        "batches.lock": batches_sql.LOCK,
         "checks": {name: check.broken for name, check in CHECKS.items()},
         "repairs": REPAIRS,
         "locks": LOCKS,

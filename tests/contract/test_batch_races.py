@@ -6,8 +6,11 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 
+from outboxq.errors import TaskNotFound
 from outboxq.model import Claim, Outcome
 from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.records import EventType
@@ -172,3 +175,39 @@ def test_a_repair_counts_tasks_that_end_while_the_repair_waits(postgresql: Datab
     assert state(postgresql, batch) == (3, 2, 0, 0, False)
     postgresql.frozen.complete(third)
     assert state(postgresql, batch) == (3, 3, 0, 0, True)
+
+
+def test_a_task_added_to_a_batch_that_then_completes_is_refused_by_its_commit(postgresql: Database) -> None:
+    """The batch is still open when the task joins it, and has completed when the producer commits."""
+    batch = made(postgresql, 1)
+    (claim,) = postgresql.claim()
+    with transaction(postgresql) as connection:
+        late = postgresql.frozen.enqueue(new_task(pipeline_execution_id=batch.id), using=connection)
+        postgresql.frozen.complete(claim)
+        with pytest.raises(OperationalError, match=f"batch {batch.id} has completed and takes no more tasks"):
+            connection.commit()
+    with pytest.raises(TaskNotFound):
+        postgresql.store.get(late.id)
+    assert state(postgresql, batch) == (1, 1, 0, 0, True)
+    assert follows(postgresql, batch)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cancel_in_the_callers_transaction_and_the_end_of_a_task_cause_no_deadlock(
+    postgresql: Database, force: bool
+) -> None:
+    """The end waits for the batch's row at its commit, so the cancel must not wait for a task while it has that row."""
+    batch = made(postgresql, 2)
+    (claim,) = postgresql.claim()
+
+    def cancel() -> int:
+        with postgresql.host_engine().connect() as connection, connection.begin():
+            return postgresql.frozen.batches.cancel(batch.id, force=force, using=connection)
+
+    with transaction(postgresql) as connection:
+        postgresql.frozen.complete(claim, using=connection)
+        with stuck(postgresql, cancel) as cancelled:
+            connection.commit()
+            assert cancelled.result() == 1
+    assert state(postgresql, batch) == (2, 1, 0, 1, True)
+    assert not follows(postgresql, batch)

@@ -15,6 +15,7 @@ from uuid import UUID
 from ...database.dialects import Begin, Row
 from ...database.grammar import Builder
 from ...database.privileges import Feature
+from ...database.tables import task_leases
 from ...database.target import Target
 from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
 from ...model import EventType, NewTask, TaskStatus
@@ -33,6 +34,7 @@ log = logging.getLogger("outboxq.store")
 
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _IDS, _RESULTS, _CANCELLED_AT_ONCE = 50_000, 200, 500
+_EVERY = 2**31 - 1
 _CREATES = frozenset({Feature.BATCHES})
 _PRUNED_AT_ONCE = 500
 _NOTHING = Counter[UUID]()
@@ -212,6 +214,13 @@ class Batches(Answering):
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
 
         def request(target: Target) -> builtins.list[Row]:
+            if using is not None and not target.dialect.one_writer:
+                # The caller keeps the lock on the batch's row. A worker that ends a task locks this row last, so the
+                # tasks are locked first; otherwise, both could wait for each other.
+                asked = {**values, "after": _FIRST, "force": force, "dead_letters": True, "limit": most or _EVERY}
+                for table, lock in batches_sql.LOCK.items():
+                    if force or table != task_leases.name:
+                        target.run(lock, asked)
             rows = target.run(batches_sql.request_cancel, self._store.values(target, **values))
             if rows and on_change is not None:
                 on_change(target, 0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.grammar import (
+    Builder,
     Columns,
     Grammar,
     Relations,
@@ -18,7 +21,14 @@ from ...database.grammar import (
     limit,
     sql_literal,
 )
-from ...database.tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
+from ...database.tables import (
+    execution_events,
+    task_batch_changes,
+    task_batches,
+    task_executions,
+    task_leases,
+    task_outbox,
+)
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
 from ..arguments import parameters
@@ -180,6 +190,23 @@ def unended(g: Grammar) -> sa.Select[Any]:
         sa.and_(_execution.status == SqlStatus.FAILED, _dead_letters),
     )
     return members(g).where(changes)
+
+
+def _lock(table: sa.Table, key: str, g: Grammar) -> sa.Select[Any]:
+    """Lock the rows of the tasks of `unended` in this table, in id order."""
+    found, mine = unended(g).subquery("found"), table.c[key]
+    return sa.select(mine).where(g.among(mine, found.c.id)).order_by(mine).with_for_update()
+
+
+LOCK: Mapping[str, Builder] = {
+    table.name: partial(_lock, table, key)
+    for table, key in (
+        (task_outbox, "task_execution_id"),
+        (task_leases, "task_execution_id"),
+        (task_executions, "id"),
+    )
+}
+"""Locks the rows that a cancel changes, table by table in the order in which every statement locks them."""
 
 
 def unasked(g: Grammar) -> sa.Select[Any]:
