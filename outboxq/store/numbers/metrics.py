@@ -23,7 +23,8 @@ from ...database.dialects import Begin, Row
 from ...database.grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values, worker_id
 from ...database.tables import task_metrics
 from ...database.target import Target
-from ...model import EARLIEST, duration
+from ...errors import InvalidArgument
+from ...model import EARLIEST, LONGEST, duration
 from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
 from ..arguments import AnyId, identifier, parameters, storable
@@ -174,10 +175,9 @@ class Metrics:
         """Return the counts for each task in a queue over the window up to the present, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
-        The call finds the counts for the window through an index.
+        The call finds the counts for the window through an index. Raises InvalidArgument.
         """
-        length = duration(window, "window")
-        return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
+        return self._counts(window_of(window), using, at, queue=storable(queue, "queue"), worker_id=None)
 
     def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
         """Return the counts for each task that one worker has run in the last two minutes (`BY_WORKER`), sorted as in
@@ -262,6 +262,14 @@ def _border(now: datetime, window: timedelta) -> dict[str, Any]:
 def first_counted(target: Target) -> datetime | None:
     """Return the start of the first stored span; None if no span is stored."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
+
+
+def window_of(window: timedelta | float) -> timedelta:
+    """Return the window as a timedelta. Raises InvalidArgument unless it is positive and not too long."""
+    found = duration(window, "window")
+    if not timedelta(0) < found <= LONGEST:
+        raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
+    return found
 
 
 def counted_time(first: datetime | None, now: datetime, window: timedelta) -> timedelta:
