@@ -186,14 +186,14 @@ class Metrics:
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
     def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
-        def work(target: Target) -> tuple[Sequence[Row], timedelta]:
+        def work(target: Target) -> tuple[Sequence[Row], datetime]:
             until = at or target.run(select_now, self._store.values(target))[0]["now"]
-            rows = target.run(of_tasks, {**wanted, **_border(until, window)})
-            return rows, counted_time(first_counted(target), until, window)
+            return target.run(of_tasks, {**wanted, **_border(until, window)}), until
 
         found = []
-        rows, counted = self._store.run(work, using=using, begin=Begin.READ)
+        rows, until = self._store.run(work, using=using, begin=Begin.READ)
         for row in rows:
+            counted = counted_time(row["first_at"], until, window)
             numbers = {name: one for name, one in _numbers(row).items() if name in _OF_TASK}
             ended = numbers["completed"] + numbers["failures"]
             key = {"queue": row["queue"], "task_name": row["task_name"], "window": window}
@@ -455,10 +455,12 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
 
 
 def of_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the sums of `_since_then` by task for one :queue or :worker_id, or for all."""
+    """Select the sums of `_since_then` by task for one :queue or :worker_id, or for all, and the start of the first
+    stored span.
+    """
     wanted = {"queue": _WANTED["queue"], "worker_id": sa.bindparam("worker_id", type_=sa.Uuid, required=True)}
     same = (sa.or_(value.is_(None), _metric[name] == value) for name, value in wanted.items())
-    return _since_then(g, by_task=True).where(*same)
+    return _since_then(g, by_task=True).where(*same).add_columns(first(g).scalar_subquery().label("first_at"))
 
 
 def series(g: Grammar) -> sa.Select[Any]:
