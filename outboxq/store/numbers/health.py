@@ -388,9 +388,8 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             why += f": {one.pause_reason}" if one.pause_reason else ""
             look = Cure("resume it", ("relay", "resume", one.name))
         elif one.failing_since is not None:
-            why = (
-                f"the broker has not confirmed any event for {span_of(facts.age(one.failing_since))}: {one.last_error}"
-            )
+            failing_for = span_of(facts.age(one.failing_since))
+            why = f"the broker has not confirmed any event for {failing_for}: {one.last_error}"
         elif not one.is_sent:
             why = "not every shard has a worker"
             look = Cure("publish them", ("relay", "run"))
