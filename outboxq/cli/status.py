@@ -297,7 +297,7 @@ class View:
 
     def __init__(self, store: Store, window: timedelta) -> None:
         self._store = store
-        self._step = max(window / _STEPS, timedelta(seconds=15))
+        self._step = _step_of(window)
         self._read_at: float | None = None
         self._curves: list[tuple[str, str, str]] = []
 
@@ -339,6 +339,17 @@ class View:
         found = self._store.trends(since=since, until=now, step=self._step, queue=queue)
         name = "all queues" if queue is None else queue
         return name, _with_top([one.due for one in found.depths]), _with_top([one.completed for one in found.counts])
+
+
+def _step_of(window: timedelta) -> timedelta:
+    """Return the shortest step with which a curve covers at least the window. It is a multiple of the length of the
+    spans in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
+    """
+    from ..store.numbers.metrics import LEVELS
+
+    lengths, ages = [length for _, length in LEVELS], [age for age, _ in LEVELS[1:]]
+    steps = [max(1, -(-window // (_STEPS * length))) * length for length in lengths]
+    return next((step for step, age in zip(steps, ages, strict=False) if _STEPS * step <= age), steps[-1])
 
 
 def _with_top(values: Sequence[float | None]) -> str:

@@ -142,6 +142,15 @@ def test_one_queue_is_shown_with_the_keys_that_dead_letters_hold(database):
     assert "there is no queue 'none'" in outboxq(database, "queue", "show", "none", exit_code=3).stderr
 
 
+def test_a_queue_without_tasks_is_shown_with_the_workers_that_serve_all_queues(database):
+    database.add(database.store, queue="mail")
+    (claim,) = database.claim(store=database.store, queues=["mail"])
+    database.store.complete(claim)
+    registered(database)
+    found = json.loads(outboxq(database, "queue", "show", "mail", "--json").stdout)
+    assert (found["live_workers"], len(found["workers"])) == (1, 1)
+
+
 # --- check
 
 

@@ -14,6 +14,9 @@ from uuid import uuid4
 import pytest
 
 from outboxq.cli.status import View, _rate, _with_top, cut, sparkline
+from outboxq.model.histograms import AttemptCounts
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import TaskMetric
 from tests import forked
 from tests.terminal import shown
 
@@ -62,6 +65,20 @@ def test_queues_with_problems_are_listed_first(database):
     assert {len(row[1]) for row in curves[1]} == {24}
     assert {row[2][24:] for row in curves[1]} == {" 0"}
     assert workers[1][0][:4] == ("host:1", None, None, "?/8")
+
+
+def test_the_curve_of_a_steady_load_is_level(database):
+    """One task ends every ten seconds, and counts that are older than two minutes are stored by the minute."""
+    at, store = database.clock.now, database.frozen
+    for ago in range(80 * 60, 0, -10):
+        database.clock.now = at - timedelta(seconds=ago - 10)
+        one = TaskMetric(id=uuid7(), queue="mail", task_name="send", counts=AttemptCounts(completed=1))
+        store.metrics.record([one], worker_id=uuid4())
+    store.metrics.sum_up()
+    [(_, _, done)] = View(store, HOUR).tables([], store.overview())[0].rows
+    assert re.fullmatch("█{23}[▅▆▇█] 18", done), done
+    steps = [View(store, timedelta(hours=hours))._step / timedelta(minutes=1) for hours in (0.01, 1, 2, 3, 6, 24, 168)]
+    assert steps == [1, 3, 5, 10, 15, 60, 420]
 
 
 @pytest.mark.in_turn

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
 from outboxq import Outbox, RetryPolicy
+from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS, COUNTS, SECONDS, AttemptCounts, bucket_of
 from outboxq.model.uuid7 import uuid7
@@ -393,6 +394,13 @@ def test_the_counts_of_a_queue_are_given_by_task(database):
     assert second.run is not None
     assert (first.run, first.wait) == (None, None)
     assert later_by(database, 2 * HOUR).metrics.by_task("mail") == []
+
+
+@pytest.mark.parametrize("window", [0, -1, "1h", timedelta.max])
+def test_a_window_without_any_time_is_refused(database, window):
+    put(database, 5, completed=1)
+    with pytest.raises(InvalidArgument):
+        database.frozen.metrics.by_task("mail", window=window)
 
 
 def test_the_counts_of_a_worker_cover_the_last_two_minutes(database):

@@ -23,7 +23,8 @@ from ...database.dialects import Begin, Row
 from ...database.grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values, worker_id
 from ...database.tables import task_metrics
 from ...database.target import Target
-from ...model import EARLIEST, duration
+from ...errors import InvalidArgument
+from ...model import EARLIEST, LONGEST, duration
 from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
 from ..arguments import AnyId, identifier, parameters, storable
@@ -174,10 +175,9 @@ class Metrics:
         """Return the counts for each task in a queue over the window up to the present, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
-        The call finds the counts for the window through an index.
+        The call finds the counts for the window through an index. Raises InvalidArgument.
         """
-        length = duration(window, "window")
-        return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
+        return self._counts(window_of(window), using, at, queue=storable(queue, "queue"), worker_id=None)
 
     def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
         """Return the counts for each task that one worker has run in the last two minutes (`BY_WORKER`), sorted as in
@@ -186,14 +186,14 @@ class Metrics:
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
     def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
-        def work(target: Target) -> tuple[Sequence[Row], timedelta]:
+        def work(target: Target) -> tuple[Sequence[Row], datetime]:
             until = at or target.run(select_now, self._store.values(target))[0]["now"]
-            rows = target.run(of_tasks, {**wanted, **_border(until, window)})
-            return rows, counted_time(first_counted(target), until, window)
+            return target.run(of_tasks, {**wanted, **_border(until, window)}), until
 
         found = []
-        rows, counted = self._store.run(work, using=using, begin=Begin.READ)
+        rows, until = self._store.run(work, using=using, begin=Begin.READ)
         for row in rows:
+            counted = counted_time(row["first_at"], until, window)
             numbers = {name: one for name, one in _numbers(row).items() if name in _OF_TASK}
             ended = numbers["completed"] + numbers["failures"]
             key = {"queue": row["queue"], "task_name": row["task_name"], "window": window}
@@ -262,6 +262,14 @@ def _border(now: datetime, window: timedelta) -> dict[str, Any]:
 def first_counted(target: Target) -> datetime | None:
     """Return the start of the first stored span; None if no span is stored."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
+
+
+def window_of(window: timedelta | float) -> timedelta:
+    """Return the window as a timedelta. Raises InvalidArgument unless it is positive and not too long."""
+    found = duration(window, "window")
+    if not timedelta(0) < found <= LONGEST:
+        raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
+    return found
 
 
 def counted_time(first: datetime | None, now: datetime, window: timedelta) -> timedelta:
@@ -447,10 +455,12 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
 
 
 def of_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the sums of `_since_then` by task for one :queue or :worker_id, or for all."""
+    """Select the sums of `_since_then` by task for one :queue or :worker_id, or for all, and the start of the first
+    stored span.
+    """
     wanted = {"queue": _WANTED["queue"], "worker_id": sa.bindparam("worker_id", type_=sa.Uuid, required=True)}
     same = (sa.or_(value.is_(None), _metric[name] == value) for name, value in wanted.items())
-    return _since_then(g, by_task=True).where(*same)
+    return _since_then(g, by_task=True).where(*same).add_columns(first(g).scalar_subquery().label("first_at"))
 
 
 def series(g: Grammar) -> sa.Select[Any]:

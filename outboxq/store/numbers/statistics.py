@@ -15,7 +15,6 @@ from typing import Any, Literal, Self, get_args
 from ...database.dialects import Begin
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import LONGEST, duration
 from ..arguments import queue_names
 from ..claims.workers import LiveWorker, live_workers
 from ..tasks.event_log import Count
@@ -137,9 +136,7 @@ def stats(
     each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the
     window are up to ten seconds old, because workers write their counts every ten seconds.
     """
-    since = duration(window, "window")
-    if not timedelta(0) < since <= LONGEST:
-        raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
+    since = metrics.window_of(window)
     if by not in get_args(By):
         raise InvalidArgument(f"by must be 'queue' or 'task', not {by!r}")
     work = partial(_read, store, window=since, names=queue_names(queues), by_task=by == "task")

@@ -85,10 +85,11 @@ def queue(request: PageRequest) -> View:
     if name not in names and not request.store.queues.is_known(name):
         unknown = sentence(no_queue(name, names))
         raise NotFound(unknown if unknown.endswith("?") else f"{unknown}.")
-    mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
+    workers = [one for one in found.workers if one.works_on(name)]
+    unused = Statistics(queue=name, live_workers=sum(one.asked_to is None for one in workers))
+    mine = next((one for one in found.queues if one.queue == name), unused)
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     trends, charts = trends_of(request, "queue", found.at, name=name, held_keys=_KEYS)
-    workers = [one for one in found.workers if one.works_on(name)]
     is_empty = not any((mine.due, mine.delayed, mine.retrying, mine.running, mine.failed))
     state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
     counts = request.store.metrics.by_task(name, at=found.at)

@@ -57,7 +57,8 @@ SELECT
     CAST(sum(task_metrics.run_19) AS BIGINT) AS run_19,
     CAST(sum(task_metrics.run_20) AS BIGINT) AS run_20,
     CAST(sum(task_metrics.run_21) AS BIGINT) AS run_21,
-    CAST(sum(task_metrics.run_22) AS BIGINT) AS run_22
+    CAST(sum(task_metrics.run_22) AS BIGINT) AS run_22,
+    (SELECT min(task_metrics.at) AS at FROM task_metrics) AS first_at
 FROM task_metrics
 WHERE
     task_metrics.at >= :earlier

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
 import pytest
 
 from outboxq import Outbox
+from outboxq.store import Store
 from outboxq.web import application
 from outboxq.web.pages import watching
 from tests.contract.test_metrics import metric
@@ -16,8 +20,15 @@ def reader(database):
     return Reader(application(Outbox(database.engine)))
 
 
+def counted_for_long(database):
+    """Write counts of two hours ago, so that the rates are those of the whole window."""
+    then = Store(database.engine, clock=lambda: datetime.now(UTC) - timedelta(hours=2))
+    then.metrics.record([metric(queue="other", completed=1)], worker_id=uuid4())
+
+
 def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monkeypatch):
     assert "No attempt has ended in this queue in the last hour." in reader.words("/queue", name="default")
+    counted_for_long(database)
     first, second = worker(database, label="web-1:7"), worker(database, label="web-1:8")
     for one in (first, second):
         counted = [
@@ -39,6 +50,7 @@ def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monke
 
 
 def test_the_page_of_a_worker_has_the_counts_of_that_worker_for_two_minutes(database, reader):
+    counted_for_long(database)
     mine, other = worker(database, label="web-1:7"), worker(database, label="web-1:8")
     assert "No attempt has ended in this worker in the last two minutes." in reader.words(f"/workers/{mine}")
     database.store.metrics.record([metric(completed=5), metric(queue="sms", completed=2)], worker_id=mine)
