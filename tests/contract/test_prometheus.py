@@ -380,7 +380,7 @@ print([name for name in sys.modules if name.startswith(("prometheus_client", "ou
     [
         (
             WITHOUT,
-            "metrics_port (in commands --metrics-port) needs prometheus-client; run: pip install 'outboxq[prometheus]'",
+            "metrics_port (in commands, --metrics-port) needs prometheus-client; run: pip install 'outboxq[prometheus]'",
         ),
         (UNUSED, "[]"),
     ],

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import sentry_sdk
+from sentry_sdk.integrations.sqlalchemy import SqlalchemyIntegration
 from sqlalchemy.engine import make_url
 
 from outboxq.contrib.opentelemetry import SAME_TRACE_FOR
@@ -18,7 +19,9 @@ TEXT = PAGE.read_text()
 
 
 @pytest.fixture
-def no_client_is_left():
+def no_client_is_left(monkeypatch):
+    """Remove Sentry's client after the test. Its SQLAlchemy integration would listen to the engines of all later tests."""
+    monkeypatch.setattr(SqlalchemyIntegration, "setup_once", staticmethod(lambda: None))
     before = sentry_sdk.get_global_scope().client
     yield
     sentry_sdk.get_client().close(timeout=0)
