@@ -198,7 +198,7 @@ class TaskContext(Answering):
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
         self.cancel_requested: bool = False
-        """True if a user has asked this task to stop; `raise Cancel()` to agree."""
+        """True if a user has asked this task to stop. To comply, raise `Cancel()`."""
 
         # For the worker and the framework integrations.
         self.claim: Final = claim
@@ -216,7 +216,7 @@ class TaskContext(Answering):
         self.error: BaseException | None = None
         """The exception that the handler raised, or the error that prevented the result from being stored."""
         self.interruption: BaseException | None = None
-        """The error from outside the task that ended a step's transaction."""
+        """The external error that ended a step's transaction."""
         self.thread: int | None = None
         """The thread in which the handler is running."""
         self.step_runner: StepRunner | None = None
@@ -231,7 +231,7 @@ class TaskContext(Answering):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. Afterwards, a copy of its `contextvars` in another thread can still
+        """Return whether the handler has ended. Even after its end, a copy of its `contextvars` in another thread can
         refer to this context.
         """
         return self.ended is not None
@@ -397,7 +397,7 @@ class TaskContext(Answering):
 
     @property
     def target(self) -> object:
-        """The same transaction in a form that `using()` accepts, whichever library it comes from."""
+        """The transaction of a transactional task in a form that `using()` accepts, whichever library it comes from."""
         return self._joined().target
 
     def progress(self, fraction: float, note: str = "") -> None:
@@ -448,7 +448,7 @@ class TaskContext(Answering):
         effect happens exactly once. Without `transactional`, the function is called again if the process dies after the
         function has returned but before its result is committed.
 
-        Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
+        Raises StepRefused in a task that is itself transactional, inside another step, in a thread other than the
         handler's, for a name already used in this run, for any step after the 1,000th, for arguments that the function
         does not take, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost if another worker
         may hold the task; in that case nothing is stored.

@@ -170,7 +170,9 @@ _RESERVED = frozenset(
     {"specversion", "id", "source", "type", "time", "datacontenttype", "dataschema", "subject", "data", "partitionkey"}
     | {"authorization", "baggage", "cookie"}
 )
-"""The headers that do not become attributes: CloudEvents uses the name, or other programs must not see the value."""
+"""The headers that do not become attributes, because CloudEvents uses the name or other programs must not see the
+value.
+"""
 
 
 def checked_source(source: object) -> str | None:

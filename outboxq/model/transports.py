@@ -78,7 +78,9 @@ class SourceConnection(Protocol):
         """
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker not to redeliver the messages. They are the oldest messages that `receive` has returned."""
+        """Tell the broker not to redeliver the messages. They are the oldest of the unacknowledged messages that
+        `receive` has returned.
+        """
 
     def close(self) -> None:
         """Close the connection. The broker then redelivers messages that were not acknowledged."""
@@ -90,4 +92,4 @@ class Source(Protocol):
     """
 
     def connect(self) -> SourceConnection:
-        """Return a new connection. It may raise any exception if the broker cannot be reached."""
+        """Return a new connection. This method may raise any exception if the broker cannot be reached."""

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
 
 MOST_LISTED = 3
-"""Maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
+"""The maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
 """The maximum number of characters that a page shows of a string."""
 TENTHS = 9.95
@@ -44,7 +44,7 @@ def span(value: timedelta | float) -> str:
     """Return a span of time, given as a timedelta or in seconds, in one or two units: 12 ms, 1.5 s,
     3 min 5 s, 4 d 1 h.
 
-    A negative span becomes 0 s: it is a difference between the clocks of two machines.
+    A negative span, which comes from a difference between the clocks of two machines, becomes 0 s.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds < TENTHS:
@@ -66,7 +66,9 @@ def unseen(silence: timedelta) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one becomes 0 s."""
+    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative span becomes
+    zero.
+    """
     seconds = value.total_seconds()
     if seconds < TENTHS:
         return _short(seconds)

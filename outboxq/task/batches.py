@@ -116,12 +116,13 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         """Wait until the batch and the task that follows it have ended, and return what that task's function returned.
 
         If no task follows, this method waits until the batch has ended, even if it is cancelled, and returns its
-        BatchCounts. Raises TaskFailed as soon as the batch has to wait for a dead letter, and TaskCancelled if the
-        batch is cancelled and so the task will not follow. Otherwise it behaves like `Handle.result`. In another
-        process, use ``outbox.result(batch.then_id)``.
+        BatchCounts. Raises TaskFailed as soon as the batch has to wait for a dead letter, and TaskCancelled if the task
+        will not follow because the batch is cancelled. Otherwise it behaves like `Handle.result`. In another process,
+        use ``outbox.result(batch.then_id)``.
 
         Raises WaitRefused inside the `with` block, in the block's thread while its transaction is open, and if the
-        block raised an error but was committed. With a timeout of 0, raises TimeoutError before the commit.
+        block raised an error but its transaction was committed. With a timeout of 0, raises TimeoutError before the
+        commit.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
@@ -157,8 +158,8 @@ class ChainHandle(Sourced[R_co]):
     """The ids of its tasks, in order. At first, only the first task exists."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the chain has ended, and return what its last function returned, read according to the return
-        annotation.
+        """Wait until the chain has ended, and return what the last task's function returned, read according to the
+        return annotation.
 
         If a task stops the chain, the wait ends immediately, and that task's TaskFailed or TaskCancelled is raised. If
         that task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other

@@ -32,7 +32,9 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The default retry policy for an event. Its attempts take about a day, because an endpoint may be down overnight."""
+"""The default retry policy for an event. Its attempts are spread over about a day, because an endpoint may be down
+overnight.
+"""
 _AGAIN = RetryPolicy(
     max_attempts=20,
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),

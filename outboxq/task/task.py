@@ -97,7 +97,7 @@ class Task(Answering, Generic[P, R]):
         self.options: TaskOptions = options
         """The declared options that are stored with each task."""
         self.retry_policy: RetryPolicy = retry
-        """The declared rule for another attempt after a failure."""
+        """The declared policy for retries."""
         self.transactional: bool = transactional
         """True if the function runs in the transaction that also commits its completion."""
         self.timeout_action: TimeoutAction = timeout_action
@@ -516,7 +516,7 @@ def _reference(target: Any) -> Callable[[], object]:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """Return `module.qualname`. Raises ConfigurationError if that would not name the same function in a worker."""
+    """Return `module.qualname`. Raises ConfigurationError if a worker could not find the function by that name."""
     name = f"{function.__module__}.{function.__qualname__}"
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise ConfigurationError(

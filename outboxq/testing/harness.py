@@ -286,9 +286,9 @@ class Harness(Answering):
         """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
         Each of these steps returns the given value, converted to JSON and back, and is not stored. If the name is that
-        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but no step has one of the
-        names, the block ends with an AssertionError: the name may be mistyped, in which case the step's function was
-        called.
+        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names is not
+        that of any step, the block ends with an AssertionError. The name may be mistyped, in which case the step's
+        function was called.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)
