@@ -176,7 +176,7 @@ class TaskContext(Answering):
         services.
         """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
-        """The id shared by the tasks from one `emit` or one `enqueue_many`, or in one batch or one chain."""
+        """The id shared by all tasks from one `emit` or `enqueue_many`, or by all tasks in one batch or chain."""
         self.task_name: Final[str] = claim.task_name
         """The name under which the task is declared."""
         self.queue: Final[str] = claim.queue

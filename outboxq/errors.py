@@ -42,7 +42,7 @@ class SchemaOutOfDate(ConfigurationError):
 
 class TablesLocked(OutboxqError):
     """Other sessions are keeping the tables locked; the message says which sessions. An upgrade that raises this error
-    has changed nothing: run the upgrade again.
+    has changed nothing, so run the upgrade again.
     """
 
 
@@ -168,10 +168,10 @@ class QueueNotFound(OutboxqError, LookupError):
         super().__init__(fault if creation is None else fault + how)
         self.fault = fault
         self.can_be_created = creation is not None
-        """True if the refused call can set up the queue."""
+        """True if the refused call has an option that sets up the queue."""
 
     def mended_by(self, creation: str) -> QueueNotFound:
-        """Return this error with another way to set up the queue, or unchanged if the refused call cannot set it up."""
+        """Return this error with another way to set up the queue, or unchanged if the refused call cannot do that."""
         return QueueNotFound(self.fault, creation=creation) if self.can_be_created else self
 
 
@@ -239,7 +239,7 @@ class PublishFailed(OutboxqError):
 
 
 class EventRefused(PublishFailed):
-    """A broker will never accept this event: it is too large, it cannot be routed, or it is malformed."""
+    """A broker will never accept this event, because it is too large, cannot be routed, or is malformed."""
 
 
 class WebhookInvalid(OutboxqError, ValueError):

@@ -236,7 +236,8 @@ class _Link(threading.Thread):
         self._returned: dict[str, str] = {}
         """The reasons why messages were returned, keyed by message id."""
         self._closing = threading.Lock()
-        """The lock that is held while the loop is called from outside, so that it is not closed in the meantime."""
+        """The lock that is held while the loop is called from outside, so that the loop is not closed in the meantime.
+        """
         self._has_ended = False
         with _quietly():
             self._connection = pika.SelectConnection(

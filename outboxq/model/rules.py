@@ -1,7 +1,7 @@
 """Schedule rules: the ticks of a cron expression or an interval in a time zone. The only I/O is reading time zone data.
 
-cronsim reads an expression and steps through wall times. This module decides whether such a wall time exists and
-whether it occurs once or twice, because fixed and repeated times behave differently when clocks change:
+cronsim reads an expression and steps through wall times. This module decides whether each wall time exists and whether
+it occurs once or twice, because fixed and repeated times behave differently when clocks change:
 
 * A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is skipped in spring
 moves to the instant at which the clocks change. If a time occurs twice in autumn, the first occurrence is used.
@@ -263,8 +263,8 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the time between these two times, to the second, at which the clock changes to the offset that it has
-        at the later one.
+        """Return the time, to the second, at which the clock changes between `before` and `after` to the offset that it
+        has at `after`.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:

@@ -16,14 +16,16 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The broker will never accept the event: it is too large, it cannot be routed, or it is malformed."""
+    """The broker will never accept the event, because it is too large, cannot be routed, or is malformed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """It is unknown whether the broker has the event: the connection broke, or no answer arrived before the deadline."""
+    """It is unknown whether the broker has the event, because the connection broke or no answer arrived before the
+    deadline.
+    """
 
     reason: str
 

@@ -273,8 +273,8 @@ class BatchedTasks(AwaitedResults):
 
         The batch and its tasks are committed with the transaction that `using` specifies. When all of its tasks have
         ended, `then` is enqueued exactly once, by the transaction in which the last task ends. Tasks in the batch can
-        add more tasks to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed: roll
-        the transaction back.
+        add more tasks to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed, so
+        roll the transaction back.
 
         Args:
             using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction

@@ -116,7 +116,7 @@ class Receivers:
         """Verify a webhook, enqueue its tasks, and return the number of new tasks: 0 for a webhook that has arrived
         before.
 
-        The tasks are committed when this method returns; then respond with status 204. A webhook that cannot be read is
+        When this method returns, the tasks are committed; respond with status 204. A webhook that cannot be read is
         kept as a dead letter, and counts as a task. In a framework, use the functions in `outboxq.contrib`, which do
         this for you.
 
