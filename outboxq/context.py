@@ -82,10 +82,11 @@ class BatchTarget(Protocol):
 
 
 class TaskBatch(BatchTarget, Protocol):
-    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read when one of them is first
-    used.
+    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read together when one of them
+    is first used.
 
-    ``using(ctx.batch)`` enqueues tasks in the transaction of a transactional task, and otherwise in a separate one.
+    In a transactional task, ``using(ctx.batch)`` enqueues tasks in the task's transaction; otherwise, in a separate
+    one.
     """
 
     @property
@@ -185,7 +186,8 @@ class TaskContext(Answering):
         """The topic of the emitted event that this task handles; None if it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The partition key: tasks with this key run one at a time, in order; None if the task has no partition key."""
+        """The partition key; None if the task does not have one. Tasks with the same key run one at a time, in order.
+        """
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, counted from 1. Only retries increase it."""
         self.max_attempts = max_attempts
@@ -280,8 +282,8 @@ class TaskContext(Answering):
 
     @property
     def concurrency_key(self) -> str | None:
-        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once; None if
-        the task has no such key.
+        """The concurrency key; None if the task does not have one. The queue's limit per key restricts how many tasks
+        with the same key run at once.
         """
         return self.claim.concurrency_key
 
@@ -534,8 +536,8 @@ class TaskContextFilter(logging.Filter):
     """Adds the fields `task_id`, `task`, `queue` and `attempt` to each record that is logged inside a handler.
 
     A field that the record already has is kept. Outside handlers the fields are None, so a format string can always use
-    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see records from that logger's
-    children.
+    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see records from its child
+    loggers.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -51,7 +51,7 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """Base class for the classes of every schema."""
+    """The base class of the classes for every schema."""
 
     def __init__(self, **_: object) -> None:
         _refuse(self, "created: enqueue the task with task.using(session).enqueue(…)")

@@ -195,8 +195,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     @property
     def store(self) -> Store:
-        """The Store, which is the lower-level interface. While the outbox is unbound, only the Store's methods with
-        ``using=`` work.
+        """The Store, which is the lower-level interface. While the outbox is unbound, the Store's methods work only if
+        they are called with ``using=``.
         """
         if self._stand_in is not None:
             return self._stand_in.store

@@ -184,7 +184,9 @@ class HookCalls:
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
-        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each of them on exit."""
+        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each of these context
+        managers on exit.
+        """
         with ExitStack() as stack:
             for hook in self._handling:
                 stack.enter_context(hook.around("handling", context, lambda: context.error))

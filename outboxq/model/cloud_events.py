@@ -130,7 +130,7 @@ def read_event(
 
 
 def _attributes_of(event: Mapping[str, object]) -> dict[str, str]:
-    """Return the attributes of an event in the JSON format. An attribute that is null is missing."""
+    """Return the attributes of an event in the JSON format. An attribute that is null counts as missing."""
     given = {name: one for name, one in event.items() if name != "data" and one is not None}
     try:
         return {name: one if isinstance(one, str) else json.dumps(one) for name, one in given.items()}

@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The longest time ahead for which a worker with a correct clock can have planted ticks."""
+"""The longest lead time with which a worker whose clock is correct can have planted a tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -385,7 +385,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
     A tick before now was missed, and the catch-up policy decides whether it still runs. A plan contains at most `limit`
-    ticks that have not been missed (`limit` is at least 1); the next plan contains the rest. Missed ticks are all in
+    ticks that have not been missed (`limit` is at least 1); the next plan contains the rest. All missed ticks are in
     one plan, limited by `catch_up_limit`.
     """
     rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)

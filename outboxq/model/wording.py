@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 MOST_LISTED = 3
 """The maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
-"""The maximum number of characters that a page shows of a string."""
+"""The maximum number of characters of a string that a page shows."""
 TENTHS = 9.95
-"""The number of seconds from which a span is written in whole seconds: with a digit after the point, it would be 10.0 s."""
+"""The number of seconds from which a span is written in whole seconds. With one decimal place, it would become 10.0 s."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 

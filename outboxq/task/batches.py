@@ -228,7 +228,7 @@ class Chain(Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandIn:
-    """The store that replaces an Outbox's own during a test."""
+    """The store that replaces an Outbox's store during a test."""
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
@@ -412,7 +412,7 @@ _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 class RunningBatch:
-    """The batch or chain that a handler's task belongs to, as read by the outbox: a TaskBatch."""
+    """A TaskBatch that the outbox reads: the batch or chain that a handler's task belongs to."""
 
     def __init__(self, outbox: Any, context: TaskContext) -> None:
         self.id: UUID = context.pipeline_execution_id

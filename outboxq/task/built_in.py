@@ -1,4 +1,4 @@
-"""outboxq's own tasks: one deletes old tasks, the other changes many tasks at once."""
+"""outboxq's own tasks: one deletes old tasks, and the other changes many tasks at once."""
 
 from __future__ import annotations
 

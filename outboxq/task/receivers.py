@@ -169,8 +169,8 @@ class Reader:
             raise MessageUnreadable(str(error)) from None
 
     def _kept(self, message: Message, reason: str) -> Arrival:
-        """Return the task that keeps the message and fails with the reason. The message may lack an id, so it is
-        identified by its text and by its attributes in headers as well.
+        """Return the task that keeps the message and fails with the reason. The message may lack an id, so its body and
+        the attributes in its headers identify it too.
         """
         source = _storable(str(self._source))
         fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}

@@ -248,8 +248,8 @@ class Harness(Answering):
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any] | DjangoTask, /, *args: Any, **kwargs: Any) -> TaskRun:
-        """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result pass through
-        JSON.
+        """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result are
+        converted to JSON and back.
 
         The task gets a context and, if it is transactional, a transaction. This method raises the task's exceptions,
         except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if
