@@ -82,10 +82,11 @@ class BatchTarget(Protocol):
 
 
 class TaskBatch(BatchTarget, Protocol):
-    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read when one of them is first
-    used.
+    """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read together when one of them
+    is first used.
 
-    ``using(ctx.batch)`` enqueues tasks in the transaction of a transactional task, and otherwise in a separate one.
+    In a transactional task, ``using(ctx.batch)`` enqueues tasks in the task's transaction; otherwise, in a separate
+    one.
     """
 
     @property
@@ -176,7 +177,7 @@ class TaskContext(Answering):
         services.
         """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
-        """The id shared by the tasks from one `emit` or one `enqueue_many`, or in one batch or one chain."""
+        """The id shared by all tasks from one `emit` or `enqueue_many`, or by all tasks in one batch or chain."""
         self.task_name: Final[str] = claim.task_name
         """The name under which the task is declared."""
         self.queue: Final[str] = claim.queue
@@ -185,7 +186,8 @@ class TaskContext(Answering):
         """The topic of the emitted event that this task handles; None if it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The partition key: tasks with this key run one at a time, in order; None if the task has no partition key."""
+        """The partition key; None if the task does not have one. Tasks with the same key run one at a time, in order.
+        """
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, counted from 1. Only retries increase it."""
         self.max_attempts = max_attempts
@@ -198,7 +200,7 @@ class TaskContext(Answering):
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
         self.cancel_requested: bool = False
-        """True if a user has asked this task to stop; `raise Cancel()` to agree."""
+        """True if a user has asked this task to stop. To comply, raise `Cancel()`."""
 
         # For the worker and the framework integrations.
         self.claim: Final = claim
@@ -216,7 +218,7 @@ class TaskContext(Answering):
         self.error: BaseException | None = None
         """The exception that the handler raised, or the error that prevented the result from being stored."""
         self.interruption: BaseException | None = None
-        """The error from outside the task that ended a step's transaction."""
+        """The external error that ended a step's transaction."""
         self.thread: int | None = None
         """The thread in which the handler is running."""
         self.step_runner: StepRunner | None = None
@@ -231,7 +233,7 @@ class TaskContext(Answering):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. Afterwards, a copy of its `contextvars` in another thread can still
+        """Return whether the handler has ended. Even after its end, a copy of its `contextvars` in another thread can
         refer to this context.
         """
         return self.ended is not None
@@ -280,8 +282,8 @@ class TaskContext(Answering):
 
     @property
     def concurrency_key(self) -> str | None:
-        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once; None if
-        the task has no such key.
+        """The concurrency key; None if the task does not have one. The queue's limit per key restricts how many tasks
+        with the same key run at once.
         """
         return self.claim.concurrency_key
 
@@ -397,7 +399,7 @@ class TaskContext(Answering):
 
     @property
     def target(self) -> object:
-        """The same transaction in a form that `using()` accepts, whichever library it comes from."""
+        """The transaction of a transactional task in a form that `using()` accepts, whichever library it comes from."""
         return self._joined().target
 
     def progress(self, fraction: float, note: str = "") -> None:
@@ -448,7 +450,7 @@ class TaskContext(Answering):
         effect happens exactly once. Without `transactional`, the function is called again if the process dies after the
         function has returned but before its result is committed.
 
-        Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
+        Raises StepRefused in a task that is itself transactional, inside another step, in a thread other than the
         handler's, for a name already used in this run, for any step after the 1,000th, for arguments that the function
         does not take, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost if another worker
         may hold the task; in that case nothing is stored.
@@ -534,8 +536,8 @@ class TaskContextFilter(logging.Filter):
     """Adds the fields `task_id`, `task`, `queue` and `attempt` to each record that is logged inside a handler.
 
     A field that the record already has is kept. Outside handlers the fields are None, so a format string can always use
-    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see records from that logger's
-    children.
+    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see records from its child
+    loggers.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

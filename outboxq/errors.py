@@ -36,13 +36,13 @@ class SchemaOutOfDate(ConfigurationError):
         """True if `outboxq upgrade` makes the tables fit this release."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
-        """Return this error with the command that upgrades the tables; unchanged if an upgrade would not help."""
+        """Return this error with the command that upgrades the tables, or unchanged if an upgrade would not help."""
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self.is_mended_by_an_upgrade else self
 
 
 class TablesLocked(OutboxqError):
     """Other sessions are keeping the tables locked; the message says which sessions. An upgrade that raises this error
-    has changed nothing: run the upgrade again.
+    has changed nothing, so run the upgrade again.
     """
 
 
@@ -163,15 +163,15 @@ class QueueNotFound(OutboxqError, LookupError):
     """No task, setting, declaration or live worker uses this queue, so its name is probably misspelled."""
 
     def __init__(self, fault: str, *, creation: str | None = None) -> None:
-        """Build the message from the fault and, if the queue can be set up, the way to do so."""
+        """Build the message from the fault and, if the queue can be set up, the instructions for doing so."""
         how = f"{' T' if fault.endswith('?') else '; t'}o set it up before its first task, {creation}"
         super().__init__(fault if creation is None else fault + how)
         self.fault = fault
         self.can_be_created = creation is not None
-        """True if the refused call can set up the queue."""
+        """True if the refused call has an option that sets up the queue."""
 
     def mended_by(self, creation: str) -> QueueNotFound:
-        """Return this error with another way to set up the queue; unchanged if the refused call cannot set it up."""
+        """Return this error with another way to set up the queue, or unchanged if the refused call cannot do that."""
         return QueueNotFound(self.fault, creation=creation) if self.can_be_created else self
 
 
@@ -223,7 +223,7 @@ class WebhookFailed(OutboxqError):
     """An endpoint did not accept a webhook. The message names the host and the status, but not the URL's path."""
 
     retry_after: timedelta | None = None
-    """The wait before another attempt that the endpoint requested; None if it did not request one."""
+    """The wait that the endpoint requested before another attempt; None if it did not request a wait."""
 
 
 class EndpointGone(WebhookFailed):
@@ -239,7 +239,7 @@ class PublishFailed(OutboxqError):
 
 
 class EventRefused(PublishFailed):
-    """A broker will never accept this event: it is too large, it cannot be routed, or it is malformed."""
+    """A broker will never accept this event, because it is too large, cannot be routed, or is malformed."""
 
 
 class WebhookInvalid(OutboxqError, ValueError):

@@ -58,11 +58,13 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""The pause between rounds, in seconds. Meanwhile, the statements that queued up behind the last round can run."""
+"""The pause between rounds, in seconds. During the pause, the statements that queued up behind the previous round can
+run.
+"""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""A lock that lets only one migration run at a time. It is released with the transaction. On SQLite, BEGIN IMMEDIATE
-does the same.
+"""A lock that lets only one migration run at a time. It is released when the transaction ends. On SQLite, BEGIN
+IMMEDIATE does the same.
 """
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -179,8 +181,8 @@ def partition(
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
     for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
     UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
-    ConfigurationError if a view, a foreign key, a policy or a publication of the application refers to one of the two
-    tables, and TablesLocked.
+    ConfigurationError if one of the application's views, foreign keys, policies or publications refers to one of the
+    two tables, and TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
@@ -216,8 +218,8 @@ def partition(
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
     """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks; return its result.
 
-    The rollback to the savepoint releases all locks from the round, so that others can continue before the next round.
-    Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
+    The rollback to the savepoint releases all locks from the round, so that other sessions can continue before the next
+    round. Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
     """
     dialect, known = dialect_for(connection.dialect.name, schema=schema), rounds or Rounds()
     if dialect.one_writer:

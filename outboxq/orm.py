@@ -51,7 +51,7 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """Base class for the classes of every schema."""
+    """The base class of the classes for every schema."""
 
     def __init__(self, **_: object) -> None:
         _refuse(self, "created: enqueue the task with task.using(session).enqueue(…)")
@@ -169,8 +169,8 @@ class Classes:
 def orm_for(schema: str | None) -> Classes:
     """Return the classes for the tables in a PostgreSQL schema, as given to `Outbox(schema=…)`.
 
-    Each call for a schema returns the same classes. For None, they are the classes in this module. All of them have the
-    same attributes. Raises ConfigurationError for a name that would need quoting.
+    All calls with the same schema return the same classes; with None, these are the classes in this module. The classes
+    have the same attributes for every schema. Raises ConfigurationError for a name that would need quoting.
     """
     check_schema_name(schema)
     with _ONE_AT_A_TIME:

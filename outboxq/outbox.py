@@ -91,7 +91,7 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""Marks an argument that was not given. None cannot be the mark, because passing None is a mistake."""
+"""A marker for an argument that was not given. None cannot be the marker, because passing None is a mistake."""
 
 
 class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
@@ -195,8 +195,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     @property
     def store(self) -> Store:
-        """The Store, which is the lower-level interface. While the outbox is unbound, only the Store's methods with
-        ``using=`` work.
+        """The Store, which is the lower-level interface. While the outbox is unbound, the Store's methods work only if
+        they are called with ``using=``.
         """
         if self._stand_in is not None:
             return self._stand_in.store
@@ -230,9 +230,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 ``module.qualname``.
             queue: The queue in which the function's tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
-            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None means
-                ten attempts.
-            lease: The time after which a dead worker's task is taken back. A live worker extends the lease, so it need
+            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failed task gets another attempt. None
+                means ten attempts.
+            lease: The time after which a dead worker's task is recovered. A live worker extends the lease, so it need
                 not cover the handler's duration.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
             timeout_action: The action that the worker takes after the timeout. "ask": none. "raise": TaskTimeout is
@@ -384,7 +384,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
 
 class TaskDecorator(Protocol):
-    """The decorator that `@outbox.task(…)` returns and that is applied to the function."""
+    """The decorator that `@outbox.task(…)` returns and that Python applies to the function."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...

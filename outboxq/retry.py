@@ -114,9 +114,9 @@ class RetryPolicy:
         """Return the time to wait before the next attempt; None if there will not be another attempt.
 
         ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the limit stored
-        in the row, which replaces the policy's limit unless it is None. ``elapsed`` is the time since the first attempt
-        started, in any process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the
-        policy's objects raises, or if the wait is not a finite number or timedelta.
+        in the row; unless it is None, it replaces the policy's limit. ``elapsed`` is the time since the first attempt
+        started, whichever process ran it, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of
+        the policy's objects raises, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:

@@ -31,7 +31,7 @@ from .model.options import bad_name, bad_span, is_name, is_span
 from .model.transports import Message
 
 TOLERANCE = timedelta(minutes=5)
-"""The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
+"""The maximum difference, in either direction, between a webhook's signing time and its arrival time."""
 _LONGEST_WAIT = timedelta(days=1)
 """The maximum wait that is accepted from a `Retry-After` header."""
 _PREFIX = "whsec_"
@@ -43,9 +43,9 @@ _OK = range(200, 300)
 _GONE = 410
 _NAT64 = IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""The only IPv6 addresses that are public. Python calls others global too, such as site-local ones."""
+"""The only IPv6 addresses that are public. Python treats other addresses, such as site-local ones, as global too."""
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("168.63.129.16/32"))
-"""Networks that Python may call global: IETF protocol assignments, and Azure's host service."""
+"""Networks that Python may treat as global: IETF protocol assignments, and Azure's host service."""
 _Address = IPv4Address | IPv6Address
 
 
@@ -210,7 +210,7 @@ class WebhookSource:
     rotated, give both the new and the old one.
     """
     tolerance: timedelta | float = TOLERANCE
-    """The maximum difference, in either direction, between the time at which a webhook was signed and its arrival."""
+    """The maximum difference, in either direction, between a webhook's signing time and its arrival time."""
     topic: str | None = None
     """The topic for a webhook whose body has no `type`. None means that a webhook without a `type` cannot be read."""
     max_bytes: int = 1_048_576

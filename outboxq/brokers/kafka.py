@@ -130,7 +130,7 @@ class _Publisher:
             if group and deadline > time.monotonic():
                 self._produce(group, outcomes, deadline)
                 published += len(group)
-        if was_one_by_one and published > 1:  # with one event, the refused batch may not have been repeated
+        if was_one_by_one and published > 1:  # a single event may be only a part of the refused batch
             self._one_by_one = False
         found = settled(outcomes, self._fault or "the broker did not answer in time")
         if any(isinstance(one, Unsure) for one in found):

@@ -39,15 +39,16 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
 _STATUS, _RENAMED = "Status", "Status of the message"
 _STATUS_LINE = b"NATS/1.0 "
-"""The beginning of the headers of a message that reports a status of the server."""
+"""The beginning of the headers in a message with which the server reports a status."""
 _BAD_REQUEST, _ROLLUP_FAILED = 400, 10111
-"""The codes of errors that a repetition does not cure: of an event that the stream does not accept, for example because
-it is too large or has a `Nats-Expected-…` header, and of a `Nats-Rollup` header that the stream does not permit.
+"""The codes of errors that would recur on every attempt. One is for an event that the stream does not accept, for
+example because it is too large or has a `Nats-Expected-…` header. The other is for a `Nats-Rollup` header that the
+stream does not permit.
 """
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _LOST_AFTER = 0.1
-"""The interval at which the wait for answers checks whether the connection has been lost, in seconds."""
+"""The interval in seconds at which the wait for answers checks whether the connection has been lost."""
 _CHECK_EVERY = 5.0
 """Seconds between two checks that the consumer exists, while no messages arrive."""
 _ENOUGH = 0.1
@@ -107,7 +108,7 @@ class NatsJetStream:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events, and wait until their streams have acknowledged them.
 
-        An event that is too large, or whose subject belongs to no stream, is refused.
+        An event that is too large, or whose subject does not belong to any stream, is refused.
         """
         return self._publisher.publish(events, deadline)
 
@@ -241,8 +242,8 @@ class _Publisher:
 
 
 def _passing_errors_on(context: nats.js.JetStreamContext) -> nats.js.JetStreamContext:
-    """Make the context end the wait for an answer that is an error. nats-py raises the error where it reads the answer,
-    so the wait for the answer would otherwise never end.
+    """Make the context end the wait for an answer if the answer is an error. nats-py raises the error where it reads
+    the answer, so the wait for the answer would otherwise never end.
     """
     from nats.js.errors import APIError
 
@@ -367,8 +368,8 @@ class _Consumer:
         return [_message(one) for one in found]
 
     async def _ensure_it_exists(self) -> None:
-        """Raise an error from time to time if the consumer was deleted, for example with its stream. Requests to a
-        consumer that does not exist only time out. The next connection creates it again.
+        """Check from time to time that the consumer exists, and raise an error if it was deleted, for example with its
+        stream. Requests to a missing consumer merely time out. The next connection creates the consumer again.
         """
         if time.monotonic() >= self._check_at:
             await self._link.stream.consumer_info(self._stream, self._durable)

@@ -40,11 +40,12 @@ _ROUTING = ("CC", "BCC")
 header contains text instead of a list.
 """
 _WRITE = 256 * 1024
-"""The number of bytes of message bodies that are written at once. The last body may exceed this number."""
+"""The number of bytes of message bodies that are written at once. The last body may bring the total above this number.
+"""
 _FRAME_EDGES = 8
 """The number of bytes that a frame adds to its content."""
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that the broker has to answer when a connection is closed."""
+"""Seconds within which the broker must answer when a connection is closed."""
 _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
 
 
@@ -235,7 +236,8 @@ class _Link(threading.Thread):
         self._returned: dict[str, str] = {}
         """The reasons why messages were returned, keyed by message id."""
         self._closing = threading.Lock()
-        """The lock that is held while the loop is called from outside, so that it is not closed in the meantime."""
+        """The lock that is held while the loop is called from outside, so that the loop is not closed in the meantime.
+        """
         self._has_ended = False
         with _quietly():
             self._connection = pika.SelectConnection(

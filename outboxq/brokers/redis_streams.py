@@ -44,7 +44,7 @@ _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The default maximum size of a string, in bytes."""
 _WRITE = 256 * 1024
-"""The number of bytes that are written at once. The last command may exceed this number."""
+"""The number of bytes that are written at once. The last command may bring the total above this number."""
 _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
@@ -271,7 +271,7 @@ class _Consumer:
         self._claim_from: Any = "0-0"
         self._own_from: Any = "0"
         """The id after which to read the messages that an earlier connection received but did not acknowledge; None
-        once all are read.
+        once all of them have been read.
         """
         try:
             client.xgroup_create(stream, group, id="0", mkstream=True)

@@ -1,3 +1,3 @@
-"""Integrations with frameworks, views that receive webhooks, and hooks for tracing and error reports. Apart
-from its helpers for tests, outboxq imports none of these modules; a program imports the ones that it uses.
+"""Integrations with frameworks, views that receive webhooks, and hooks for tracing and error reports. Except for the
+test helpers, no part of outboxq imports these modules; a program imports the ones that it uses.
 """

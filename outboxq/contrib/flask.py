@@ -76,7 +76,7 @@ class Outboxq(Outbox):
         outage_timeout: timedelta | float = Store.outage_timeout,
         source: str | None = None,
     ) -> None:
-        """Create an outbox. If `app` is given, initialize it; see `init_app`.
+        """Create an outbox. If `app` is given, initialize the application; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
         schema for outboxq's tables. `hooks`, `version`, `retention`, `outage_timeout` and `source` are the same as for
@@ -153,8 +153,8 @@ class Outboxq(Outbox):
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
-        """Import the modules in the current application's `OUTBOXQ_TASKS`. Raises ConfigurationError for one that does not
-        exist.
+        """Import the modules in the current application's `OUTBOXQ_TASKS`. Raises ConfigurationError for a module that
+        does not exist.
         """
         modules = app_ctx.app.config["OUTBOXQ_TASKS"] if self.application is not None else ()
         for module in [modules] if isinstance(modules, str) else modules:

@@ -275,7 +275,7 @@ def streams() -> bool:
 
 
 def is_inside() -> bool:
-    """Return whether a span is open here. If so, another span can be its child.
+    """Return whether a span is open in the current scope. If so, another span can be its child.
 
     Outside any span there is only the trace of the whole process, which must not grow with each enqueue.
     """

@@ -40,7 +40,7 @@ def length_of(header: str | None) -> int | None:
 
 
 def read_body(source: WebhookSource, read: Callable[[int], bytes], length: int | None) -> bytes:
-    """Return the body of a request. Raises WebhookInvalid for one that is too large, without reading all of it.
+    """Return the body of a request. Raises WebhookInvalid for a body that is too large, without reading all of it.
 
     `length` is the length of the body; None means that the body ends where the input ends. A single call to `read` may
     return only part of the body.

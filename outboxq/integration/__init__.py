@@ -49,7 +49,9 @@ class FrontEnd:
 
 
 class Integration:
-    """The integration without a framework. A framework's integration overrides the methods that it needs."""
+    """The integration for an application without a framework. A framework's integration overrides the methods that it
+    needs.
+    """
 
     front_end = FrontEnd()
     """The form of the program's commands, for messages that contain one."""
@@ -59,7 +61,7 @@ class Integration:
 
     @property
     def knows_transaction(self) -> bool:
-        """Return whether `task.enqueue()` finds the current transaction here. If so, messages do not name a session."""
+        """Return whether `task.enqueue()` can find the current transaction. If so, messages do not name a session."""
         return False
 
     def is_in_a_test(self) -> bool:

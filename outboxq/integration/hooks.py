@@ -145,8 +145,8 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks with the tasks and the headers that the hooks have added, and return the
-        handles that `write` returns.
+        """Call `write` inside the hooks with the tasks, to which the hooks' headers have been added. Return the handles
+        that `write` returns.
         """
         if not self._sending or not tasks:
             return write(tasks)
@@ -166,7 +166,7 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks with the event and the headers that the hooks have added, and return the result
+        """Call `write` inside the hooks with the event, to which the hooks' headers have been added. Return the result
         of `write`.
         """
         if not self._sending:
@@ -184,7 +184,9 @@ class HookCalls:
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
-        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each of them on exit."""
+        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each of these context
+        managers on exit.
+        """
         with ExitStack() as stack:
             for hook in self._handling:
                 stack.enter_context(hook.around("handling", context, lambda: context.error))

@@ -104,8 +104,8 @@ class Scope:
         """Set the thread's session aside for the duration of the block, and remove the session that is created in the
         block.
 
-        `context` is that of the handler in the block. If the handler fails, nothing is logged about its uncommitted
-        tasks.
+        `context` belongs to the handler that runs in the block. If the handler fails, nothing is logged about its
+        uncommitted tasks.
         """
         registry = self.session.registry
         before = registry() if registry.has() else None

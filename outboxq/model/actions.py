@@ -50,7 +50,9 @@ class Operator:
         return " ".join(filter(None, (f"by {self.name}" if self.name else "", _WHERE[self.interface])))
 
     def because(self, reason: str) -> str:
-        """Return the reason to record in histories: the person's own words, followed by the person and the front end."""
+        """Return the reason to record in histories: the person's own words, followed by the person's name and the front
+        end.
+        """
         return f"{reason} ({self.words})" if reason else self.words
 
 

@@ -130,7 +130,7 @@ def read_event(
 
 
 def _attributes_of(event: Mapping[str, object]) -> dict[str, str]:
-    """Return the attributes of an event in the JSON format. An attribute that is null is missing."""
+    """Return the attributes of an event in the JSON format. An attribute that is null counts as missing."""
     given = {name: one for name, one in event.items() if name != "data" and one is not None}
     try:
         return {name: one if isinstance(one, str) else json.dumps(one) for name, one in given.items()}
@@ -170,7 +170,9 @@ _RESERVED = frozenset(
     {"specversion", "id", "source", "type", "time", "datacontenttype", "dataschema", "subject", "data", "partitionkey"}
     | {"authorization", "baggage", "cookie"}
 )
-"""The headers that do not become attributes: CloudEvents uses the name, or other programs must not see the value."""
+"""The headers that do not become attributes, because CloudEvents uses the name or other programs must not see the
+value.
+"""
 
 
 def checked_source(source: object) -> str | None:

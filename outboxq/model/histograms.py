@@ -37,13 +37,13 @@ class AttemptCounts:
     timed_out_last: int = 0
     """The number of `timed_out` attempts that were not followed by another attempt."""
     wait_seconds: float = 0.0
-    """The total time in seconds that the attempts counted in `wait` waited."""
+    """The total waiting time in seconds of the attempts counted in `wait`."""
     run_seconds: float = 0.0
     """The total run time in seconds of the attempts counted in `run`."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of started attempts in each bucket for the time from due time to start."""
+    """The number of started attempts in each bucket, by the time from the due time to the start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of attempts whose handler has ended, in each bucket for the handler's run time."""
+    """The number of attempts whose handler has ended, in each bucket, by the handler's run time."""
 
     def copy(self) -> AttemptCounts:
         """Return a copy that is not changed by later outcomes."""

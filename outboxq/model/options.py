@@ -58,7 +58,7 @@ class TaskOptions:
     max_attempts: int | None = None
     """The maximum number of attempts, including the first. None means that the retry policy decides."""
     lease: timedelta = DEFAULT_LEASE
-    """The time after which a task is taken back from a dead worker. A live worker extends the lease."""
+    """The time after which a dead worker's task is recovered. A live worker extends the lease."""
     timeout: timedelta | None = None
     """The run time after which the handler is told to stop. None means unlimited."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE

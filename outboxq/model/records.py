@@ -158,8 +158,8 @@ UNKNOWN_TASK = "unknown task"
 INTERRUPTED = "interrupted transaction"
 """The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
-"""The maximum number of consecutive releases of interrupted transactions that do not use an attempt. The count is reset
-when the handler itself ends the attempt.
+"""The maximum number of times in a row that a task is released without using an attempt because its transaction was
+interrupted. The count is reset when the handler itself ends the attempt.
 """
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """The earliest and the latest time that the tables can store."""
@@ -231,7 +231,7 @@ class NewTask(TaskOptions):
     """The topic of the emitted event that the task handles; None if it was not enqueued by an event."""
     expires_at: datetime | None = None
     """The time after which the task is no longer started, as an aware datetime. None means `expires_in` from now by the
-    database's clock, or never.
+    database's clock or, if that is None too, never.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
@@ -250,7 +250,7 @@ class NewTask(TaskOptions):
     if not TYPE_CHECKING:
 
         def __init__(self, *, id: UUID, task_name: str, args: str, **others: Any) -> None:
-            # A frozen dataclass sets each field with a function call, which takes four times as long.
+            # A frozen dataclass sets each field with a function call, which takes four times as long as this update.
             if not others.keys() <= _FIELDS_OF_A_TASK:
                 unknown = next(name for name in others if name not in _FIELDS_OF_A_TASK)
                 raise TypeError(f"NewTask.__init__() got an unexpected keyword argument {unknown!r}")

@@ -1,7 +1,7 @@
 """Schedule rules: the ticks of a cron expression or an interval in a time zone. The only I/O is reading time zone data.
 
-cronsim reads an expression and steps through wall times. This module decides whether such a wall time exists and
-whether it occurs once or twice, because fixed and repeated times behave differently when clocks change:
+cronsim reads an expression and steps through wall times. This module decides whether each wall time exists and whether
+it occurs once or twice, because fixed and repeated times behave differently when clocks change:
 
 * A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is skipped in spring
 moves to the instant at which the clocks change. If a time occurs twice in autumn, the first occurrence is used.
@@ -263,8 +263,8 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the time between these two times, to the second, at which the clock changes to the offset that it has
-        at the later one.
+        """Return the time, to the second, at which the clock changes between `before` and `after` to the offset that it
+        has at `after`.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:
@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The longest time ahead for which a worker with a correct clock can have planted ticks."""
+"""The longest lead time with which a worker whose clock is correct can have planted a tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -385,7 +385,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
     A tick before now was missed, and the catch-up policy decides whether it still runs. A plan contains at most `limit`
-    ticks that have not been missed (`limit` is at least 1); the next plan contains the rest. Missed ticks are all in
+    ticks that have not been missed (`limit` is at least 1); the next plan contains the rest. All missed ticks are in
     one plan, limited by `catch_up_limit`.
     """
     rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)

@@ -92,7 +92,7 @@ class HandlerLog:
 
 
 def log_of(data: Mapping[str, Any]) -> tuple[LogLine, ...]:
-    """Return the log lines in an event's data, without anything that outboxq did not write."""
+    """Return the log lines in an event's data. Anything that outboxq did not write is left out."""
     written = data.get("log")
     return tuple(_lines_of(written)) if isinstance(written, list) else ()
 

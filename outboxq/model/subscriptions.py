@@ -36,7 +36,7 @@ class NewEvent:
     """An event for `Store.emit` to fan out. Its payload is already encoded."""
 
     id: UUID
-    """An id from `uuid7.family()`. It is the `pipeline_execution_id` of all tasks for the event, whose ids count up
+    """An id from `uuid7.family()`. It is the `pipeline_execution_id` of all of the event's tasks, whose ids count up
     from it.
     """
     topic: str
@@ -51,7 +51,7 @@ class NewEvent:
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
     """The time after which the event's tasks are no longer started, as an aware datetime. None means `expires_in` from
-    now, or never.
+    now or, if that is None too, never.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None

@@ -16,14 +16,16 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The broker will never accept the event: it is too large, it cannot be routed, or it is malformed."""
+    """The broker will never accept the event, because it is too large, cannot be routed, or is malformed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """It is unknown whether the broker has the event: the connection broke, or no answer arrived before the deadline."""
+    """It is unknown whether the broker has the event, because the connection broke or no answer arrived before the
+    deadline.
+    """
 
     reason: str
 
@@ -78,7 +80,9 @@ class SourceConnection(Protocol):
         """
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker not to redeliver the messages. They are the oldest messages that `receive` has returned."""
+        """Tell the broker not to redeliver the messages. They are the oldest of the unacknowledged messages that
+        `receive` has returned.
+        """
 
     def close(self) -> None:
         """Close the connection. The broker then redelivers messages that were not acknowledged."""
@@ -90,4 +94,4 @@ class Source(Protocol):
     """
 
     def connect(self) -> SourceConnection:
-        """Return a new connection. It may raise any exception if the broker cannot be reached."""
+        """Return a new connection. This method may raise any exception if the broker cannot be reached."""

@@ -6,11 +6,11 @@ from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
 
 MOST_LISTED = 3
-"""Maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
+"""The maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
-"""The maximum number of characters that a page shows of a string."""
+"""The maximum number of characters of a string that a page shows."""
 TENTHS = 9.95
-"""The number of seconds from which a span is written in whole seconds: with a digit after the point, it would be 10.0 s."""
+"""The number of seconds from which a span is written in whole seconds. With one decimal place, it would become 10.0 s."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
@@ -44,7 +44,7 @@ def span(value: timedelta | float) -> str:
     """Return a span of time, given as a timedelta or in seconds, in one or two units: 12 ms, 1.5 s,
     3 min 5 s, 4 d 1 h.
 
-    A negative span becomes 0 s: it is a difference between the clocks of two machines.
+    A negative span, which comes from a difference between the clocks of two machines, becomes 0 s.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds < TENTHS:
@@ -66,7 +66,9 @@ def unseen(silence: timedelta) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one becomes 0 s."""
+    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative span becomes
+    zero.
+    """
     seconds = value.total_seconds()
     if seconds < TENTHS:
         return _short(seconds)

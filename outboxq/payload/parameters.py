@@ -72,7 +72,7 @@ class Parameters:
         given: dict[str, object] = dict(zip(self._positional, args, strict=False))
         if (
             kwargs or len(given) < len(self._known) or len(args) > len(given)
-        ):  # otherwise each has its value, by position
+        ):  # otherwise each parameter has its value, by position
             given |= kwargs
             if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
                 self._refuse_call(args, kwargs)
@@ -256,7 +256,7 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
     """
     if (
         len(text) <= limit and text.isascii() and "\0" not in text
-    ):  # true for most errors, and takes a third of the time
+    ):  # true for most errors, and takes a third of the time that the code below takes
         return text
     data = _UNSTORABLE.sub("\ufffd", text).encode()
     if len(data) <= limit:
@@ -286,7 +286,9 @@ def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) 
 
 
 def _forget_cause(error: CodecError) -> None:
-    """Remove the cause of an error: its message may quote the value, and error trackers follow the chain of exceptions."""
+    """Remove the cause of an error, because its message may quote the value and error trackers follow the chain of
+    exceptions.
+    """
     error.__cause__ = error.__context__ = None
 
 

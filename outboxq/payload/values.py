@@ -35,7 +35,9 @@ class CodecError(Exception):
     """A value or an annotation that cannot be stored or read back."""
 
     def __init__(self, reason: str, path: str = "") -> None:
-        """`path` leads from the argument to the value. Each level through which the error passes is prepended to it."""
+        """`path` leads from the argument to the value. Each level through which the error passes is prepended to the
+        path.
+        """
         super().__init__(reason)
         self.reason, self.path = reason, path
 

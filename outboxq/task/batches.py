@@ -116,12 +116,13 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         """Wait until the batch and the task that follows it have ended, and return what that task's function returned.
 
         If no task follows, this method waits until the batch has ended, even if it is cancelled, and returns its
-        BatchCounts. Raises TaskFailed as soon as the batch has to wait for a dead letter, and TaskCancelled if the
-        batch is cancelled and so the task will not follow. Otherwise it behaves like `Handle.result`. In another
-        process, use ``outbox.result(batch.then_id)``.
+        BatchCounts. Raises TaskFailed as soon as the batch has to wait for a dead letter, and TaskCancelled if the task
+        will not follow because the batch is cancelled. Otherwise it behaves like `Handle.result`. In another process,
+        use ``outbox.result(batch.then_id)``.
 
         Raises WaitRefused inside the `with` block, in the block's thread while its transaction is open, and if the
-        block raised an error but was committed. With a timeout of 0, raises TimeoutError before the commit.
+        block raised an error but its transaction was committed. With a timeout of 0, raises TimeoutError before the
+        commit.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
@@ -157,8 +158,8 @@ class ChainHandle(Sourced[R_co]):
     """The ids of its tasks, in order. At first, only the first task exists."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the chain has ended, and return what its last function returned, read according to the return
-        annotation.
+        """Wait until the chain has ended, and return what the last task's function returned, read according to the
+        return annotation.
 
         If a task stops the chain, the wait ends immediately, and that task's TaskFailed or TaskCancelled is raised. If
         that task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other
@@ -227,7 +228,7 @@ class Chain(Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandIn:
-    """The store that replaces an Outbox's own during a test."""
+    """The store that replaces an Outbox's store during a test."""
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
@@ -272,8 +273,8 @@ class BatchedTasks(AwaitedResults):
 
         The batch and its tasks are committed with the transaction that `using` specifies. When all of its tasks have
         ended, `then` is enqueued exactly once, by the transaction in which the last task ends. Tasks in the batch can
-        add more tasks to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed: roll
-        the transaction back.
+        add more tasks to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed, so
+        roll the transaction back.
 
         Args:
             using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
@@ -411,7 +412,7 @@ _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 class RunningBatch:
-    """The batch or chain that a handler's task belongs to, as read by the outbox: a TaskBatch."""
+    """A TaskBatch that the outbox reads: the batch or chain that a handler's task belongs to."""
 
     def __init__(self, outbox: Any, context: TaskContext) -> None:
         self.id: UUID = context.pipeline_execution_id

@@ -1,4 +1,4 @@
-"""outboxq's own tasks: one deletes old tasks, the other changes many tasks at once."""
+"""outboxq's own tasks: one deletes old tasks, and the other changes many tasks at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Selection:
 
     action: BulkAction
     at: datetime
-    """The time at which the person was asked to confirm, as an aware datetime. It is shown to people."""
+    """The time at which a person was asked to confirm the action, as an aware datetime. It is shown to people."""
     snapshot: Snapshot | None = None
     """The snapshot in which the tasks were counted; None before the count. Tasks that failed or were enqueued later are
     left alone, so that a run after a crash continues where the previous run stopped and never changes a task twice.
@@ -111,8 +111,8 @@ class Selection:
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
 
     def parts(self, store: Store) -> list[Part]:
-        """Return the tasks in the `snapshot` that would change, by task, queue and status. Up to 10,000 of each status
-        are read.
+        """Return the numbers of tasks in the `snapshot` that would change, by task, queue and status. Up to 10,000 of
+        each status are read.
         """
         assert self.snapshot is not None, "the tasks were counted"
         if self.action is BulkAction.RUN_NOW:
@@ -193,7 +193,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int) -> int:
     """Redrive, discard, cancel or immediately run the matching tasks, and return how many tasks this run has changed.
-    `counted` is the number of tasks that the person was asked to confirm.
+    `counted` is the number of tasks that a person was asked to confirm.
 
     The changes are committed in batches of 500. Each commit also updates the number of changes in the action's record,
     which has this task's id. If the worker stops, the next run makes the remaining changes.

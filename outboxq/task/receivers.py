@@ -116,7 +116,7 @@ class Receivers:
         """Verify a webhook, enqueue its tasks, and return the number of new tasks: 0 for a webhook that has arrived
         before.
 
-        The tasks are committed when this method returns; then respond with status 204. A webhook that cannot be read is
+        When this method returns, the tasks are committed; respond with status 204. A webhook that cannot be read is
         kept as a dead letter, and counts as a task. In a framework, use the functions in `outboxq.contrib`, which do
         this for you.
 
@@ -169,8 +169,8 @@ class Reader:
             raise MessageUnreadable(str(error)) from None
 
     def _kept(self, message: Message, reason: str) -> Arrival:
-        """Return the task that keeps the message and fails with the reason. The message may lack an id, so it is
-        identified by its text and by its attributes in headers as well.
+        """Return the task that keeps the message and fails with the reason. The message may lack an id, so its body and
+        the attributes in its headers identify it too.
         """
         source = _storable(str(self._source))
         fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}

@@ -52,7 +52,7 @@ class BrokerConnection:
     """True if no other shard and no other relay uses the transport."""
 
     def close(self) -> None:
-        """Close the transport, unless others use it."""
+        """Close the transport, unless other shards or relays use it."""
         if self.is_own:
             with suppress(Exception):
                 self.transport.close()
@@ -185,8 +185,8 @@ class TaskRegistry:
 
 
 def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
-    """Return whether both are the same function, from two executions of its module. Within one execution, a function
-    with the same name is on a different line.
+    """Return whether `before` and `now` are the same function, from two executions of its module. Within one execution,
+    another function with the same name is on a different line.
     """
     if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
         return False

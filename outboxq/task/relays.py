@@ -32,7 +32,9 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The default retry policy for an event. Its attempts take about a day, because an endpoint may be down overnight."""
+"""The default retry policy for an event. Its attempts are spread over about a day, because an endpoint may be down
+overnight.
+"""
 _AGAIN = RetryPolicy(
     max_attempts=20,
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),
@@ -49,10 +51,10 @@ event back.
 
 
 class Endpoint(Protocol):
-    """A receiver of events in another program, such as a `Webhook`. You can also write your own class."""
+    """A destination for events in another program, such as a `Webhook`. You can also write your own class."""
 
     def send(self, event: CloudEvent) -> object:
-        """Send the event, and return once the receiver has it. Any exception counts as a failed attempt."""
+        """Send the event, and return once the other program has it. Any exception counts as a failed attempt."""
 
 
 class Relays(AwaitedResults):
@@ -90,7 +92,7 @@ class Relays(AwaitedResults):
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.
-            to: The receiver: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
+            to: The destination: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
             name: The name of the relay. It is stored permanently.
             queue: For `send`: the queue for its tasks, which can be limited and paused. None means a queue with the
                 task's name.
@@ -107,8 +109,8 @@ class Relays(AwaitedResults):
                 published.
             timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
 
-        Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not belong to
-        this kind of receiver, and InvalidArgument for an option that is out of range.
+        Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not apply
+        to this kind of destination, and InvalidArgument for an option that is out of range.
         """
         if not is_name(name):
             raise bad_name("name", f"relay {str(name)[:40]!r}")

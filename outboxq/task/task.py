@@ -69,8 +69,8 @@ class Task(Answering, Generic[P, R]):
     _inner = frozenset({"call_as_json", "call_signature", "named_arguments", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. A copy is allowed: it is
-        created without arguments.
+        """Refuse `@outboxq.Task`, which people write by mistake instead of `@outbox.task`. A copy is allowed, because
+        it is created without arguments.
         """
         if (args or kwargs) and "outbox" not in kwargs:
             cure = "write outbox = Outbox(…), and decorate the function with @outbox.task"
@@ -97,7 +97,7 @@ class Task(Answering, Generic[P, R]):
         self.options: TaskOptions = options
         """The declared options that are stored with each task."""
         self.retry_policy: RetryPolicy = retry
-        """The declared rule for another attempt after a failure."""
+        """The declared policy for retries."""
         self.transactional: bool = transactional
         """True if the function runs in the transaction that also commits its completion."""
         self.timeout_action: TimeoutAction = timeout_action
@@ -229,8 +229,8 @@ class Task(Answering, Generic[P, R]):
         """Enqueue a call to the function in the current transaction, with the declared options.
 
         The current transaction is known inside a transactional task of the same outbox, in Django, in Flask with
-        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised: pass the transaction to
-        `using()`. Otherwise raises the same exceptions as `BoundTask.enqueue`.
+        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised, so pass the transaction
+        to `using()`. Apart from that, raises the same exceptions as `BoundTask.enqueue`.
         """
         return self.using().enqueue(*args, **kwargs)
 
@@ -516,7 +516,7 @@ def _reference(target: Any) -> Callable[[], object]:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """Return `module.qualname`. Raises ConfigurationError if that would not name the same function in a worker."""
+    """Return `module.qualname`. Raises ConfigurationError if a worker could not find the function by that name."""
     name = f"{function.__module__}.{function.__qualname__}"
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise ConfigurationError(

@@ -88,8 +88,8 @@ class Wait:
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the batch's `with` block may still close the batch: the block's transaction, which sees its
-        own rows, is open.
+        """Return whether the transaction of the batch's `with` block, which sees its own rows, is open. If so, the
+        block may still close the batch.
         """
         return self.transaction is not None and self.transaction.is_open
 
@@ -296,7 +296,7 @@ class Poller:
         """Keep the error for the callers, or raise it if a later poll could not succeed either."""
         if not self._may_pass(error):
             raise error
-        self._unchecked = True  # the failed poll may have been the check
+        self._unchecked = True  # the failed poll may have been the one that checks for missing tasks
         for wait in waits:
             wait.trouble = error
 
@@ -390,8 +390,8 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if it cannot be found at once, because the caller's time is
-        already up.
+        """Return the reason that `find` returns, or None if it cannot be found quickly. The caller's time is already
+        up, so the caller should not wait much longer.
         """
         if not self._explaining.acquire(blocking=False):  # many calls may time out at once
             return None

@@ -133,7 +133,7 @@ class Expected:
 
     @property
     def is_declared(self) -> bool:
-        """True if this process declares the task, or if any task may match."""
+        """True if this process declares the task, or if the description does not name a task."""
         return self.name is None or self._signature is not None
 
     def ensure_known(self, found: Sequence[Enqueued], others: frozenset[str]) -> None:

@@ -248,8 +248,8 @@ class Harness(Answering):
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any] | DjangoTask, /, *args: Any, **kwargs: Any) -> TaskRun:
-        """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result pass through
-        JSON.
+        """Run one task immediately, as a worker would, without enqueueing it. The arguments and the result are
+        converted to JSON and back.
 
         The task gets a context and, if it is transactional, a transaction. This method raises the task's exceptions,
         except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if
@@ -286,9 +286,9 @@ class Harness(Answering):
         """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
         Each of these steps returns the given value, converted to JSON and back, and is not stored. If the name is that
-        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but no step has one of the
-        names, the block ends with an AssertionError: the name may be mistyped, in which case the step's function was
-        called.
+        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names is not
+        that of any step, the block ends with an AssertionError. The name may be mistyped, in which case the step's
+        function was called.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)

@@ -312,8 +312,8 @@ class GivenSteps:
             self.within.note(names, is_complete=is_complete)
 
     def ensure_used(self, names: Collection[str]) -> None:
-        """Raise AssertionError if a task with steps has completed, but no step had one of these names: it may be
-        mistyped, in which case the step's function was called.
+        """Raise AssertionError if a task with steps has completed, but one of these names is not that of any step. The
+        name may be mistyped, in which case the step's function was called.
         """
         __tracebackhide__ = True
         unused = sorted(set(names) - self._used)

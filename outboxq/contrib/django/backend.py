@@ -74,8 +74,8 @@ class OutboxqBackend(BaseTaskBackend):
         """Enqueue the task in the transaction of Django's connection. Outside `atomic()`, use a separate transaction,
         as `save()` does.
 
-        Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raise InvalidTask for
-        a task that no worker can find, TypeError for arguments that do not match the function or are not JSON, and
+        Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raises InvalidTask
+        for a task that no worker can find, TypeError for arguments that do not match the function or are not JSON, and
         PayloadError for arguments that cannot be stored. If any of these is raised, nothing is written.
         """
         self.validate_task(task)
@@ -96,7 +96,7 @@ class OutboxqBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the TaskResult with this id. Raises TaskResultDoesNotExist, even for an existing task if it was not
+        """Return the TaskResult with this id. Raises TaskResultDoesNotExist if there is no such task, or if it was not
         enqueued through Django's tasks.
         """
         try:

@@ -54,14 +54,14 @@ def dashboard_urls(
 
     Args:
         using: The alias of the outbox's database.
-        allow_actions: True: users can make the changes for which they have permission.
-        show_arguments: True: users see tasks' arguments, results and headers; values whose names suggest secrets stay
-            hidden. A function: only the users for whom it returns True see them, for example ``lambda user:
-            user.is_staff``.
+        allow_actions: If True, users can make the changes for which they have permission.
+        show_arguments: If True, users see tasks' arguments, results and headers; values whose names suggest secrets
+            stay hidden. With a function, such as ``lambda user: user.is_staff``, only the users for whom it returns
+            True see them.
         redact: A function that takes a string and returns it without its sensitive parts; see
             `outboxq.web.application`.
-        title: A name that is shown in the header and the title of each page. Default: the alias, unless that is
-            "default".
+        title: A name that is shown in the header and the title of each page. None means the alias, or no name if the
+            alias is "default".
     """
     from werkzeug.exceptions import Forbidden
 

@@ -95,7 +95,7 @@ class DjangoOutbox(Outbox):
     def store(self) -> DjangoStore:
         """The Store. The methods use Django's connection only with ``using=``; without it, they create an engine.
 
-        It follows the settings: when a test changes the database's name, a new Store is created.
+        This property follows the settings: when a test changes the database's name, a new Store is created.
         """
         if self._stand_in is not None:
             return self._stand_in.store  # type: ignore[return-value]  # it works in the transaction of Django's connection

@@ -33,7 +33,7 @@ tasks.
 _CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
 """The options of `Task.using` that a Django task has in addition to Django's own options."""
 STORED_OF_A_CALL = {name: column for name, column in OPTION_COLUMNS.items() if name in _CALL}
-"""Those of them that are task options, each with the column that stores it."""
+"""The options in `_CALL` that are task options, each with the column that stores it."""
 
 
 def _none_of(name: str, options: Iterable[str], *bases: type) -> Any:

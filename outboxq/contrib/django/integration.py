@@ -152,8 +152,7 @@ def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[obje
 
 
 class DjangoRegistry(TaskRegistry):
-    """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, which are found by name: their import
-    paths.
+    """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, whose names are their import paths.
 
     Names come from database rows. For safety, only modules in installed apps and modules that OPTIONS allows are
     imported, and only a Django Task with exactly this name is used.
@@ -295,8 +294,8 @@ def _refresh_connections() -> None:
     """Close old connections, as Django does around a request. Make Django check the others before their next use,
     because a lost attempt would cost more than the check.
 
-    With AUTOCOMMIT off, a connection may still have an open transaction. Close it, because a later handler in this
-    thread would commit that transaction together with its own.
+    With AUTOCOMMIT off, a connection may still have an open transaction. Close such a connection, because a later
+    handler in this thread would commit that transaction together with its own.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):

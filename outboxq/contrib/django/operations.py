@@ -133,14 +133,14 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
 
 
 def cannot_migrate(alias: str, error: SchemaOutOfDate) -> CommandError:
-    """Return the error with which `migrate` ends if the tables do not fit this release after it."""
+    """Return the error with which `migrate` ends if the tables still do not fit this release."""
     fault, hint = _beyond_migrate(error) if _is_migrated(alias) else (str(error), None)
     return CommandError(f"{alias}: {fault}" if hint is None else f"{alias}: {fault}. {hint}")
 
 
 def _beyond_migrate(error: SchemaOutOfDate) -> tuple[str, str | None]:
-    """Return the fault of tables whose migrations have run, and a hint. Another `migrate` would do nothing, although the
-    error names it.
+    """Return the fault of tables whose migrations have run, and a hint. Another `migrate` would do nothing, although
+    the error names that command.
     """
     if error.is_mended_by_an_upgrade:
         return error.fault, _OLDER

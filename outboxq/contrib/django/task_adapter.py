@@ -211,7 +211,7 @@ STATUS = {
 }
 
 _UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
-"""Events that end an attempt without counting it: the next attempt has the same number."""
+"""Events that end an attempt without counting it, so the next attempt has the same number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
