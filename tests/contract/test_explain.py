@@ -311,7 +311,7 @@ def test_the_cure_for_a_task_blocked_by_a_lost_worker_recovers_the_blocking_task
     words = (str(held.id), "worker host:7 has been running", " since 2030-01-01 12:00:00 UTC")
     explained(database, waiting, reason, *words, waits_for=waits_for, cured=healthy)
     database.clock.advance(timedelta(minutes=13))
-    words = (str(held.id), "worker host:7, which has not been seen for 13 min, and its lease expires in 1 h 47 min")
+    words = (str(held.id), "worker host:7, which has not been seen for 13 min, and the lease expires in 1 h 47 min")
     explained(database, waiting, reason, *words, waits_for=waits_for, cured=[("task", "recover"), *last])
     assert cured_by(database, waiting) == ("task", "recover", str(held.id))
     database.frozen.recover_lost(held.id)

@@ -43,7 +43,7 @@ from .check import (
 def part_checks() -> Mapping[str, Check]:
     return {
         "positions_set_back": Check(
-            meaning="the next positions are below those in use, so new tasks with a key overtake the older ones",
+            meaning="the next positions are lower than those in use, so new tasks with a partition key overtake older ones",
             broken=lambda g: g.set_back(),
         ),
         "part_missing": Check(
@@ -515,7 +515,7 @@ def relay_checks() -> Mapping[str, Check]:
             meaning="a shard belongs to a relay that does not exist, or has a number that the relay does not have",
             broken=_shards_wrong,
             also={
-                "shard_lease_without_worker": "the lease of a shard has a worker but no end, so no other worker can take over",
+                "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over",
                 "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over",
             },
         ),
