@@ -436,8 +436,7 @@ def _batch(rows: Sequence[Row]) -> str:
 
 
 def _others(rows: Sequence[Row]) -> str:
-    number = len(rows) - 1
-    return f", like {number} {plural(number, 'other')}," if number else ""
+    return f", like {len(rows) - 1} {plural(len(rows) - 1, 'other')}," if len(rows) > 1 else ""
 
 
 def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **fields: Any) -> Problem:
