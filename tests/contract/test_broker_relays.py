@@ -849,7 +849,7 @@ def test_an_invalid_relay_is_refused_before_anything_is_written(database: Databa
         (
             {"to": Webhook(url="https://example.com", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "shards": 2},
             ConfigurationError,
-            "are for brokers",
+            "are only for brokers",
         ),
     ]
     for options, error, message in refusals:

@@ -211,7 +211,7 @@ def test_dead_rows_of_a_table_that_is_not_vacuumed_are_a_problem(untouched):
             both = HealthLimits(dead_rows=20, snapshot=timedelta(0), no_worker=False)
             found = problem(untouched, both)
             assert found.rule is Rule.OLD_SNAPSHOT
-            assert "can be vacuumed (dead rows: 30 in task_outbox); end it" in found.sentence
+            assert "cannot be vacuumed (dead rows: 30 in task_outbox); end it" in found.sentence
     assert rules(untouched, limits) == []  # autovacuum still has time to run
 
 
