@@ -74,7 +74,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
         ),
         "lease_without_running": Check(
-            meaning="a lease has no task, or its task is not Running under it",
+            meaning="a lease has no task, or its task is not Running under that lease",
             broken=lambda _: sa.select(task_of(tables.task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
         ),
         "entry_differs_from_task": Check(
