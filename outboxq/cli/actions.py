@@ -45,7 +45,7 @@ def actions(
 ) -> None:
     """List the changes that people made: who, what, and why.
 
-    The newest change comes first. Each change made by a command, in the dashboard or in Django's admin is recorded in
+    The newest change comes first. Each change made with a command, in the dashboard or in Django's admin is recorded in
     the transaction that makes it. For a command, the person's name is the value of OUTBOXQ_OPERATOR or, if that is not
     set, the login name.
     """

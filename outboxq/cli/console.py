@@ -208,7 +208,7 @@ def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> 
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():
         click.echo(
-            f"  for causes and cures, see {type(error).__name__} in the documentation, under Troubleshooting by error",
+            f"  for causes and cures, see {type(error).__name__} in the documentation, under 'Troubleshooting by error'",
             err=True,
         )
     sys.exit(code)

@@ -325,7 +325,7 @@ def load(app: str) -> Outbox:
         fail(f"{module_name} has no Outbox called {name!r}{cure}", EXIT_USAGE)
     if found.integration.needs_front_end:
         cure = f"run: python {found.integration.front_end.program} …"
-        fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
+        fail(f"{app} is the outbox of a framework, and the framework must be set up first; {cure}", EXIT_USAGE)
     return found
 
 

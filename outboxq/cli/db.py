@@ -297,7 +297,7 @@ def upgraded(outbox: Outbox, **rounds: Any) -> str:
     sentences = [_reached(outbox.store.bound_engine, outbox.schema)]
     for count, noun in ((len(outbox.subscriptions), "subscription"), (len(outbox.tasks.schedules), "schedule")):
         if count or noun == "subscription":
-            sentences.append(f"{count} {plural(count, noun)} {plural(count, 'is', 'are')} known")
+            sentences.append(f"{count} {plural(count, noun)} {plural(count, 'is', 'are')} declared")
     return "; ".join(sentences)
 
 

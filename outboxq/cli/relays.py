@@ -57,7 +57,7 @@ Exit codes:
    1  a batch was cut off, a thread died, or a broker failed during a burst
    2  wrong usage: an invalid option or APP, or APP has no relays to brokers
    3  there is no relay with this name
-   4  the file or the tables are missing, or from an incompatible release
+   4  the file or the tables are missing or from an incompatible release
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a privilege
 """
@@ -205,7 +205,7 @@ def run(
     """Publish relay events until SIGTERM, SIGINT or SIGHUP.
 
     `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay. With
-    --burst, the log says at the end how many of each relay's events were published, and how many are left and why.
+    --burst, the last log lines say how many of each relay's events were published, and how many are left and why.
     """
     from ..context import process
     from ..worker.relays import RelayRunner

@@ -259,8 +259,8 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason: str, yes: bool, dry_run: bool) -> None:
     """Enqueue a task for each past tick that does not have one.
 
-    The command asks for confirmation, because the effects of the tasks cannot be undone. Write the times in ISO 8601.
-    Times without an offset are in the schedule's time zone.
+    The command asks for confirmation, because the effects of the tasks cannot be undone. Write the times in ISO 8601
+    format. Times without an offset are in the schedule's time zone.
     """
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))

@@ -414,7 +414,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "PERCENT",
     "--max-retried",
     "retried",
-    "Maximum percentage of a task's attempts in the last 10 minutes that failed and will be retried. Default: 20.",
+    "Maximum percentage of attempts that failed and will be retried, per task over the last 10 minutes. Default: 20.",
 )
 @_span_limit("--max-lateness", "schedule_overdue", "Maximum lateness of a schedule. Default: 1m.")
 @_span_limit("--max-relay", "relay_late", "Maximum time that an event may wait for a relay to publish it. Default: 5m.")

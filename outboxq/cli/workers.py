@@ -84,7 +84,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         if one in every and one.failure is not None:
             notes.append(one.failure.partition(":")[0])
         if failing := sum(state.failing_since is not None for state in one.receivers):
-            notes.append(f"{failing} {plural(failing, 'receiver fails', 'receivers fail')}")
+            notes.append(f"{failing} {plural(failing, 'receiver is failing', 'receivers are failing')}")
         if one.ended_at is not None:
             busy = None
             notes.append("ended")

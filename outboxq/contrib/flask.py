@@ -398,8 +398,8 @@ def _own() -> Mapping[str, click.Command]:
 def _worker(ctx: click.Context, /, **options: Any) -> None:
     """Run the application's tasks until SIGTERM or SIGINT.
 
-    SIGHUP stops the worker too. After the signal, running tasks may finish. A second signal, or SIGQUIT, releases them
-    immediately.
+    SIGHUP stops the worker too. After the signal, the worker lets running tasks finish. A second signal, or
+    SIGQUIT, releases them immediately.
     """
     from ..cli.console import EXIT_USAGE, fail
     from ..cli.serving.worker import serve

@@ -139,7 +139,7 @@ def _attributes_of(event: Mapping[str, object]) -> dict[str, str]:
 
 
 _TRACE = ("traceparent", "tracestate")
-_WITHOUT = {"id": "a repetition would not be recognized", "type": "its task is unknown"}
+_WITHOUT = {"id": "a duplicate would not be recognized", "type": "its task is unknown"}
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 

@@ -52,12 +52,12 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
     offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
     fields=(REASON,),
     is_final=True,
-    hint="The worker stops as if it had received SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
+    hint="The worker stops as if it had received SIGTERM: it lets running tasks finish. A supervisor or a service manager may start another worker in its place.",
 )
 def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker as SIGTERM does.
 
-    It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
+    It claims no more tasks, and lets its running tasks finish. A supervisor or a service manager may start another
     worker in its place.
     """
     return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)

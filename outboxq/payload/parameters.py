@@ -122,7 +122,9 @@ class Parameters:
         except ValueError:
             problem = "contain an integer with more digits than Python can read"
         if not isinstance(stored, dict):
-            raise UnreadableArguments(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
+            raise UnreadableArguments(
+                f"{self._name}: the stored arguments {problem}, so they were not written by enqueue()"
+            )
         if unknown := stored.keys() - self._known.keys():
             has = f"the stored arguments have {_names(unknown)}, which the function does not accept"
             raise PayloadError(

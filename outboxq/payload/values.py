@@ -86,7 +86,7 @@ class Limits:
 
     def _too_large(self) -> CodecError:
         limit = f"the size limit of {self.limit} bytes"
-        return CodecError(f"{limit} is exceeded here: store the value and pass a reference")
+        return CodecError(f"{limit} is exceeded at this point: store the value and pass a reference")
 
 
 Convert = Callable[[Any, Limits], object]

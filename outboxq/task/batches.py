@@ -202,7 +202,7 @@ class Chain(Generic[R_co]):
             raise AttributeError(text, name=name, obj=self)
 
         def __or__(self, other: object) -> object:
-            raise InvalidCall(f"| does not extend a chain; write {CURES['a chain']['then']}")
+            raise InvalidCall(f"'|' does not extend a chain; write {CURES['a chain']['then']}")
 
     def enqueue(self) -> ChainHandle[R_co]:
         """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.

@@ -121,8 +121,8 @@ class Relays(AwaitedResults):
         if callable(getattr(to, "publish", None)):
             if not (queue is None and retry is None and on_dead_letter is None):
                 raise ConfigurationError(
-                    f"queue=, retry= and on_dead_letter= of relay {name!r} are for objects with send(); for a broker, write "
-                    "shards=, on_refused= and timeout="
+                    f"queue=, retry= and on_dead_letter= of relay {name!r} are only for objects with send(); for a broker, use "
+                    "shards=, on_refused= or timeout= instead"
                 )
             return self._relay_to_broker(
                 to,  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
         return found or f"{where} is still in progress; see outboxq batch show {wait.batch.link.batch_id}"
     standing = "" if wait.standing is None else f"it was {wait.standing.status}; "
     found = waiter.explained(lambda: waiter.store.explain(wait.task_id).sentence)
-    return found or f"{standing}outboxq task explain {wait.task_id}"
+    return found or f"{standing}see outboxq task explain {wait.task_id}"
 
 
 def _ensure_may_wait(wait: Wait) -> None:

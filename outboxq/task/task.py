@@ -290,7 +290,7 @@ class TaskCall(Generic[R_co]):
             raise AttributeError(f"a task call has no {name!r}{hint}", name=name, obj=self)
 
         def __or__(self, other: object) -> object:
-            raise InvalidCall(f"| does not join task calls; write {CURES['a task call']['then']}")
+            raise InvalidCall(f"'|' does not join task calls; write {CURES['a task call']['then']}")
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
         """Return a new task for this call, with the headers that hooks add. If `task_id` is None, it gets a new id."""

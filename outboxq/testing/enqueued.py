@@ -211,7 +211,7 @@ def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
     differences.
     """
     if not found:
-        return "No task was enqueued in this test, as far as its transaction can see."
+        return "This test's transaction sees no enqueued tasks."
     if expected is None:
         lines, order = [str(one) for one in found], ""
     else:

@@ -29,7 +29,7 @@ the request.
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
     "This dashboard is available only on its own machine, under the name localhost, because no login is configured. Give it a token "
-    "(token=…, in commands, --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
+    "(token=…; in commands, --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )
 

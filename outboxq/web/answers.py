@@ -207,7 +207,7 @@ class Answers:
 def _view(route: Route, asked: PageRequest) -> View:
     found = route.answer(asked)
     if isinstance(found, Redirect):
-        raise TypeError(f"the page {route.name} returned a redirect, which only an action may do")
+        raise TypeError(f"the page {route.name} returned a redirect, but only an action may do that")
     return found
 
 

@@ -413,10 +413,10 @@ class ObeyedOrders:
             return
         self.claim_loop.be_quiet()
         if self._obeyed is WorkerOrder.STOP:
-            log.info("told to stop by an order; running tasks may finish")
+            log.info("told to stop by an order; letting running tasks finish")
             self.request_stop()
         else:
-            log.info("told to be quiet; no more tasks are claimed, and running tasks may finish")
+            log.info("told to be quiet; claiming no more tasks, and letting running tasks finish")
 
     def state(self) -> WorkerState | None:
         """Return the state that the worker has reached."""

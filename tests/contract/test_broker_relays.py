@@ -844,7 +844,7 @@ def test_an_invalid_relay_is_refused_before_anything_is_written(database: Databa
         ({"shards": 0}, InvalidArgument, "shards of relay 'orders' must be a whole number from 1 to 64"),
         ({"on_refused": "drop"}, InvalidArgument, "on_refused"),
         ({"timeout": 0}, InvalidArgument, "timeout of relay 'orders' must be greater than zero"),
-        ({"queue": "mail"}, ConfigurationError, "are for objects with send"),
+        ({"queue": "mail"}, ConfigurationError, "are only for objects with send"),
         ({"to": object()}, ConfigurationError, "takes a Webhook, a Transport"),
         (
             {"to": Webhook(url="https://example.com", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "shards": 2},

@@ -157,7 +157,7 @@ def test_upgrade_also_accepts_the_url_as_an_option(empty):
 @pytest.mark.parametrize("place", [["app"], ["--app", "app:outbox"]], ids=" ".join)
 def test_upgrade_creates_tables_at_the_given_url_for_an_application_without_a_url(place, importable, empty):
     said = outboxq("upgrade", *place, "--url", empty.url).stderr
-    assert said == f"the schema of {empty.called} is now {REVISION}; 0 subscriptions are known\n"
+    assert said == f"the schema of {empty.called} is now {REVISION}; 0 subscriptions are declared\n"
     assert migrations.current(empty.url) == REVISION
 
 

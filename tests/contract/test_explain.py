@@ -175,7 +175,7 @@ def test_a_silent_or_unregistered_worker_is_reported(database):
     explained(database, claim, Reason.WORKER_SILENT, "not registered", cured=[("task", "recover")])
     at_work(database, database.worker)
     database.clock.advance(30)
-    words = ("host:7", "not extended its lease for 2 min 1 s", "in 1 min 19 s")
+    words = ("host:7", "not extended the lease for 2 min 1 s", "in 1 min 19 s")
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
     database.frozen.workers.seen(database.worker)  # the worker is alive, but a part of it has died
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
@@ -218,7 +218,7 @@ def test_a_killed_worker_is_reported_before_the_default_lease_expires(database):
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=60))
     database.clock.advance(37)
-    words = ("not extended its lease for 37 s", "in 23 s")
+    words = ("not extended the lease for 37 s", "in 23 s")
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
 
 
@@ -311,7 +311,7 @@ def test_the_cure_for_a_task_blocked_by_a_lost_worker_recovers_the_blocking_task
     words = (str(held.id), "worker host:7 has been running", " since 2030-01-01 12:00:00 UTC")
     explained(database, waiting, reason, *words, waits_for=waits_for, cured=healthy)
     database.clock.advance(timedelta(minutes=13))
-    words = (str(held.id), "worker host:7, which has not been seen for 13 min, and its lease expires in 1 h 47 min")
+    words = (str(held.id), "worker host:7, which has not been seen for 13 min, and the lease expires in 1 h 47 min")
     explained(database, waiting, reason, *words, waits_for=waits_for, cured=[("task", "recover"), *last])
     assert cured_by(database, waiting) == ("task", "recover", str(held.id))
     database.frozen.recover_lost(held.id)

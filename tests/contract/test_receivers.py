@@ -420,7 +420,7 @@ def test_a_failing_receiver_is_shown_immediately_and_only_until_it_works_again(
         shown = cli(database, "workers", "show", str(worker.id))
         assert "failing" in shown
         assert "the broker is away" in shown
-        assert "1 receiver fails" in cli(database, "workers", "list")
+        assert "1 receiver is failing" in cli(database, "workers", "list")
         assert "the broker is away" in cli(database, "status")
         found = json.loads(cli(database, "status", "--json"))
         assert [(one["source"], one["failing"], one["workers"]) for one in found["receivers"]] == [

@@ -264,7 +264,7 @@ def test_a_timeout_does_not_wait_for_a_slow_explanation(tasks, monkeypatch):
     wait_until_found(monkeypatch)
     handle, goes_on = tasks.double.using(tasks.outbox).enqueue(1), threading.Event()
     monkeypatch.setattr(type(tasks.outbox.store), "explain", lambda *_: goes_on.wait(PATIENCE))
-    with pytest.raises(TimeoutError, match="it was Ready; outboxq task explain"):
+    with pytest.raises(TimeoutError, match="it was Ready; see outboxq task explain"):
         handle.result(timeout=0.05)
     assert not goes_on.is_set()
     goes_on.set()
@@ -282,7 +282,7 @@ def test_an_explanation_is_omitted_only_if_its_thread_cannot_start(tasks, monkey
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", cannot_explain)
         for _ in range(waiting.EXPLAINED_AT_ONCE + 1):
-            with pytest.raises(TimeoutError, match="it was Ready; outboxq task explain"):
+            with pytest.raises(TimeoutError, match="it was Ready; see outboxq task explain"):
                 handle.result(timeout=0.05)
     monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)
     with pytest.raises(TimeoutError, match="no live worker"):

@@ -90,7 +90,7 @@ def test_ending_the_session_named_in_a_problem_is_recorded_as_an_action(postgres
     assert not is_open(other)
     [action] = postgresql.store.actions.list()
     assert (action.action, action.target, action.operator) == ("db end-session", session, "ann")
-    with pytest.raises(InvalidTransition, match="was not ended: that session is over"):
+    with pytest.raises(InvalidTransition, match="was not ended: its session is over"):
         postgresql.store.end_session(session)
 
 
@@ -98,7 +98,7 @@ def test_a_session_that_only_shares_the_process_id_is_not_ended(postgresql, othe
     other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
     (snapshot,) = postgresql.store.system().snapshots
     earlier = replace(snapshot, began_at=snapshot.began_at - timedelta(microseconds=1))
-    with pytest.raises(InvalidTransition, match="that session is over"):
+    with pytest.raises(InvalidTransition, match="its session is over"):
         postgresql.store.end_session(earlier.session)
     other.rollback()  # now it holds nothing
     with pytest.raises(InvalidTransition, match="no longer holds a snapshot"):
@@ -211,7 +211,7 @@ def test_dead_rows_of_a_table_that_is_not_vacuumed_are_a_problem(untouched):
             both = HealthLimits(dead_rows=20, snapshot=timedelta(0), no_worker=False)
             found = problem(untouched, both)
             assert found.rule is Rule.OLD_SNAPSHOT
-            assert "can be vacuumed (dead rows: 30 in task_outbox); end it" in found.sentence
+            assert "cannot be vacuumed (dead rows: 30 in task_outbox); end it" in found.sentence
     assert rules(untouched, limits) == []  # autovacuum still has time to run
 
 
@@ -244,7 +244,7 @@ def test_a_reader_that_keeps_the_sqlite_log_from_shrinking_is_a_problem(sqlite, 
     for _ in range(60):
         sqlite.add(args='{"long": "' + "x" * 4000 + '"}')
     (found,) = [one for one in sqlite.store.health(HealthLimits(no_worker=False)) if one.rule is Rule.OLD_SNAPSHOT]
-    assert "the log of the SQLite file (-wal) has grown to" in found.sentence
+    assert "the log (-wal) of the SQLite file has grown to" in found.sentence
     # The reader is this process.
     assert "a long read transaction keeps it from being shortened; end that transaction" in found.sentence
     assert rules(sqlite, HealthLimits(no_worker=False, snapshot=None)) == []
@@ -278,7 +278,7 @@ def test_the_problem_names_the_processes_that_read_the_log(sqlite, monkeypatch):
     log = Log(size=health._LOG_LIMIT + 1, readers=(17, 4242))
     monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: log))
     (found,) = sqlite.store.health()
-    assert "being shortened; these processes are reading it: 17, 4242; end that transaction" in found.sentence
+    assert "being shortened; these processes are reading the file: 17, 4242; end that transaction" in found.sentence
     monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: Log(size=health._LOG_LIMIT)))
     assert rules(sqlite) == []
 

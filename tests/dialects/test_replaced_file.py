@@ -105,7 +105,7 @@ def test_a_copy_that_replaces_the_file_of_an_idle_worker_stays_intact(file, proc
             until(lambda: connection.execute("SELECT count(pid) FROM workers").fetchone() == (int(processes),))
         copy = put_a_copy_in_place(file)
         assert worker.wait(60) == 66
-    assert "put the copy in place again, and start the processes" in Path("log").read_text()
+    assert "put the new file in place again, and start the processes" in Path("log").read_text()
     assert is_intact(file, copy)
     assert tasks(file) == 1
 
@@ -147,7 +147,7 @@ def test_a_new_connection_refuses_a_file_beside_the_log_of_another_file(file, en
         copy = put_a_copy_in_place(file)
         for _ in range(2):
             with pytest.raises(
-                FileUnusable, match="delete .*shop.db-wal and .*shop.db-shm, put the copy in place again"
+                FileUnusable, match="delete .*shop.db-wal and .*shop.db-shm, put the new file in place again"
             ):
                 note.using(outbox).enqueue()
     assert is_intact(file, copy)

@@ -137,7 +137,7 @@ def test_a_task_left_by_a_stopping_worker_is_due_immediately():
 def test_unreadable_arguments_fail_the_task_without_a_retry(stored):
     outcome = outcome_of(lambda n: n, stored)
     assert (outcome.event_type, outcome.data["exception"]) == (EventType.FAILED, "outboxq.errors.UnreadableArguments")
-    assert outcome.error.endswith("they were not written by enqueue")
+    assert outcome.error.endswith("they were not written by enqueue()")
 
 
 @pytest.mark.parametrize("stored", ["{}", '{"n": 4, "m": 5}'])

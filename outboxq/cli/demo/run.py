@@ -226,11 +226,11 @@ def _checks(day: Day) -> dict[str, bool]:
     undone, enqueued = any(map(store.history, day.undone_tasks)), len(day.tasks)
     names = ", ".join(one.name for one in broken) or "outboxq verify found no problem"
     return {
-        f"{len(day.placed)} orders are in the database, as committed": stored == set(day.placed),
+        f"all {len(day.placed)} committed orders are in the database": stored == set(day.placed),
         f"{enqueued} tasks were enqueued with them, and none for the {len(day.rolled_back)} that were rolled back": (
             happened[EventType.CREATED] == enqueued and not undone
         ),
-        f"{completed} completed; {failed} dead letter, the declined card": (
+        f"{completed} tasks completed; {failed} became a dead letter, because a card was declined": (
             ended == {TaskStatus.COMPLETED: enqueued - 1, TaskStatus.FAILED: 1}
         ),
         "the outbox is empty, and no lease is left": not _unfinished(),

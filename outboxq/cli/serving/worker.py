@@ -51,7 +51,7 @@ Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
    1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an invalid option, APP or outbox configuration
-   4  the file or the tables are missing, or from an incompatible release
+   4  the file or the tables are missing or from an incompatible release
   66  the SQLite file was replaced, but its old log remains: delete the log
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not stop; restart the worker
@@ -218,8 +218,8 @@ _worker_options = stacked(
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
-    After the signal, running tasks may finish. A second signal, or SIGQUIT, releases them immediately. SIGUSR1
-    prints the stacks of all threads. `workers list` lists the live workers.
+    After the signal, the worker lets running tasks finish. A second signal, or SIGQUIT, releases them immediately.
+    SIGUSR1 prints the stacks of all threads. `workers list` lists the live workers.
     """
     app = one_app(context, app_argument, app)
     if app is None:

@@ -117,7 +117,9 @@ class OutboxqBackend(BaseTaskBackend):
         if not apps.is_installed(APP):
             hint = f"Add {APP!r} to INSTALLED_APPS and run manage.py migrate."
             found.append(
-                checks.Error(f"{where} uses outboxq, but its app is not installed.", hint=hint, id="outboxq.E101")
+                checks.Error(
+                    f"{where} uses outboxq, but outboxq's Django app is not installed.", hint=hint, id="outboxq.E101"
+                )
             )
         if self.database not in connections:
             text = f"{where} names the database {self.database!r}, which is not in DATABASES."

@@ -177,7 +177,7 @@ def _places() -> Iterator[CheckMessage]:
             yield Error(f"{but} DATABASE_ROUTERS keep the app outboxq out of it.", hint=hint, id="outboxq.E003")
         elif written and alias not in written:
             hint = "Declare them on outboxes[alias], with the alias of the database that your models are written to."
-            text = f"{but} no model is written there: a task and your rows are committed together only if they are in the same database."
+            text = f"{but} none of your models are written to it: a task and your rows are committed together only if they are in the same database."
             yield Caution(text, hint=hint, id="outboxq.W003")
 
 

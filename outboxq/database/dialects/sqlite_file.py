@@ -75,7 +75,7 @@ def replaced(path: str) -> FileUnusable:
     return FileUnusable(
         f"the SQLite file {path} was replaced while it was open, and the old file's log, which is still next to the new "
         f"file, will destroy the new file when it is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the "
-        "copy in place again, and start the processes",
+        "new file in place again, and start the processes",
         may_start_again=False,
     )
 

@@ -556,6 +556,6 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
         if found.waits_for is not None
         else f"one of them is task {first_id}, held by {lost_one}"
     )
-    sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
+    sentence = f"{found.sentence}; {held_by}, and the lease expires in {left}"
     cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)
     return replace(found, sentence=sentence, cures=(*cures, *found.cures))

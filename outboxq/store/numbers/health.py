@@ -414,7 +414,7 @@ def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """
     if limits.batch_unclosed and (rows := sorted(facts.rows("unclosed"), key=lambda row: row["task_id"])):
         sentence = (
-            f"{_batch(rows)} is not closed{_others(rows)}: its `with` block raised an error, but the transaction was committed, "
+            f"{_batch(rows)}{_others(rows)} is not closed: its `with` block raised an error, but the transaction was committed, "
             "so no task will follow it"
         )
         yield _of_batches(Rule.BATCH_UNCLOSED, rows, sentence, *cancel_of_batch(rows[0]["task_id"]))
@@ -422,7 +422,7 @@ def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         number, first = sum(row["number"] for row in rows), rows[0]
         ends = "ends the chain" if first["detail"] == BatchKind.CHAIN else "lets the batch continue without it"
         sentence = (
-            f"{_batch(rows)} has been blocked only by dead letters for {span_of(facts.age(first['at']))}{_others(rows)}: "
+            f"{_batch(rows)}{_others(rows)} has been blocked only by dead letters for {span_of(facts.age(first['at']))}: "
             f"{_number(number, 'dead letter')} in all; redrive or discard {plural(number, 'it', 'them')}; discarding a dead letter {ends}"
         )
         show = Cure("see its dead letters", ("batch", "show", str(first["task_id"])))
@@ -436,7 +436,7 @@ def _batch(rows: Sequence[Row]) -> str:
 
 
 def _others(rows: Sequence[Row]) -> str:
-    return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    return f", like {len(rows) - 1} {plural(len(rows) - 1, 'other')}," if len(rows) > 1 else ""
 
 
 def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **fields: Any) -> Problem:
@@ -453,9 +453,9 @@ def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         yield from _not_vacuumed(facts, limits.dead_rows)
     if limits.snapshot is not None and found.log is not None and found.log.size > _LOG_LIMIT:
         pids = ", ".join(map(str, found.log.readers))
-        who = f"; these processes are reading it: {pids}" if pids else ""
+        who = f"; these processes are reading the file: {pids}" if pids else ""
         sentence = (
-            f"the log of the SQLite file (-wal) has grown to {size(found.log.size)}, because a long read transaction keeps it from "
+            f"the log (-wal) of the SQLite file has grown to {size(found.log.size)}, because a long read transaction keeps it from "
             f"being shortened{who}; end that transaction; the log then shrinks at the next write"
         )
         yield Problem(rule=Rule.OLD_SNAPSHOT, subjects=("-wal",), sentence=sentence)
@@ -469,7 +469,7 @@ def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Pr
     first, dead = old[0], [one for one in sorted(tables, key=lambda one: -one.dead_rows) if one.dead_rows]
     kept = listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
     now = f" (dead rows: {kept})" if kept else ""
-    sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since then can be vacuumed{now}; {first.remedy}"
+    sentence = f"{first} has kept its snapshot for {first.since}, so rows that have died during that time cannot be vacuumed{now}; {first.remedy}"
     parts = tuple(
         Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + MOST_LISTED]
     )

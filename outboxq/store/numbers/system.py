@@ -209,7 +209,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
 
     if not store.run(work, using=using):
         raise InvalidTransition(
-            f"process {pid} was not ended: that session is over or no longer holds a snapshot; `db sizes` names the "
+            f"process {pid} was not ended: its session is over or no longer holds a snapshot; `db sizes` names the "
             "session with the oldest snapshot"
         )
 

@@ -55,9 +55,9 @@ def batch_checks() -> Mapping[str, Check]:
             ),
             also={
                 "batch_stage_differs": "the stage of a batch or chain does not match the `then` tasks enqueued so far, so the next one would be skipped or the final completion could not be recorded",
-                "batch_cancel_contradicts": "a batch skips its `then` tasks as if it were cancelled, but it was not: cancel the batch, or "
+                "batch_cancel_contradicts": "a batch skips its `then` tasks as if it had been cancelled, although it was not: cancel the batch, or "
                 "enqueue the tasks yourself",
-                "batch_ahead_of_time": "the last change of a batch is in the future, so its `then` tasks will not be due before that time",
+                "batch_ahead_of_time": "the time of a batch's last change is in the future, so its `then` tasks will not be due before that time",
             },
         ),
         "batch_unreadable": Check(

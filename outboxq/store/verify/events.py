@@ -197,7 +197,9 @@ def log_checks() -> Mapping[str, Check]:
             meaning="a task's lease token is not the number of its recorded claims",
             broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
         ),
-        "claimed_twice": Check(meaning="one lease token was claimed twice", broken=lambda _: _more_than_one(_CLAIMED)),
+        "claimed_twice": Check(
+            meaning="a task was claimed twice with the same lease token", broken=lambda _: _more_than_one(_CLAIMED)
+        ),
         "ended_twice": Check(
             meaning="a claim ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
         ),

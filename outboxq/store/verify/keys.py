@@ -83,7 +83,8 @@ def partition_key_checks() -> Mapping[str, Check]:
             ),
         ),
         "key_claimed_twice": Check(
-            meaning="a task was claimed while another task with its partition key was claimed", broken=_claimed_twice
+            meaning="a task was claimed while another task with the same partition key was still claimed",
+            broken=_claimed_twice,
         ),
     }
 
@@ -138,7 +139,7 @@ def idempotency_key_checks() -> Mapping[str, Check]:
                 {"key_differs_from_birth": holds_another(g), "key_expiry_differs_from_birth": expires_otherwise(g)},
             ),
             also={
-                "key_expiry_differs_from_birth": "an idempotency key expires at another time than its task was enqueued with, so it is free too early or "
+                "key_expiry_differs_from_birth": "an idempotency key's expiry differs from the one that its task was enqueued with, so the key is free too early or "
                 "too late"
             },
         ),
@@ -176,8 +177,8 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether a key expires at another time than its task requested. A key that a redrive
-    took back does not expire, but is free when the task has ended.
+    """Return a condition that tests whether a key's expiry differs from the one that its task requested. A key that a
+    redrive took back does not expire, but is free when the task has ended.
     """
     birth = Birth(g, "birth")
     taken_back = sa.and_(_key.until_finished, _key.expires_at.is_(None))

@@ -43,7 +43,7 @@ from .check import (
 def part_checks() -> Mapping[str, Check]:
     return {
         "positions_set_back": Check(
-            meaning="the next positions are below those in use, so new tasks with a key overtake the older ones",
+            meaning="the next positions are lower than those in use, so new tasks with a partition key overtake older ones",
             broken=lambda g: g.set_back(),
         ),
         "part_missing": Check(
@@ -74,7 +74,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
         ),
         "lease_without_running": Check(
-            meaning="a lease has no task, or its task is not Running under it",
+            meaning="a lease has no task, or its task is not Running under that lease",
             broken=lambda _: sa.select(task_of(tables.task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
         ),
         "entry_differs_from_task": Check(
@@ -515,7 +515,7 @@ def relay_checks() -> Mapping[str, Check]:
             meaning="a shard belongs to a relay that does not exist, or has a number that the relay does not have",
             broken=_shards_wrong,
             also={
-                "shard_lease_without_worker": "the lease of a shard has a worker but no end, so no other worker can take over",
+                "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over",
                 "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over",
             },
         ),

@@ -206,7 +206,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
         found |= _state(BulkAction(action), state)
     wanted = Selection(action=BulkAction(action), at=at, **found)
     if not wanted.filters and wanted.action in _FINAL:
-        raise InvalidArgument(f"{action} needs a filter here; without one, it would change all tasks")
+        raise InvalidArgument(f"in the dashboard, {action} needs a filter; without one, it would change all tasks")
     return wanted
 
 

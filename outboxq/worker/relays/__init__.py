@@ -221,4 +221,4 @@ def _why_left(relay: Relay) -> str:
         return f"the relay is paused{f': {relay.pause_reason}' if relay.pause_reason else ''}"
     if relay.failing_since is not None:
         return f"the broker does not confirm them: {relay.last_error}"
-    return f"another process publishes them, or refused events hold their keys; `relay show {relay.name}` shows which of these is the case"
+    return f"another process publishes them, or refused events hold their keys; to see which, run `relay show {relay.name}`"

@@ -151,8 +151,8 @@ def test_tasks_that_match_the_filter_of_the_list_are_cancelled(stage):
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("action=cancel", "cancel needs a filter here"),
-        ("action=discard", "discard needs a filter here"),
+        ("action=cancel", "in the dashboard, cancel needs a filter"),
+        ("action=discard", "in the dashboard, discard needs a filter"),
         ("action=delete&queue=a", "there is no action 'delete'"),
         ("action=cancel&queue=a&exception=E", "cancel does not support the filter exception"),
         ("action=cancel&queue=a&state=failed", "only Ready and Running tasks can be cancelled"),

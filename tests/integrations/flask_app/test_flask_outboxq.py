@@ -561,7 +561,7 @@ def test_commands_use_the_database_of_the_application(shop, database, tmp_path, 
     result = run(args=["outboxq", "upgrade"])
     assert (result.exit_code, result.output) == (
         0,
-        f"the schema of {called(database.url)} is now {REVISION}; 1 subscription is known\n",
+        f"the schema of {called(database.url)} is now {REVISION}; 1 subscription is declared\n",
     )
     result = run(args=["outboxq", "status", "--window", "1h"])
     assert result.exit_code == 0

@@ -152,7 +152,7 @@ def test_a_failed_refutation_shows_the_task(shop, harness):
 def test_the_absence_of_tasks_is_reported(shop, connection):
     with Harness(shop.outbox, using=connection) as empty:
         assert refused(empty.assert_enqueued, shop.receipt) == (
-            "shop.receipt was not enqueued. No task was enqueued in this test, as far as its transaction can see."
+            "shop.receipt was not enqueued. This test's transaction sees no enqueued tasks."
         )
 
 
