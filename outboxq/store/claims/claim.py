@@ -394,8 +394,8 @@ class _Call:
         return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """Claim tasks from one queue within its limits. The use of the limits is counted while the queue's settings are
-        locked.
+        """Claim tasks from one queue within its limits. Locks the queue's settings before it counts how much of
+        the limits is used.
         """
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits_sql.lock, values | {"queue": queue})
