@@ -173,9 +173,9 @@ class _Call:
 
         With a transaction for each part, most claims are a single statement. (If it finds nothing behind the floors, a
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
-        server crash may undo the claim; the task is then claimed again, and the next holder of the same token has
-        another worker id, which fences this worker. A later commit that is flushed, such as the task's completion,
-        never survives a crash without the claim.
+        server crash may undo the claim; the task is then claimed again. The next holder of the same token has another
+        worker id, so this worker is fenced. A later commit that is flushed, such as the task's completion, never
+        survives a crash without the claim.
         """
         if using is None:
             dialect = self.store.dialect

@@ -61,7 +61,7 @@ class Planting:
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
     restarted_at: datetime | None
-    """The time since which no tick has been left out, if earlier ticks were missed. None if that time does not change.
+    """The time since which no tick has been left out, if earlier ticks were missed; None if that time does not change.
     """
 
 
