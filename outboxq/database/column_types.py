@@ -107,7 +107,7 @@ def _packed(values: Sequence[Any] | None) -> str | None:
 
 
 def _element(value: Any) -> str:
-    """Return an element of the array's text, in quotes unless it cannot be misread."""
+    """Return an element of the array's text, in quotes if it could otherwise be misread."""
     if value is None:
         return "NULL"
     kind = type(value)

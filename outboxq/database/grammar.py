@@ -78,8 +78,8 @@ class Grammar(Protocol):
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
-    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`). None if the database does not keep dead
-    entries.
+    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`); None if the database does not
+    keep dead entries.
     """
 
     def __init__(self, schema: str | None = None) -> None:

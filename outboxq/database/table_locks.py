@@ -123,8 +123,8 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that a lock against all other use has to wait for: all those that hold a lock. Sessions that
-    are not waiting for another session come first.
+    """Return the sessions that a lock against all other use has to wait for: all sessions that hold a lock. Sessions
+    that are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
 
@@ -156,9 +156,9 @@ def explained(found: Sequence[Holder]) -> str:
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
     """Lock these tables, if they exist, against all other use, until the transaction ends.
 
-    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
-    too. This call locks all of the tables, in a fixed order, so that no later statement has to wait while it makes
-    other sessions wait. Raises Busy.
+    No session waits for longer than `lock_timeout`, however many tables there are, because the time for the whole
+    statement is limited too. This call locks all of the tables, in a fixed order, so that no later statement has to
+    wait while it makes other sessions wait. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names

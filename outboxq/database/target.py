@@ -1,7 +1,8 @@
 """Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
 
-A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It does not catch
-database errors, because otherwise the owner of the transaction would not know that it is aborted.
+A target runs compiled statements on the caller's connection. It never commits or rolls back the transaction, and never
+closes the connection. It does not catch database errors, because otherwise the owner of the transaction would not know
+that it is aborted.
 """
 
 from __future__ import annotations
@@ -300,7 +301,7 @@ class SqlalchemyTarget(Target):
         )
 
     def _known_driver(self) -> tuple[Any, MutableMapping[Any, Any]] | None:
-        """Return the driver's connection and SQLAlchemy's record of it. None if statements must not go to the driver,
+        """Return the driver's connection and SQLAlchemy's record of it; None if statements must not go to the driver,
         because something listens to them, or because SQLAlchemy has not begun the transaction yet.
         """
         if self._takes_the_long_way or not self.connection.in_transaction():

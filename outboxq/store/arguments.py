@@ -1,4 +1,4 @@
-"""Check the arguments to the store's methods before a transaction begins, and declare the matching statement
+"""Check the arguments to the store's methods before a transaction begins, and declare the corresponding statement
 parameters.
 
 Each check returns the argument, or raises InvalidArgument.
@@ -70,8 +70,8 @@ def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
 
 
 def state_of(given: Waiting | str | None) -> Waiting | None:
-    """Return the Waiting for a Ready task's state that was given as a Waiting or as text. Raises InvalidArgument for
-    anything else.
+    """Return the Waiting value for a Ready task's state that was given as a Waiting or as text. Raises InvalidArgument
+    for anything else.
     """
     return None if given is None else choice(Waiting, given, "waiting")
 

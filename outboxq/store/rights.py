@@ -63,7 +63,7 @@ class Rights:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Run the block, which reads in a transaction, and `explain` its error."""
+        """Run the block, which reads in a transaction, and pass its error to `explain`."""
         try:
             yield
         except Exception as error:

@@ -124,7 +124,7 @@ class Transactions:
 
     @cached_property
     def _own_database(self) -> str | None:
-        """The database's name or file according to the URL; None if the URL does not have one."""
+        """The database's name or file according to the URL; None if the URL contains neither."""
         return self.dialect.database_name(self.bound_engine.url)
 
     def ensure_current(self) -> None:

@@ -388,8 +388,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return the exception that `error` replaced if it is one such as KeyboardInterrupt, which is not an Exception;
-    otherwise None.
+    """Return the exception that `error` replaced, if that is not an Exception (such as KeyboardInterrupt); otherwise
+    None.
 
     `before` is the exception that was already being handled when the work began.
     """

@@ -158,8 +158,9 @@ def _partitions_without(of_table: sa.ColumnElement[Any], trigger: str) -> sa.Sel
 
 
 def _without_primary_key(of_table: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the table with this oid if it does not have its primary key or, if it is partitioned, those of its
-    partitions that do not have one. Partitions number their rows separately, so their parent does not have one.
+    """Select the table with this oid if it does not have its primary key. If the table is partitioned, select the
+    partitions without a primary key instead. Partitions number their rows separately, so their parent does not have
+    one.
     """
     partitions = sa.select(pg_inherits.c.inhrelid).where(pg_inherits.c.inhparent == of_table)
     holds_rows = pg_class.c.relkind == sa.literal_column("'r'")

@@ -299,7 +299,7 @@ def _all_of(relation: Any) -> Any:
 
 
 def _delete(g: Grammar, ctids: Any, found: sa.FromClause | None = None) -> Statement:
-    """Delete the selected entries. ARRAY(…) is evaluated once, so the limit holds under every plan."""
+    """Delete the selected entries. ARRAY(…) is evaluated once, so the limit is respected under every plan."""
     picked = ctids.cte("picked").prefix_with("MATERIALIZED")
     return (
         sa.delete(task_outbox)

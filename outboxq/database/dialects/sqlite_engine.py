@@ -41,7 +41,7 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
             stop=tenacity.stop_after_delay(30),
             reraise=True,
         )(connection.execute, "PRAGMA journal_mode = WAL")
-        # LOG_KEPT: a long reader must not leave a huge log behind.
+        # LOG_KEPT: a long-running reader must not leave a huge log behind.
         connection.execute("PRAGMA journal_size_limit = 67108864")
 
     event.listen(engine, "connect", connected)

@@ -101,7 +101,7 @@ def open_file(raw: sqlite3.Connection) -> OpenFile | None:
 
 
 def follow(engine: Engine) -> None:
-    """Make an engine drop connections to a file that was replaced: the next transaction uses the new file.
+    """Make an engine drop connections to a file that was replaced, so that the next transaction uses the new file.
 
     The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was deleted
     (a new file must not be created), or if the old file's log is next to the new file. Disposing of the engine makes
@@ -200,7 +200,7 @@ class Log:
     `LOG_KEPT`.
     """
     readers: tuple[int, ...] = ()
-    """The other processes that are reading at the moment, as far as the operating system lists them."""
+    """The other processes that are currently reading the database, as far as the operating system lists them."""
 
 
 LOG_KEPT = 64 * 2**20

@@ -173,9 +173,9 @@ class _Call:
 
         With a transaction for each part, most claims are a single statement. (If it finds nothing behind the floors, a
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
-        server crash may undo the claim; the task is then claimed again, and the next holder of the same token has
-        another worker id, which fences this worker. A later commit that is flushed, such as the task's completion,
-        never survives a crash without the claim.
+        server crash may undo the claim; the task is then claimed again. The next holder of the same token has another
+        worker id, so this worker is fenced. A later commit that is flushed, such as the task's completion, never
+        survives a crash without the claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -394,8 +394,8 @@ class _Call:
         return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """Claim tasks from one queue within its limits. The use of the limits is counted while the queue's settings are
-        locked.
+        """Claim tasks from one queue within its limits. Locks the queue's settings before it counts how much of
+        the limits is used.
         """
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits_sql.lock, values | {"queue": queue})

@@ -33,7 +33,7 @@ from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
 
 lease_seconds = sa.bindparam("lease_seconds", None, type_=sa.Double)
-"""The worker's own lease; None for the task's lease."""
+"""The length of the worker's leases; None for the length that each task sets."""
 says_begin = sa.bindparam("says_begin", False, type_=sa.Boolean)
 """True if the worker records with `begin` that a suspect task's handler is about to begin."""
 

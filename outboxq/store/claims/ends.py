@@ -72,7 +72,7 @@ class Finishes(Protocol):
 
 
 def compile_ends(store: Transactions) -> None:
-    """Compile the statements that a worker needs after its first claims, before anything has to wait for them."""
+    """Compile in advance the statements that a worker needs after its first claims, so that nothing waits for this."""
     store.dialect.warm(extend_leases, end)
 
 

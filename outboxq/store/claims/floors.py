@@ -52,7 +52,7 @@ class Floors:
         """`likely` contains the pairs of the tasks that the claimer knows."""
         self._likely = list(islice(likely, _MOST))
         self._since: dict[tuple[str, int], datetime] = {}
-        """The floors, the least recently used first. Empty unless there are many dead entries."""
+        """The floors, the least recently used first; empty unless there are many dead entries."""
         self._ahead = timedelta(0)
         """The database's time since 1970, minus `time.monotonic()`, as of the last claim that found tasks."""
         self._claims, self._looks = _Claims(), Turns()

@@ -117,7 +117,7 @@ def hop(g: Grammar) -> sa.Select[Any]:
     """Select, from the first :budget keys of :queue after :after and up to :upto, those that may start a task, and the
     last key.
 
-    `free` does not imply that a concurrency key has a due entry.
+    A true `free` does not imply that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
     ranges = sa.select(

@@ -77,7 +77,8 @@ class KeyTurns:
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]
-        # The last resort reads as many keys as a waiting worker does. Otherwise the worker could see work that no claim finds.
+        # The last search reads as many keys as a waiting worker's check. Otherwise, the worker could see work that no
+        # claim finds.
         far: Way = partial(self._rotate, budget=_MOST)
         with target.atomic():
             for way in (*order, far):

@@ -174,7 +174,7 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
 
 
 def was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
-    """Return whether this recovery was committed, although its answer was lost with the connection."""
+    """Return whether this recovery was committed, in case its answer was lost with the connection."""
     claim = {"task_id": lease.id, "lease_token": lease.lease_token, "worker_id": lease.worker_id}
     return [row["event_type"] for row in target.run(tasks.ended_by, claim)] == [_RECOVERED_AS[found.status]]
 

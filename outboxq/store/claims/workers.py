@@ -65,7 +65,7 @@ class LiveWorker:
     pid: int | None = None
     """Id of the process on that machine."""
     version: str | None = None
-    """Version of the application's code, from `Outbox(version=…)`; None if it does not have one."""
+    """Version of the application's code, from `Outbox(version=…)`; None if no version was given."""
     release: str | None = None
     """Version of outboxq."""
     busy: int | None = None
@@ -82,14 +82,12 @@ class LiveWorker:
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
     """The error that keeps it from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or does
-    not know.
+    not know whether it can.
     """
     failing_since: datetime | None = None
     """The time of the first failure in this series, by the worker's clock."""
     stacks_asked_at: datetime | None = None
-    """Time at which a person asked for the stacks of its threads. None before anyone asks, and once the worker has
-    answered.
-    """
+    """Time at which a person asked for the stacks of its threads; None if no request is waiting for an answer."""
     stacks_at: datetime | None = None
     """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
 

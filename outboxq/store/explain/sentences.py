@@ -131,7 +131,9 @@ def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | 
 
 
 def _expired(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if the task has expired. A claim records that only if it could also have started the task."""
+    """Return the reason if the task has expired. A claim records the expiry only if it could also have started the
+    task.
+    """
     if task.expires_at is None or task.expires_at > facts.now:
         return None
     expired = f"it expired at {written(task.expires_at)}"
@@ -298,5 +300,5 @@ def _another_worker(queue: str) -> tuple[Cure, ...]:
 
 _Rule = Callable[[TaskExecution, Row, Facts], Explanation | None]
 _KEEP_FROM_CLAIMS: tuple[_Rule, ...] = (_not_yet, _paused, _behind, _limited_key, _limited)
-"""The rules about what keeps a task from being claimed, whatever workers there are."""
+"""The rules about what keeps a task from being claimed, no matter which workers are live."""
 _RULES: tuple[_Rule, ...] = (_expired, _given_back, *_KEEP_FROM_CLAIMS, _unmanned, _due)

@@ -26,7 +26,7 @@ from .statistics import Statistics
 
 ADD_RETENTION = Cure("delete tasks 90 days after they end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
-"""The time since the last failed attempt after which a storm without delayed tasks is over."""
+"""The time from the last failed attempt to the end of a storm, if no tasks are delayed."""
 _TRANSACTIONS = 1_000_000
 """The age at which the snapshot of a slot or a standby counts as old. The server knows this age only as a number of
 transactions.
@@ -35,7 +35,7 @@ _LONG_AGO = timedelta(minutes=10)
 """The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
-"""The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
+"""If the last prune is longer ago than this, nothing seems to delete old tasks. Usual intervals are at most a month."""
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
@@ -299,7 +299,7 @@ def _paused_for(facts: Facts, one: Statistics) -> str:
 
 
 def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
-    """Return the cures for these paused queues. `of` is the number of queues that the sentence is about."""
+    """Return the cures for these paused queues. `of` is the number of queues in the problem's sentence."""
     if len(found) == of == 1:
         return (Cure("resume it", ("queue", "resume", found[0].queue)),)
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:MOST_LISTED])

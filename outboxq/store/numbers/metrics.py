@@ -114,7 +114,9 @@ class TaskCounts:
     retries: int = 0
     """Number of attempts that failed and were followed by another attempt."""
     throughput: float = 0.0
-    """Number of completed and failed tasks per second of the window, or of the time since workers' counts begin."""
+    """Number of completed and failed tasks per second of the window, or of the time since the workers' counts began, if
+    that is shorter.
+    """
     wait: Percentiles | None = None
     """Time from a task's due time to its start; None if no attempt began."""
     run: Percentiles | None = None
@@ -250,8 +252,8 @@ def happened(target: Target, now: datetime, window: timedelta, *, by_task: bool)
 def _border(now: datetime, window: timedelta) -> dict[str, Any]:
     """Return the parameters of `_since_then` for a window up to now.
 
-    A span that was rolled up counts if most of it lies in the window: on average, the counted period is as long as the
-    window.
+    A span that was rolled up counts if most of it lies in the window, so on average, the counted period is as long as
+    the window.
     """
     span, begin = timedelta(seconds=SPAN), now - window
     length = next((length for age, length in reversed(LEVELS) if window + length >= age), LEVELS[0][1])
@@ -273,7 +275,9 @@ def window_of(window: timedelta | float) -> timedelta:
 
 
 def counted_time(first: datetime | None, now: datetime, window: timedelta) -> timedelta:
-    """Return how much of the window up to now workers' counts cover, if the first stored span begins at `first`."""
+    """Return how much of the window up to now is covered by workers' counts, if the first stored span begins at
+    `first`.
+    """
     return window if first is None or first <= now - window else max(now - first, timedelta(seconds=SPAN))
 
 

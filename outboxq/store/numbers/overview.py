@@ -250,8 +250,8 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
 
 
 def _held_in(target: Target, facts: Facts) -> list[Row]:
-    """Return the rows about held keys. If not all of them were read, the keys of the requested queues are read again,
-    because all those that were read may belong to other queues.
+    """Return the rows about held keys. If some of them were not read, the keys of the requested queues are read again,
+    because all the rows that were read may belong to other queues.
     """
     rows = facts.rows("held")
     if facts.wanted is None or len(rows) < HELD:

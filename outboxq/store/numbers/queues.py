@@ -46,7 +46,7 @@ class QueueSettings:
     paused_at: datetime | None = None
     """The time at which the queue was paused, after which no tasks are claimed from it; None if it is not paused."""
     pause_reason: str | None = None
-    """The reason for the pause, with the name of the person: "provider down (by ann in the dashboard)". None if it is
+    """The reason for the pause, with the name of the person: "provider down (by ann in the dashboard)"; None if it is
     unknown.
     """
     concurrency: int | None = None
@@ -58,7 +58,7 @@ class QueueSettings:
     rate_per_key: tuple[int, timedelta] | None = None
     """Maximum number of starts per period for each concurrency key or partition key; None means no limit."""
     fair: bool = True
-    """True if partition keys take turns. False if the key whose task has been due the longest is next."""
+    """True if partition keys take turns; False if the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
 
 

@@ -93,8 +93,8 @@ def table_sizes(store: Transactions) -> list[TableSize]:
 
 
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
-    """Return an error that names the sessions holding the lock that a statement waited too long for; None for any other
-    `error`.
+    """Return an error that names the sessions holding the lock that a statement waited too long for; None if `error`
+    has another cause.
 
     This uses another connection to ask the database who currently holds locks.
     """
@@ -141,7 +141,7 @@ def _sizes_of(target: Target) -> list[TableSize]:
 
 
 def server(g: Grammar) -> sa.Select[Any]:
-    """Select the database's name, version and size, and the revision of our schema with the oldest code that it
+    """Select the database's name, version and size, our schema's revision, and the oldest code that the schema
     supports.
     """
     found, schema = g.server().subquery("server"), version_table.c

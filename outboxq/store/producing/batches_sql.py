@@ -221,10 +221,10 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `cancelling` that have tasks left to cancel, with the counts of these tasks: waiting tasks,
     running tasks that were not asked to stop, and dead letters. Batches that only wait for the end of running tasks do
-    not count towards the limit.
+    not count toward the limit.
 
-    The query reads the counts of each batch and the running tasks, but no other tasks. Both come from one snapshot, so
-    a task that is neither finished nor running is waiting.
+    The query reads each batch's counts and the running tasks, but no other tasks. Both come from one snapshot, so a
+    task that is neither finished nor running is waiting.
     """
     leased = _leased(g)
     unasked = sa.func.sum(

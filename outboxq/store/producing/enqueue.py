@@ -54,7 +54,7 @@ _NOTHING = timedelta(0)
 
 
 class EnqueuesMany(Protocol):
-    """A store whose `enqueue_many` is called by `enqueue`, so that a subclass that overrides it sees every task."""
+    """A store whose `enqueue_many` is called by `enqueue`. A subclass that overrides `enqueue_many` sees every task."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 

@@ -61,7 +61,7 @@ class Planting:
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
     restarted_at: datetime | None
-    """The time since which no tick has been left out, if earlier ticks were missed. None if that time does not change.
+    """The time since which no tick has been left out, if earlier ticks were missed; None if that time does not change.
     """
 
 
@@ -201,7 +201,7 @@ def cancel_planted(
 ) -> datetime | None:
     """Cancel the unstarted tasks of ticks after `now`, and return the earliest of these ticks.
 
-    `delayed` includes earlier ticks that are not due yet because of their jitter.
+    With `delayed`, earlier ticks that are not due yet because of their jitter are included.
     """
     earliest = now - schedule.jitter if delayed and schedule.jitter else now
     why = f"{reason} (schedule {schedule.name!r})"

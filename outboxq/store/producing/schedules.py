@@ -88,7 +88,8 @@ class Schedules:
         self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
     ) -> Schedule:
         """Change some values of a schedule that was stored at run time, and return it. `on_change` is called in the
-        transaction if a value differs. Otherwise, `edit` works like `put`. Raises ScheduleNotFound and InvalidArgument.
+        transaction if a value differs. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
+        InvalidArgument.
         """
 
         def work(target: Target) -> Schedule:

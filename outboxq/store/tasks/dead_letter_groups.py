@@ -25,9 +25,11 @@ from ...model.display import group_of, message_of
 _FEWEST = 3
 """Minimum number of dead letters before a version is blamed."""
 _SHARE = 0.9
-"""Minimum share of the dead letters that a version must have left to be blamed."""
+"""A version is blamed only if it left at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
-"""A worker that was last seen up to this long before the first failure still counts: a rollout may have replaced it."""
+"""A worker that was last seen up to this long before the first failure still counts, because a rollout may have
+replaced it.
+"""
 _NAMED = 3
 """Maximum number of other versions that the sentence from `blame` names."""
 

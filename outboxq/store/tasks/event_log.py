@@ -28,7 +28,7 @@ A *snapshot* is the highest number seen and the ids of the open transactions. It
 is not higher than that number and the event's transaction was not open. Numbers are drawn one by one, after their
 transactions have their ids, so the transaction of a smaller number already had its id: it was open or had ended.
 PostgreSQL lists the open transactions below the highest id that has ended. All ids above that id, up to the next id to
-be assigned, belong to open transactions too. An id beyond these comes from another server: the events in a restored
+be assigned, belong to open transactions too. An id beyond these comes from another server, so the events in a restored
 dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with

@@ -315,8 +315,8 @@ def change_all(
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
-    """Return the queues in which other tasks may have become claimable: because a key is free, or because fewer tasks
-    are running.
+    """Return the queues in which other tasks may have become claimable, because a key is free or fewer tasks are
+    running.
     """
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 

@@ -205,7 +205,7 @@ def _batch_id(given: AnyId) -> UUID:
 
 
 def find_key(target: Target, given: dict[str, Any]) -> None:
-    """Bound the search to the task that holds the idempotency key, if one is wanted."""
+    """Bound the search to the task that holds the idempotency key, if the filters contain a key."""
     if given["idempotency_key"] is not None:
         wanted = next((row["id"] for row in target.run(task_with_key, given)), LAST)
         given |= {"from_id": max(given["from_id"], wanted), "to_id": min(given["to_id"], next_id(wanted))}

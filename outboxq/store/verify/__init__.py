@@ -128,7 +128,7 @@ def _cause(error: Exception) -> str:
 
 def _repair(store: Transactions, violation: Violation, using: object) -> Violation:
     """Make the repair, if there is one. If the database cannot read one of the rows, nothing is repaired, and the
-    meaning says so: the other repairs do not depend on this one.
+    violation's meaning says so. The other repairs do not depend on this one.
     """
     if (repair := REPAIRS.get(violation.name)) is None:
         return violation

@@ -140,7 +140,7 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
 
 
 def unreadable(target: Target, rows: Iterable[Row]) -> Mapping[str, Any]:
-    """Return the ids of those of these batches whose `then` tasks cannot be read, as the parameter of `recount`."""
+    """Return the ids of the batches among these whose `then` tasks cannot be read, as the parameter of `recount`."""
     return pack_ids(target, "unreadable", [row["id"] for row in rows if _is_unreadable(row)])
 
 
@@ -202,7 +202,8 @@ def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
 
 def recount(g: Grammar) -> Transition:
     """Recompute the counts of an unfinished batch from the statuses of its tasks. The batch completes if all of them
-    have ended, and its `then` tasks would be enqueued, so the unreadable ones (:unreadable) are left out.
+    have ended, which enqueues its `then` tasks. So batches whose `then` tasks cannot be read (:unreadable) are left
+    out.
 
     A pruned task counts as cancelled, unless it has already been counted.
     """

@@ -187,7 +187,7 @@ def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def requested_expiry(g: Grammar) -> Any:
-    """Select the expiry that the holder of a key requested for it."""
+    """Select the expiry that a key's holder requested for the key."""
     birth = Birth(g, "birth")
     return _of_task(birth.until, birth, _is_its_own(birth)).scalar_subquery()
 
