@@ -58,7 +58,7 @@ class WorkDistributor(Protocol):
         """Record that the worker is busy: a claim found tasks (with `full`, as many as it asked for), or no handler is
         free (`saturated`).
 
-        The worker need not be notified. If it was called for tasks that it cannot take, it calls other workers.
+        The worker does not need to be notified. If it was called for tasks that it cannot take, it calls other workers.
         """
 
     def wake(self) -> None:
@@ -118,7 +118,7 @@ class Wakeup:
 
     def wait(self, seconds: float) -> bool:
         """Wait for a notification, and return whether one arrived. All notifications so far are forgotten, so call this
-        before you look for changes.
+        method before you look for changes.
         """
         if not self._closed:
             self._lock.acquire(timeout=max(0.0, seconds))
