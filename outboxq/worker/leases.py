@@ -257,7 +257,7 @@ class Leases:
         return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now: because a clock was changed, other workers may believe that these leases have
+        """Send the next heartbeat now. Because a clock was changed, other workers may believe that these leases have
         expired.
         """
         for one in self.held():

@@ -158,7 +158,7 @@ class Worker(Answering):
         signal does the same.
         """
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
-        self._ending.is_abandoned = True  # set before a handler can notice, because `run` may then end first
+        self._ending.is_abandoned = True  # set before a handler can notice the stop, because `run` may then end first
         self._stopping.set()
         log.warning("told to stop immediately; releasing the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)

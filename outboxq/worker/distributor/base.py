@@ -94,7 +94,7 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        # The lock is free if a wait is to end. A threading.Event has a lock that a signal handler could wait for forever.
+        # The lock is free if a wait must end. A threading.Event has a lock that a signal handler could wait for forever.
         # Before Python 3.13, SimpleQueue.get(timeout) waits forever if a signal handler runs longer than the rest of
         # the timeout.
         self._lock = threading.Lock()

@@ -214,7 +214,7 @@ class _Server:
                         else:
                             self._print_stacks(int(order[1:]))
         except OSError:
-            return  # the worker is gone
+            return  # the worker has exited
         finally:
             for pid in list(self._children):
                 self._kill(pid)

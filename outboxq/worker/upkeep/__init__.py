@@ -364,7 +364,7 @@ class StatisticsUpkeep:
         found = self.store.samples.look()
         if not all(one.exact for one in found):
             found = self._count()
-        if self.store.gone.is_set():  # the connections are closed: another worker takes over
+        if self.store.gone.is_set():  # the connections are closed, so another worker takes over
             return _SAMPLE_EVERY
         self.store.samples.record(found)
         again = max(_SAMPLE_EVERY, _SHARE * (self.clock() - began))
