@@ -261,8 +261,8 @@ class HandlerRunner:
         self.ends.write(outcome, context, seconds)
 
     def _unless_interrupted(self, context: TaskContext, outcome: Outcome) -> Outcome:
-        """Return the outcome of the claim. It is not a failure if the handler only passed on an external error that
-        ended a step's transaction.
+        """Return the outcome of the claim. The outcome is not a failure if the handler only passed on an external error
+        that ended a step's transaction.
         """
         error = context.interruption
         if error is None or context.error is not error or outcome.event_type not in _FAILURES:

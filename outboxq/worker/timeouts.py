@@ -199,8 +199,8 @@ class TimeLimit:
         """Put an exception into the slot, replacing any that is there, and catch it.
 
         If the exception were removed instead, Python 3.11 and 3.12 would not clear the flag that says that the slot is
-        in use. Each thread would then check for it again and again, and a profiler or debugger in 3.11 would never
-        return.
+        in use. Each thread would then check for an exception again and again, and in Python 3.11, a profiler or
+        debugger would never return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)

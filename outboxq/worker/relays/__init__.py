@@ -165,8 +165,8 @@ class RelayRunner:
         when every relay has nothing left to publish, is paused, or is failing. Without `burst`, raises
         ConfigurationError outside the main thread, because only the main thread receives signals.
 
-        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or if a
-        broker failed during a burst and events are left.
+        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, if a thread died, or
+        if a broker failed during a burst and events are left.
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(

@@ -136,10 +136,11 @@ class UnknownTasks:
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Makes due the tasks that this worker knows and that are waiting because other workers did not know them. This
-    happens when the worker starts, so that no task has to wait for the end of a long delay after a deployment. While a
-    live worker knows the tasks, other workers release them with only the first delay. After the start, this service
-    runs once an hour, to catch tasks that were released while the worker was starting.
+    """Makes due the tasks that this worker knows and that are waiting because other workers did not know them.
+
+    This happens when the worker starts, so that no task has to wait for the end of a long delay after a deployment.
+    While a live worker knows the tasks, other workers release them with only the first delay. After the start, this
+    service runs once an hour, to catch tasks that were released while the worker was starting.
     """
 
     store: Store
