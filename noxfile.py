@@ -99,7 +99,7 @@ def postgres(session: nox.Session, version: str) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Install the wheel with its dependencies from the index in an empty directory; run upgrade, demo and verify."""
+    """In an empty directory, install the wheel with its dependencies from the index; run upgrade, demo and verify."""
     session.install("hatchling")
     session.run("python", "tests/wheel.py", session.create_tmp())
 
@@ -186,7 +186,7 @@ def monitoring(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Test the dashboard in a real browser with 100 000 hostile rows and ten open tabs; fetch a browser if necessary.
 
-    `nox -s browser -- DIRECTORY` saves screenshots of every page in the directory.
+    `nox -s browser -- DIRECTORY` saves screenshots of all pages to that directory.
     """
     (pictures,) = session.posargs or (session.create_tmp(),)
     session.install("-e", ".[test]")
@@ -208,7 +208,7 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def examples(session: nox.Session) -> None:
-    """Run the three shops on both databases: orders over HTTP for 30 seconds, with a worker killed each second."""
+    """Run the three shops on both databases: orders over HTTP for 30 seconds, with a worker killed every second."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.integrations.examples.load", *session.posargs)
 

@@ -98,8 +98,9 @@ def latencies(outbox: Outbox, rounds: int) -> None:
 
 
 def callers(outbox: Outbox, url: str, number: int, seconds: float) -> None:
-    """Measure many threads that each wait for a different task. During the first period of `seconds`, no task ends. During the
-    second one, all of them end."""
+    """Measure many threads that each wait for a different task. During the first period of `seconds`, no task ends.
+    During the second period, all of them end.
+    """
     take = outbox.tasks.get("bench.take")
     waiter = outbox._waiters.of(outbox.store)
     threading.stack_size(256 * 1024)

@@ -32,10 +32,12 @@ class Sizes:
     """The sizes of all measures."""
 
     rounds: int
-    """The rounds of outboxq, raw and the peers to which a goal refers. The other peers take part in at most `slow_rounds`."""
+    """The number of rounds for outboxq, raw and the peers to which a goal refers. Other peers take part in at most
+    `slow_rounds`.
+    """
     slow_rounds: int
     singles: int
-    """The number of tasks that are enqueued in one transaction each."""
+    """The number of tasks to enqueue, each in a separate transaction."""
     bulk: int
     drained: int
     """The number of tasks that the fast queues drain. Each other queue drains its share of this number."""
@@ -125,7 +127,7 @@ TINY = Sizes(
     memory=100,
     relaxed=False,
 )
-"""Sizes for a test that the benchmark works."""
+"""Sizes for testing whether the benchmark works."""
 
 
 @dataclass(slots=True)
@@ -161,7 +163,7 @@ class Bench:
         return [one for one in self.queues(kind) if one.queue.peer in {RAW, OUTBOXQ}]
 
     def as_it_comes(self, kind: str) -> list[Running]:
-        """Return raw and outboxq. On SQLite, they use synchronous=FULL; in a thorough run, there is one for each setting."""
+        """Return raw and outboxq. On SQLite, they use synchronous=FULL; a thorough run includes both settings."""
         return [one for one in self.ours(kind) if self.sizes.thorough or not one.queue.name.endswith("NORMAL")]
 
     def outboxq(self, kind: str = "postgresql") -> Running:

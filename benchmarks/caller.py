@@ -1,9 +1,9 @@
 """Measure the time that a task adds to its caller's transaction, compared with the same three rows written with text().
 
-`python -m benchmarks.caller --on postgresql` measures single calls, which take turns in one run. It prints the minimum and
-the median of the wall time and of the CPU time of this process and of the server's process. The calls are: the rows
-written by hand, on the driver's connection and through the Session; `select 1` through the Session; and outboxq's call, in
-the Session and in a separate transaction.
+`python -m benchmarks.caller --on postgresql` measures single calls, which take turns in one run. It prints the minimum
+and the median of three times: the wall time, the CPU time of this process, and the CPU time of the server's process.
+The calls are: the rows written by hand, on the driver's connection and through the Session; `select 1` through the
+Session; and outboxq's call, in the Session and in a separate transaction.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Application:
             session.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY, number INTEGER)"))
 
     def turn(self, times: int) -> dict[str, tuple[float, float]]:
-        """Return the median milliseconds of the task and of the whole transaction for each way."""
+        """For each way, return the median time of the task and of the whole transaction, in milliseconds."""
         calls: dict[str, list[float]] = {way: [] for way in self._ways}
         wholes: dict[str, list[float]] = {way: [] for way in self._ways}
         for _ in range(times):

@@ -19,7 +19,7 @@ BATCH = 100
 WARM = 6
 """The number of initial rounds that are not counted, because psycopg prepares a statement at its fifth execution."""
 SLOW = 3
-"""The number of times that a call is made that may read many rows."""
+"""The number of times to make a call that may read many rows."""
 
 
 def times(place: Place, *, waiting: bool, rounds: int) -> dict[str, list[float]]:

@@ -63,7 +63,7 @@ def measure_pages(engine: Engine, worker: UUID, rounds: int) -> int:
 
 
 def _paths(store: Store, worker: UUID) -> Iterator[str]:
-    """Return the paths of all pages. The large ones occur once for each filter that uses a different index."""
+    """Return the paths of all pages. A large page occurs once for each filter that uses a different index."""
     yield from ("/", "/?range=24h", "/?range=7d", "/queues", "/queue?name=bench", "/queue?name=keyed&range=24h")
     yield "/tasks"
     for state in TaskStatus:

@@ -69,7 +69,7 @@ class Loop:
 
 
 def dropping(url: str, rows: int) -> None:
-    """Measure the deletion of the oldest month of a partitioned history, which is half a year old."""
+    """Measure the deletion of the oldest month of a partitioned history. That month is half a year old."""
     migrations.upgrade(url)
     engine = make_engine(url)
     store, now = Store(engine), datetime.now(UTC)

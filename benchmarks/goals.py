@@ -1,4 +1,4 @@
-"""The goals of the benchmark, and the check whether a run met them."""
+"""The goals of the benchmark, and a check of whether a run met them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ ORDINARY, PARTITIONED, WAITING = "finished", "finished, partitions of a day", "w
 SERIES = {"postgresql": (ORDINARY, PARTITIONED, WAITING), "sqlite": (ORDINARY, WAITING)}
 MOST = {"postgresql": 1_000_000_000, "sqlite": 1_000_000}
 HURRIED = 1_000_000
-"""The number of rows from which they are written without WAL, which requires two restarts of the server."""
+"""From this number of rows on, the rows are written without WAL, which requires two restarts of the server."""
 COUNTED = 8
 """The number of rounds in which pages and WAL are counted. They hardly differ between rounds."""
 
@@ -88,7 +88,9 @@ class Growth:
         return took[-1] + 11 * max(0.0, took[-1] - took[-2]) if len(took) > 1 else 0.0
 
     def add(self, kind: str, series: str, rows: int, what: str, unit: str, who: str, values: list[float]) -> None:
-        """Record figures of `who`. There is a measure for each series, call and unit, with samples for each size."""
+        """Record the figures of the queue `who`. There is a measure for each series, call and unit, with samples for
+        each size.
+        """
         key = f"{kind}.{series}.{what}.{unit}"
         self.results.add(key, f"{kind}, {series}: {what}", unit, f"{who} {rows}", [float(one) for one in values])
 

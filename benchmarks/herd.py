@@ -1,9 +1,9 @@
 """Measure the cost of a task while many workers are idle: `python -m benchmarks.herd`, or `nox -s bench_herd -- --idle 1 --idle 50`.
 
-Each worker is a process. For each number of idle workers, single tasks are enqueued at a steady rate. The table contains
-the number of claims that the workers make for each task, the statements and the CPU time that the server spends on it
-(minus those of an idle period of the same length), and the time from the task's commit to the start of its handler. The
-times depend on the machine. The numbers of claims and statements do not.
+Each worker is a process. For each number of idle workers, single tasks are enqueued at a steady rate. For each task,
+the table contains the number of claims that the workers make; the number of statements that the server runs and the CPU
+time that it uses, minus those of an idle period of the same length; and the time from the task's commit to the start of
+its handler. The times depend on the machine. The numbers of claims and statements do not.
 
 `--dead 40000` opens a snapshot and runs this number of tasks before the workers start. `--writing` keeps a writing
 transaction open, so that no worker falls asleep, and prints only the cost of the idle workers. `--queue default` makes the

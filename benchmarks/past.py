@@ -87,7 +87,7 @@ class Past:
 
     @classmethod
     def of_months(cls, rows: int) -> Past:
-        """Return tasks from more than a year, up to two days ago."""
+        """Return tasks from a period of more than a year that ended two days ago."""
         now = datetime.now(UTC)
         return cls(rows=rows, begin=now - timedelta(days=400), end=now - timedelta(days=2))
 

@@ -41,7 +41,7 @@ def processes(bench: Bench) -> None:
 
 
 def clients(bench: Bench) -> None:
-    """Measure the clients of pgbench on PostgreSQL, whose own cost is negligible, with and without the trigger."""
+    """Measure pgbench's clients, whose own cost is negligible, on PostgreSQL, with and without the trigger."""
     binary = next(
         (str(found / "pgbench") for _, found in postgres.installations() if (found / "pgbench").exists()), None
     )

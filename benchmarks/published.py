@@ -1,4 +1,6 @@
-"""Publish the figures of a run in the documentation: its file, some of its charts, and the README's table of ratios."""
+"""Publish the figures of a run in the documentation: the run's file, some of its charts, and the README's table of
+ratios.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ class Queue:
     share: float
     """The fraction of the fast queues' tasks that this queue drains, so that a slow queue takes seconds instead of minutes."""
     always: bool = False
-    """True if the queue takes part in every round because a goal refers to it. The others are measured less often."""
+    """True if the queue takes part in every round because a goal refers to it. The other queues are measured less
+    often.
+    """
     bulk: bool = False
     """True if the queue can enqueue many tasks in one call."""
     later: bool = True

@@ -208,7 +208,7 @@ def _is_empty(engine: Engine) -> bool:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition is true, which is checked every 10 ms."""
+    """Check every 10 ms whether the condition is true, and return when it is."""
     while not condition():
         time.sleep(0.01)
 

@@ -14,7 +14,7 @@ FULL = "only in a full run"
 
 
 def enqueue(bench: Bench, kind: str) -> None:
-    """Measure enqueues with one transaction for each task, and of many tasks in one call."""
+    """Measure enqueues of single tasks, each in a separate transaction, and of many tasks in one call."""
     tasks, bulk = bench.sizes.singles, bench.sizes.bulk
 
     def singly(one: Running) -> None:

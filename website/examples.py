@@ -21,7 +21,7 @@ def files(example: Path) -> Iterator[Path]:
 
 
 def with_files(text: str, example: Path, archive: str) -> str:
-    """Return the README as a page that ends with the files, where `archive` is the link to all of them.
+    """Return the README as a page that ends with the files. `archive` is the link to an archive of all files.
 
     Raises LookupError if the README does not say where to run its commands.
     """

@@ -9,7 +9,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("object", "data")}
-"""The elements and attributes whose links a browser loads to show a page. It follows others only after a click."""
+"""The elements and attributes whose links a browser loads to show a page. A browser follows other links only after a
+click.
+"""
 NOT_FETCHED = {"canonical", "next", "prev"}
 
 

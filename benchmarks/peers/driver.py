@@ -74,7 +74,7 @@ class Client:
         return self._driver.settings
 
     def enqueue(self, tasks: int) -> float:
-        """Enqueue this number of tasks, and return the seconds that this took."""
+        """Enqueue this number of tasks, and return how many seconds that took."""
         self._driver.enqueue(range(20))  # connects, and compiles and plans the statements
         return _timed(lambda: self._driver.enqueue(range(tasks)))
 

@@ -222,7 +222,7 @@ class Progress:
         return self.was_stopped
 
     def ask_to_stop(self, by: KeyboardInterrupt) -> bool:
-        """Make `stop` return True from now on. Return False if it had already been requested."""
+        """Make `stop` return True from now on. Return False if the stop had already been requested."""
         before, self._is_asked = self._is_asked, True
         self.asked_by = by
         return not before
@@ -365,7 +365,9 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def note_no_change(outcome: Outcome) -> None:
-    """If nothing was changed, say so on stderr. Use this for outcomes whose record is printed instead of the sentence."""
+    """If nothing was changed, say so on stderr. Call this for an outcome whose record is printed instead of its
+    sentence.
+    """
     if not outcome.changes:
         click.echo(plain(f"nothing was changed: {outcome.sentence}"), err=True)
 

@@ -114,7 +114,9 @@ def imported(name: str) -> ModuleType:
 
 
 def _fail_if_imported(error: Exception) -> None:
-    """Print the application's part of the traceback and exit with 1, if the import of its module raised `error`."""
+    """If the import of the application's module raised `error`, print the application's part of the traceback, and exit
+    with code 1.
+    """
     found = error.__traceback__
     while found is not None and found.tb_frame.f_code is not imported.__code__:
         found = found.tb_next
@@ -203,7 +205,7 @@ def _upgrade_of_the_group() -> str | None:
 
 def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
     """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the error's class, which
-    is its id on the page "Troubleshooting by error"; elsewhere, scripts read a single line.
+    is its id on the page "Troubleshooting by error". Elsewhere, only one line is printed, because scripts read it.
     """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():

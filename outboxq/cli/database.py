@@ -186,7 +186,8 @@ def shown(url: str | URL) -> str:
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
     """Return the database named by `values`, the parameters of `database_options`. The command line takes precedence.
 
-    `app` is APP if it came from another argument. Exit if no database is given, or if two applications are given.
+    `app` is APP if the command takes APP from another argument. Exit if no database is given, or if two applications
+    are given.
     """
     typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
     argument = app if app is not None else values.get("app_argument")
@@ -405,7 +406,7 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not, and must not appear in a message, because it may
+    """Return whether the string could be an APP. A URL could not. It must not appear in a message, because it may
     contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))

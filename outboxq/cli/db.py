@@ -433,8 +433,8 @@ def verify(store: Store, *, repair: bool) -> None:
 
 
 def await_server(engine: Engine, longest: timedelta = WAIT) -> None:
-    """Wait until the server accepts a connection, an error shows that the server is not merely starting, or the time is
-    up. The next statement then reports the error.
+    """Wait until the server accepts a connection, until an error shows that the server is not merely starting, or until
+    the time is up. The next statement reports any error.
     """
     from sqlalchemy.exc import OperationalError
 

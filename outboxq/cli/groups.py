@@ -264,9 +264,9 @@ class LateGroup(Group):
 
 class Program(LateGroup):
     """A program's top-level group. The process ends when the command ends. An import creates hundreds of thousands of
-    objects that live until the process ends. Python does not scan them for garbage during the import, afterwards or at
-    the end, which saves a third of the time that `outboxq status` takes (``python -m timeit -n 1 -r 9 -s "import
-    subprocess" "subprocess.run(['outboxq', 'status'])"``).
+    objects that live until the process ends. Python does not scan these objects for garbage during the import,
+    afterwards or at exit, which saves a third of the time that `outboxq status` takes (``python -m timeit -n 1 -r 9 -s
+    "import subprocess" "subprocess.run(['outboxq', 'status'])"``).
     """
 
     _is_starting = False
@@ -398,7 +398,7 @@ EXAMPLES: Final[dict[str, str]] = {
 }
 """The words that follow a command in its example, keyed by command."""
 _TARGETS: Final = {"queue": "mail", "relay": "orders", "schedule": "nightly", "task": _ID, "workers": "web-1:4711"}
-"""The words that follow every other command of a group: one target."""
+"""The words that follow each of a group's other commands, keyed by group: a single target."""
 
 
 def example_of(path: str) -> str | None:

@@ -98,8 +98,8 @@ _ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "relay": {"start publish": f"{PROGRAM} relay run", "delete forget": f"{PROGRAM} relay remove NAME"},
     "db": {"upgrade migrate init create": f"{PROGRAM} upgrade"},
 }
-"""Replacements for commands that other programs have, keyed by group; "" is the program itself. A key may list several
-names.
+"""Replacements for commands that other programs have, keyed by group; "" is outboxq's top-level group. A key may list
+several names.
 """
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     group: {name: cure for names, cure in rows.items() for name in names.split()}

@@ -144,7 +144,7 @@ def show_(store: Store, name: str) -> None:
 
 
 def _redriven(relay: Relay) -> str:
-    """Return the redriven events in words. The relay's senders do not publish them."""
+    """Return the redriven events in words. A worker publishes them as tasks, because the relay's senders do not."""
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
     return f"{relay.redriven} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 

@@ -166,7 +166,7 @@ def _watch(
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return one table for a pipe. The columns are always the same, so that scripts can find them."""
+    """Return one table, for a pipe. Its columns are always the same, so that scripts can find them."""
     return [_lines(found, _important, by_task=by_task)]
 
 

@@ -87,7 +87,7 @@ class Answers:
         return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
-        """Return the JSON for a page; 304 if the program already has it."""
+        """Return the JSON for a page, or the status 304 if the program already has it."""
         viewer = visit.grant.viewer
         shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
 
@@ -110,7 +110,7 @@ class Answers:
         return response
 
     def page(self, visit: Visit, route: Route) -> Response:
-        """Return a page for a GET; 304 without a body if the browser already has it."""
+        """Return a page for a GET, or the status 304 without a body if the browser already has the page."""
         request, browser = visit.request, visit.browser
         notice = browser.notice(request)
         if notice is not None:

@@ -42,7 +42,7 @@ _MOST_FIELDS: Final = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """A sentence about what a form has done."""
+    """A sentence about what was done in response to a form."""
 
     text: str
     is_warning: bool
@@ -178,7 +178,7 @@ class Client:
 
     @classmethod
     def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
-        """Return the sender of the request. Headers about the address and HTTPS are only used if they come from a
+        """Return the sender of the request. Headers about the address and HTTPS are used only if they come from a
         trusted proxy.
         """
         environ = request.environ

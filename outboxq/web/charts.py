@@ -142,8 +142,8 @@ class Chart:
     bars: Sequence[Shape]
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
-    """The numbers as a table. Each step with values has a row, with its beginning in UTC and its values in the order of
-    `legend`.
+    """The numbers as a table. Each step with values has a row, which contains its beginning in UTC and its values in
+    the order of `legend`.
     """
     missing: Sequence[Step]
     """The steps without a sample, in a chart of samples."""
@@ -396,8 +396,8 @@ def _round_span(least: float) -> float:
 
 
 def _top(values: Sequence[float]) -> float:
-    """Return the value that the axis must reach: the highest, or the 95th percentile if the highest is more than
-    `_PEAK` times that.
+    """Return the value that the axis must reach: the highest value, or the 95th percentile if the highest value is more
+    than `_PEAK` times the 95th percentile.
     """
     if not values:
         return 0.0
@@ -413,7 +413,7 @@ def _peaks(
     top: float,
     words: Callable[[float], str],
 ) -> list[str]:
-    """Return a sentence for each series that has values above the axis, with the highest of them."""
+    """Return a sentence for each series that has values above the axis, naming the highest of these values."""
     found = []
     for one, column in zip(series, columns, strict=True):
         above = [(value, index) for index, value in enumerate(column) if value is not None and value > top]
@@ -529,7 +529,7 @@ def _chart(
 @lru_cache(maxsize=2 * len(RANGES))
 def _places(axis: Axis) -> list[tuple[str, str, float, float]]:
     """Return the beginning, the end, the position and the width of each step. All charts on a page have the same steps,
-    and the next page often has them too.
+    and those on the next page often have them too.
     """
     # In a chart of more than one day, each step names its day.
     form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"

@@ -175,8 +175,8 @@ class Dashboard:
             urls.match(method=request.method)
             return self._login.answer(request, client, urls)
         try:
-            # In a context of its own, so that a session with which `authorize` reads is closed before the page writes.
-            # On SQLite, its transaction would lock the file.
+            # In a separate context, so that a session that `authorize` uses is closed before the page writes. On
+            # SQLite, the transaction of that session would lock the file.
             with self._context():
                 grant = self._access.grant(request, client)
         except LoginNeeded:

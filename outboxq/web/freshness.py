@@ -41,7 +41,7 @@ class _Making:
 
 
 class Freshness:
-    """Keeps the mark of the tables and the rendered pages for two seconds. It can be used by several threads."""
+    """Keeps the mark of the tables and the rendered pages for two seconds. Several threads can use it."""
 
     def __init__(
         self,

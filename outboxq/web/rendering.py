@@ -120,7 +120,7 @@ def _shown(value: Any) -> Any:
 
 
 _LONGEST_PART = 24
-"""The maximum number of characters in a name without a place where a line can break."""
+"""The maximum number of characters in a name between two places where a line can break."""
 
 
 def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:
@@ -224,7 +224,7 @@ def whole(value: object) -> Markup:
 
 
 def _optional(words: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a function that returns "" for None and otherwise calls the given one."""
+    """Return a function that returns "" for None and otherwise calls the given function."""
     return lambda value: "" if value is None else words(value)
 
 

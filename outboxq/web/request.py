@@ -24,7 +24,7 @@ Redact = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permission:
-    """The right to make some changes. A permission without fields is the right to make all of them."""
+    """The right to make certain changes. A permission whose fields are not set is the right to make all changes."""
 
     actions: Collection[str] | None = None
     """The actions, named by their commands, such as "failed redrive"; None means all actions."""

@@ -287,13 +287,15 @@ class Connections:
         self._receivers: Store | None = None
 
     def for_receivers(self) -> Store:
-        """Return a fourth store, which exists only if there are receivers. Their transactions may take a second."""
+        """Return a fourth store, which is needed only if there are receivers, because receivers' transactions may take
+        a second.
+        """
         if self._receivers is None:
             self._receivers = self._new()
         return self._receivers
 
     def watch(self, on_loss: Callable[[], object]) -> None:
-        """Call `on_loss` whenever a connection to the server may have broken, which cannot happen on SQLite.
+        """Call `on_loss` whenever a connection to the server may have broken. SQLite has no such connection.
 
         The pool's event is needed too: with `pool_pre_ping=True`, the pool replaces a broken connection without failing
         a transaction.

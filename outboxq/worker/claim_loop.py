@@ -49,8 +49,8 @@ _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
 """The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But
-a low number makes claims small: with 2, a surviving worker ran recovered tasks at a quarter of the rate of fresh ones,
-and with 16, at two thirds.
+a low number makes claims small: a surviving worker ran recovered tasks at a quarter of the rate of fresh tasks with a
+limit of 2, and at two thirds of that rate with a limit of 16.
 """
 
 
@@ -126,7 +126,7 @@ class ClaimLoop(threading.Thread):
     def _claim_until_over(self) -> bool:
         """Claim until the worker stops or has finished its `max_tasks` or its burst.
 
-        Returns False after a call to `on_thread_failure` if the SQLite file is unusable.
+        If the SQLite file is unusable, calls `on_thread_failure` and returns False.
         """
         failures, failing = 0, FailureLog(log)
         while not self.stopping.is_set() and self._tasks_left != 0:
@@ -354,7 +354,7 @@ class _Suspects:
     """Starts suspects one at a time in this process, and decides when the others are due again.
 
     A suspect is a task that has been recovered from dead workers at least twice in a row, so it may have caused their
-    deaths. If one process ran two suspects, a suspect that kills the process would also push the other one to the
+    deaths. If one process ran two suspects and one of them killed the process, the other would also come closer to the
     recovery limit. Other tasks may run alongside a suspect.
     """
 
@@ -364,7 +364,8 @@ class _Suspects:
         """The suspect that was last started in this process, and the time of its start (`time.monotonic()`)."""
         self._started_at = 0.0
         self._to_come: set[UUID] = set()
-        """The suspects that a burst released and still expects, unless another worker gets them."""
+        """The suspects that a burst has released and expects to claim again, unless another worker claims them first.
+        """
         self._last_due = 0.0
         """The approximate time at which the last of these suspects is due (`time.monotonic()`)."""
 

@@ -44,19 +44,19 @@ _SUSPECT_FLUSH_TIMEOUT = 2.0
 kills the process.
 """
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all their claims. If the worker is
-killed, the work that their tasks have done is lost.
+"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all the claims that these outcomes
+end. If the worker is killed, the work that the tasks have done is lost.
 """
 _MAX_REFUSED = 3
-"""The number of consecutive outcomes that the database must refuse permanently before the worker stops, because a
-single task cannot be the cause of so many refusals.
+"""The worker stops when the database has permanently refused this many outcomes in a row, because a single task cannot
+cause that many refusals.
 """
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
 """Enum members that are looked up once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
-"""The ids of the tasks whose leases were lost, and the ids of the tasks that a lock prevents from ending, each with the
-batch whose row is locked, or None if the task itself is locked.
+"""First, the ids of the tasks whose leases were lost. Second, for the id of each task that a lock prevents from ending,
+the id of the batch whose row is locked, or None if the task itself is locked.
 """
 _NONE: Mapping[UUID, UUID | None] = {}
 
@@ -103,7 +103,7 @@ class Completer(threading.Thread):
         """
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
-        """The outcomes to write; events to set after everything before them is written; and None at the end."""
+        """The outcomes to write; events, each to be set when everything before it is written; and None at the end."""
         self._locked: dict[UUID | None, _SetAside] = {}
         """The outcomes that are waiting for a lock, keyed by the batch whose row they need, or by None if their tasks
         are locked.
@@ -293,11 +293,10 @@ class Completer(threading.Thread):
             self.on_unblocked()
 
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
-        """Drop the claims of these outcomes, whose leases the database did not find when it was `asked`
-        (`time.monotonic()`).
+        """Drop the claims of these outcomes, because the database did not find their leases.
 
-        Returns the ids of the tasks that this worker has claimed again since then. Their outcomes are to be written
-        again.
+        `asked` is the time of that query (`time.monotonic()`). Returns the ids of the tasks that this worker has
+        claimed again since then. Their outcomes have to be written again.
         """
         again = set()
         for outcome in outcomes:

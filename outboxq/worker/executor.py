@@ -25,8 +25,8 @@ from .timeouts import TimeLimit
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
-"""The shortest delay for a Snooze. A handler that always asked to run again immediately would write hundreds of events
-per second.
+"""The shortest delay for a Snooze. Without this limit, a handler that always asks to run again immediately would write
+hundreds of events per second.
 """
 _COMPLETED = EventType.COMPLETED
 """An enum member that is looked up once, as in `task_runner.py`."""
@@ -206,9 +206,9 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
 
 
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the function and return its result. If the function has forked this process, the child ends in this call.
+    """Call the function and return its result. If the function forks this process, the child process ends in this call.
 
-    Otherwise, the child would continue as a second worker on the same connections, and record the outcome of this
+    Otherwise, it would continue as a second worker on the same connections, and would record the outcome of this
     process's task.
     """
     depth = forks.depth

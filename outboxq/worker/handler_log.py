@@ -29,7 +29,7 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""The lock for adding, removing and sharing the keeper, which is the same for all workers in the process."""
+"""The lock for adding, removing and sharing the keeper. All workers in the process use this lock."""
 
 
 class LogKeeper(logging.Handler):

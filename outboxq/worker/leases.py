@@ -30,7 +30,7 @@ BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 60.0
 _RETRY_AFTER = 0.5
 """Seconds until a heartbeat that failed or found a row locked is sent again. Recovery waits longer before it considers
-a worker dead (`upkeep/recovery.py`), so after an outage the heartbeat comes first.
+a worker dead (`upkeep/recovery.py`), so after an outage the heartbeat is sent before recovery can act.
 """
 
 
@@ -76,9 +76,7 @@ class ActiveClaim:
     written: Progress | None = None
     """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
-    """The time of the first request for the claim, if this worker has since claimed the task again
-    (`time.monotonic()`).
-    """
+    """If this worker has claimed the task again, the time of its first request for the claim (`time.monotonic()`)."""
     is_counted: bool = False
     """True after the meter has counted the attempt. `Leases.count` sets it."""
 
@@ -189,8 +187,8 @@ class Leases:
         hold the claim.
 
         The worker and the token are the same as before the crash, so the running handler continues under the new claim.
-        A handler that knows about the loss is not told about the new claim. It may have stopped halfway, so its outcome
-        does not count (`is_void`).
+        A handler that was informed that its lease was lost is not told about the new claim. It may have stopped
+        halfway, so its outcome does not count (`is_void`).
         """
         with self._lock:
             one = self._find(claim)
@@ -259,8 +257,8 @@ class Leases:
         return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now, because a clock was changed, and other workers may believe that these leases
-        have expired.
+        """Send the next heartbeat now. Because a clock was changed, other workers may believe that these leases have
+        expired.
         """
         for one in self.held():
             one.next_beat = -math.inf
@@ -308,9 +306,8 @@ class Leases:
         lost: Collection[UUID] = frozenset(),
     ) -> None:
         """Count how these attempts ended, except those that have already been counted. None stands for a claim that
-        this process never held.
-
-        The completer and the hand-back of a stopping worker may both end an attempt. The first of them counts it.
+        this process never held. The completer and the hand-back of a stopping worker may both end an attempt; whichever
+        is first counts it.
         """
         with self._lock:
             new = [
@@ -409,8 +406,8 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Record that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler did not
-        know this yet.
+        """Record that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler had not
+        been informed yet.
         """
         with self._lock:
             if one.claimed_again_at > asked:

@@ -28,9 +28,9 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""The maximum number of characters from a message in a line."""
+"""The maximum number of characters of a message that a line contains."""
 _MOST = 10
-"""The maximum number of names in a line."""
+"""The maximum number of names that a line contains."""
 
 
 def introduce(
@@ -91,7 +91,7 @@ class EndLog:
 
     tracebacks: bool | None = None
     """The failure records that include `exc_info`. True means all of them, and False none of them. None means the
-    records for last attempts, or all records at DEBUG level.
+    records of final attempts, or all records if the level is DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

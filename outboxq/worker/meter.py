@@ -1,6 +1,6 @@
 """Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. It does not send
-any statements. The numbers start at zero when the worker starts, and only grow. To get the numbers for a period, read
-them at its beginning and at its end, and subtract.
+any statements. The numbers start at zero when the worker starts, and never decrease. To get the numbers for a period,
+read them at its beginning and at its end, and subtract.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class ClaimResult(StrEnum):
 
 
 Timing: TypeAlias = tuple[float | None, float | None]
-"""The seconds from the due time of the task to the start of the handler, and the seconds that the handler ran. None if
-the handler has not begun, or has not ended. This is a plain tuple, because each task needs one, and a named tuple would
-take 0.3 us longer.
+"""The seconds from the due time of the task to the start of the handler (None if the handler has not begun), and the
+seconds that the handler ran (None if it has not ended). This is a plain tuple, because each task needs one, and a named
+tuple would take 0.3 us longer.
 """
 UNKNOWN: Final[Timing] = (None, None)
 

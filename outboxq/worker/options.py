@@ -153,9 +153,9 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that include the exception as `exc_info`. None means the records for last
-    attempts, or all records at DEBUG level; True means all records, and False none. Messages and tracebacks may contain
-    personal data.
+    """The log records of failed attempts that include the exception as `exc_info`. None means the records of final
+    attempts, or all records if the level is DEBUG; True means all records, and False none. Messages and tracebacks may
+    contain personal data.
     """
     handler_log: bool = True
     """Store the last lines that a handler logs in an attempt, at INFO and above, with the attempt's outcome: up to 200

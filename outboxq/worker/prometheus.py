@@ -55,7 +55,7 @@ class Kind(StrEnum):
     """A metric's kind, as Prometheus calls it."""
 
     COUNTER = "counter"
-    """A number that starts at 0 when the process starts, and only grows."""
+    """A number that starts at 0 when the process starts, and never decreases."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -269,7 +269,7 @@ class Gauges:
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of each schedule's next tick, leaving out schedules that are paused or have no next tick.
 
-    If no worker has planted ticks in time, this is the first tick that has not been planted.
+    If the workers are late in planting ticks, this is the first tick that has not been planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
@@ -437,8 +437,8 @@ def _age(moment: datetime | None, now: datetime | None) -> float:
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the number of tasks in a queue, by state. If a count stopped at its bound and the last full count is
-    higher, the full count replaces it.
+    """Return the number of tasks in a queue, by state. If counting stopped at a limit and the last full count is
+    higher, the full count is returned instead.
     """
     counted = {"due": one.due, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     # With only `retrying_at_least`, the sum of both is exact.

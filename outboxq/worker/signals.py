@@ -74,9 +74,9 @@ def unignored_stop_signals() -> list[signal.Signals]:
 
 @contextmanager
 def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for each stop signal inside the block and, for an urgent one, also `abandon` in a separate thread.
-    `stop` must not take a lock, because the signal may interrupt the thread that holds that lock. Ignored signals stay
-    ignored. Outside the main thread, no signal is handled.
+    """Call `stop` for each stop signal that arrives during the block. If the signal is urgent, also call `abandon` in a
+    separate thread. `stop` must not take a lock, because the signal may interrupt the thread that holds that lock.
+    Ignored signals stay ignored. Outside the main thread, no signal is handled.
     """
     heard = SignalCounter()
 
@@ -139,7 +139,7 @@ def print_in_child() -> None:
 
 def survives(pid: int) -> bool:
     """Return whether a process has a handler for `STACKS_SIGNAL`, which would otherwise end the process. Only Linux
-    reveals this; on other systems, the process is assumed to have one.
+    reveals this; on other systems, the process is assumed to have a handler.
     """
     if STACKS_SIGNAL is None:
         return False

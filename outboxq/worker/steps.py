@@ -85,7 +85,7 @@ class Steps:
     on_failpoint: OnFailpoint
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        """Return the stored result of a step. If there is none, call the function, store its result, and return that.
+        """Return the stored result of a step. If there is none, call the function, store its result, and return it.
 
         The handler's TaskTimeout can be raised inside the function, but otherwise not until the step has ended.
         """
@@ -161,8 +161,8 @@ class Steps:
         known.used.add(name)
 
     def _holding_back(self, context: TaskContext) -> AbstractContextManager[None]:
-        """Keep the handler's TaskTimeout out of the block. A call from another thread is refused, so it does not need
-        this.
+        """Keep the handler's TaskTimeout out of the block. This is not needed in another thread, where the call is
+        refused anyway.
         """
         if context.limit is None or threading.get_ident() != context.thread:
             return nullcontext()
@@ -301,7 +301,7 @@ class Steps:
         return bool(self.store.heartbeat([claim], using=unit.target))
 
     def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
-        """Store a step, or return it if it is already stored. Raises LeaseLost if the claim is no longer valid."""
+        """Store a step; if it is already stored, return it. Raises LeaseLost if the claim is no longer valid."""
         written = self._until_answered(context, lambda: self.rows.complete(context.claim, new))
         if written is None:
             return self._after_all(context, known, new.name)
@@ -330,7 +330,8 @@ class Steps:
         """Return the database's answer. If the database is down, ask again, as long as the claim is valid and the
         worker is running.
 
-        Raises TimeoutError if SQLite's lock is not free before the lease ends: the handler itself may hold it.
+        Raises TimeoutError if SQLite's lock does not become free before the lease ends, because the handler itself may
+        hold the lock.
         """
         has_warned, hint = False, _OWN_LOCK if self.own.dialect.one_writer else ""
         while True:

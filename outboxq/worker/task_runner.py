@@ -261,8 +261,8 @@ class HandlerRunner:
         self.ends.write(outcome, context, seconds)
 
     def _unless_interrupted(self, context: TaskContext, outcome: Outcome) -> Outcome:
-        """Return the outcome of the claim. It is not a failure if the handler only passed on an external error that
-        ended a step's transaction.
+        """Return the outcome of the claim. The outcome is not a failure if the handler only passed on an external error
+        that ended a step's transaction.
         """
         error = context.interruption
         if error is None or context.error is not error or outcome.event_type not in _FAILURES:
@@ -351,7 +351,7 @@ class HandlerRunner:
         handler's session had not yet flushed, such as a lock timeout, counts as it would inside the handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
-        if unit is None and is_outside:  # the handler was not called: no attempt is used
+        if unit is None and is_outside:  # the handler was not called, so no attempt is used
             return released(active.claim, "a transaction could not be started", delay=_RETRY_AFTER)
         if is_outside and (outcome := self._outcome_of_interruption(active, error)):
             return outcome
@@ -361,7 +361,7 @@ class HandlerRunner:
         """Return the outcome of a claim whose transaction was ended by an external error; None if the attempt counts as
         failed.
         """
-        self.leases.ending(active)  # the database may have to come back first
+        self.leases.ending(active)  # what follows may have to wait for the database
         return outcome_of_interruption(self.own, active.claim, error)
 
     def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:

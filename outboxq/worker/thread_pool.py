@@ -23,8 +23,8 @@ _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
 """Seconds after which a stop notices that it no longer needs to wait for a thread."""
 _PACE_WINDOW = 0.2
-"""Seconds of the whole pool's work over which its pace is averaged: long enough that a single job that was delayed by
-the machine does not make the next claims smaller.
+"""Seconds of the whole pool's work over which its pace is averaged: long enough that one job that the machine has
+delayed does not make the next claims smaller.
 """
 
 
@@ -55,7 +55,9 @@ class HandlerPool(Generic[T]):
         self._changed = threading.Condition()
         self._is_shut_down = False
         self._awaited_limit = -1
-        """The number of jobs in flight that a thread is waiting for, or -1 if no thread is waiting."""
+        """A waiting thread continues when the number of jobs in flight has fallen to this number. -1 if no thread is
+        waiting.
+        """
         self._recent_jobs = self._recent_seconds = 0.0
         """The number of recent jobs and the seconds that they took, both decaying over time."""
         self._threads = [

@@ -31,8 +31,8 @@ R = TypeVar("R")
 _AGAIN_EVERY = 1.0
 """Seconds between two exceptions that are sent to a handler that is not stopping."""
 _LINES_UNTIL_RAISED = 1000
-"""The number of lines of Python that are executed so that the thread raises the exception in its slot. One or two
-should be enough.
+"""The number of lines of Python to execute so that the thread raises the exception in its slot. One or two should be
+enough.
 """
 _NOT_YET = 0.01
 """Seconds until the next check of a handler that is about to begin."""
@@ -79,8 +79,8 @@ class TimeLimit:
         self._is_reported = threading.Event()
         """Set when `on_kill` has returned."""
         self._ended_by: dict[str, str] = {}
-        """The side that ended the attempt, which is the side that first writes to this dict. A repeated `setdefault`
-        returns the same value.
+        """The side that ended the attempt: the first side to write to this dict. A repeated `setdefault` returns the
+        same value.
         """
 
     @property
@@ -199,8 +199,8 @@ class TimeLimit:
         """Put an exception into the slot, replacing any that is there, and catch it.
 
         If the exception were removed instead, Python 3.11 and 3.12 would not clear the flag that says that the slot is
-        in use. Each thread would then check for it again and again, and a profiler or debugger in 3.11 would never
-        return.
+        in use. Each thread would then check for an exception again and again, and in Python 3.11, a profiler or
+        debugger would never return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)
@@ -251,7 +251,9 @@ class Timeouts:
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """The time of the thread's next check (`time.monotonic()`). Infinity means not until it is woken."""
+        """The time of the thread's next check (`time.monotonic()`). Infinity means that the thread waits until it is
+        woken.
+        """
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False

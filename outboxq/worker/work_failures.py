@@ -13,7 +13,7 @@ from ..store.failure_log import sentence
 CLAIM = "claim tasks"
 END = "write the outcomes of tasks"
 _LASTING = 3
-"""The number of failures in a row after which a failure is reported. A single one may be a deadlock or a lost
+"""The number of failures in a row after which a failure is reported. A single failure may be a deadlock or a lost
 connection.
 """
 _LONGEST = 500

@@ -158,7 +158,7 @@ class Worker(Answering):
         signal does the same.
         """
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
-        self._ending.is_abandoned = True  # set before a handler can notice, because `run` may then end first
+        self._ending.is_abandoned = True  # set before a handler can notice the stop, because `run` may then end first
         self._stopping.set()
         log.warning("told to stop immediately; releasing the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
@@ -173,15 +173,15 @@ class Worker(Answering):
 
     @property
     def is_healthy(self) -> bool:
-        """False once a worker thread has died, or the database refuses to record outcomes. The worker then claims no
-        more tasks, and should be stopped. Also False while the worker's role lacks a privilege required to claim tasks.
-        `health.error` gives the reason.
+        """False once a worker thread has died or the database refuses to record outcomes. The worker then claims no
+        more tasks, and should be stopped. Also False while the worker's role lacks a privilege that is required to
+        claim tasks. `health.error` gives the reason.
         """
         return self._ending.error is None and self._parts.claim_loop.denied is None
 
     @property
     def may_start_again(self) -> bool:
-        """False if a new process in place of this one would destroy the SQLite file by opening it."""
+        """False if a new process that replaces this one would destroy the SQLite file by opening it."""
         error = self._ending.error
         return not isinstance(error, FileUnusable) or error.may_start_again
 
@@ -219,8 +219,8 @@ class Worker(Answering):
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
-        """Make the child process with this id print the stacks of its threads to stderr, if the worker itself does so
-        on a signal.
+        """If the worker prints its stacks on a signal, make the child process with this id print the stacks of its
+        threads to stderr.
         """
         if (children := self._parts.children) is not None:
             children.server.print_stacks(child)
@@ -228,9 +228,9 @@ class Worker(Answering):
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was
-        created before a fork, and for a standby server. Raises InvalidTarget in a test whose transaction is open, if
-        the integration knows about it.
+        Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError if the worker was already started or was
+        created before a fork, or if the server is a standby. Raises InvalidTarget in a test whose transaction is open,
+        if the integration knows about it.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was created before the process forked; create one in each process")
@@ -410,7 +410,7 @@ class Worker(Answering):
             parts.children.close(max(_GIVE_BACK_TIMEOUT, min(_LAST_HOOKS_TIMEOUT, left)))
 
     def _disconnect(self, *, for_good: bool) -> None:
-        """Close the worker's own connections, and its metrics port. A start that failed may be repeated."""
+        """Close the worker's own connections and its metrics port. A failed start may be repeated."""
         self._close_metrics()
         self._parts.connections.close(for_good=for_good)
 
@@ -451,7 +451,7 @@ class Ending:
     has_killed: bool = False
     """True if a handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False
-    """True if the worker was told to stop at once, and released its running tasks."""
+    """True if the worker was told to stop at once and has released its running tasks."""
     _requests: Wakeup = field(default_factory=Wakeup)
 
     def request(self) -> None:

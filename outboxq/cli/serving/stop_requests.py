@@ -52,8 +52,8 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     """Handle stop signals before and after work that has its own signal handlers.
 
     A signal before the work causes a clean stop, because no work has begun. A signal after the work is ignored, because
-    a second request to stop must not change the exit code of a clean stop. The same handler covers both, so that there
-    is always one. The handler is not removed, because a process takes a while to exit.
+    a second request to stop must not change the exit code of a clean stop. The same handler covers both, so that a
+    handler is always set. The handler is not removed, because a process takes a while to exit.
 
     Yield a function that exits if a signal arrived but did not stop the process. This can happen because Python ignores
     exceptions raised in weakref callbacks, and an import runs many such callbacks.
@@ -171,7 +171,7 @@ class Orders:
                 worker.request_stop()
 
     def _listen(self, descriptor: int) -> None:
-        with suppress(OSError):  # the supervisor is already gone
+        with suppress(OSError):  # the supervisor has already exited
             os.write(descriptor, _LISTENING)
         while word := _read(descriptor):
             self._obey(Order(word))
@@ -193,7 +193,7 @@ class Orders:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return the next order; nothing if the lifeline was closed, even if the supervisor never read `_LISTENING`."""
+    """Return the next order; b"" if the lifeline was closed, even if the supervisor never read `_LISTENING`."""
     try:
         return os.read(descriptor, 1)
     except ConnectionResetError:

@@ -29,12 +29,12 @@ should not set it.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
-"""Environment variable that contains the number of a process, from 1. Its replacements get the same number. Users
-should not set it.
+"""Environment variable that contains the number of a process, counted from 1. The processes that replace it get the
+same number. Users should not set it.
 """
 
 SETTLED_AFTER = 10.0
-"""Seconds after which a process counts as successfully started. A process that dies later than that is replaced
+"""Seconds after which a process counts as successfully started. A process that dies after that time is replaced
 immediately.
 """
 
@@ -355,7 +355,7 @@ class _WorkerProcess:
     failures: int = 0
     """Number of times in a row that the process has died soon after its start."""
     refused: int = 0
-    """The exit code of the last start if it failed, otherwise 0."""
+    """The exit code of the process's latest start if that start failed; otherwise 0."""
     refusal: float = 0.0
     """Duration of the longest failed start, in seconds. A process that lives for twice as long has started
     successfully.

@@ -207,7 +207,7 @@ _worker_options = stacked(
         "--lifeline", cls=Once, type=int, hidden=True, help="File descriptor of the socket to the supervisor."
     ),
 )
-"""Adds a worker's options. Those that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
+"""Adds a worker's options. The options that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
 
 
 @click.command(cls=Rerunnable, epilog=EPILOG)

@@ -98,8 +98,8 @@ def may(request: PageRequest, verb: Verb, target: Target) -> bool:
 
 
 def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
-    """Return a target's queue; None for a batch, whose tasks may be in any queue, for a relay, and if no permission
-    depends on the queue.
+    """Return a target's queue. None for a batch, because its tasks may be in any queue; for a relay; and if no
+    permission depends on the queue.
     """
     if not any(one.queues is not None for one in request.viewer.permissions or ()):
         return None
@@ -297,7 +297,7 @@ _FILTERS: Final = {
 
 
 def _filters(options: Sequence[str]) -> dict[str, str] | None:
-    """Return the filters for a page that shows what a command with these options lists; None if no page can."""
+    """Return the filters for a page that shows what a command with these options lists; None if no such page exists."""
     names, values = [_FILTERS.get(one) for one in options[::2]], options[1::2]
     if None in names or len(names) != len(values):
         return None
@@ -330,7 +330,9 @@ def page(request: PageRequest) -> View:
 
 
 def address_of(request: PageRequest, action: OperatorAction) -> str | None:
-    """Return the URL of the page about the target. A bulk change that a task makes has the id of that task."""
+    """Return the URL of the page about the action's target. A bulk change that a task makes is recorded under that
+    task's id.
+    """
     noun, target = noun_of(action.action), action.target
     if noun is None or noun is Noun.SESSION or target is None:
         return None

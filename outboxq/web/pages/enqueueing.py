@@ -99,7 +99,7 @@ class Wanted:
     delay: timedelta | None = None
     at: datetime | None = None
     key: str | None = None
-    """The idempotency key that the person entered; None if there is none."""
+    """The idempotency key that the person entered; None if no key was entered."""
 
     @classmethod
     def of_form(cls, form: Mapping[str, str]) -> Wanted:

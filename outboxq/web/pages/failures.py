@@ -24,7 +24,7 @@ _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
 """The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so a
-page does this only on request, or if it does not find a group otherwise.
+page groups that many only on request, or if it does not find a group otherwise.
 """
 
 
@@ -196,8 +196,8 @@ def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
-    """Return the position after which the page begins. Raises InvalidArgument for a position that no page can have
-    linked to.
+    """Return the position after which the page begins. Raises InvalidArgument for a position that cannot come from a
+    link on a page.
     """
     text = request.query.get("after")
     if not text:

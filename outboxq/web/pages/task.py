@@ -257,8 +257,8 @@ def _group(detail: TaskDetail) -> str | None:
 
 
 def _others(request: PageRequest, detail: TaskDetail) -> int | None:
-    """Return the number of other dead letters in a dead letter's group; None for any other task, if the group is not
-    among the newest dead letters, or if there are more dead letters than the page groups.
+    """Return the number of other dead letters in a dead letter's group. None if the task is not a dead letter, if the
+    group is not among the newest dead letters, or if there are more dead letters than the page groups.
     """
     group = _group(detail)
     if group is None:
@@ -278,7 +278,7 @@ def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:
 
 
 def _origin(task: TaskExecution) -> tuple[str | None, datetime | None]:
-    """Return a task's schedule, and its tick."""
+    """Return a task's schedule and tick."""
     with suppress(ValueError, TypeError, LookupError, AttributeError):
         headers: Any = json.loads(task.headers or "{}")
         return str(headers[SCHEDULE_HEADER]), _aware(headers.get(TICK_HEADER))

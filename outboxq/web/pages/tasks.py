@@ -139,7 +139,7 @@ def verbs_for(request: PageRequest, state: str, queue: str | None) -> Sequence[V
 
 def act(request: PageRequest) -> Redirect:
     """Carry out the verb on each ticked task, and return to the list. Raises InvalidArgument for a form that no page
-    has sent.
+    contains.
     """
     form = request.form
     verb, ids = _VERBS.get(form.get("verb", "")), form.getlist("id")

@@ -35,7 +35,7 @@ _KEYS = 50
 _RUNNING = 100
 _RECOVERED = 1_000
 _PARTS = 50
-"""The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
+"""The maximum number of running tasks on a page, and of recovered tasks."""
 _TASKS = 50
 """The maximum number of task names on a queue's page."""
 _ENDED = 100
@@ -182,7 +182,7 @@ def system(request: PageRequest) -> View:
 
 
 def workers(request: PageRequest) -> View:
-    """Show the live workers, and the workers that have fallen silent or have ended within the last week."""
+    """Show the live workers, and the workers that have fallen silent or ended within the last week."""
     presence = request.store.workers.presence(KEPT, with_ended=True)
     live = [one for one in presence.workers if one.is_live(presence.at)]
     silent = [one for one in presence.workers if one.ended_at is None and not one.is_live(presence.at)]
@@ -251,7 +251,7 @@ _ORDERS = ("quiet", "resume", "stop", "stacks")
 
 def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
     """Return the number of tasks that a silent worker still holds through its leases, and the tasks that other workers
-    have taken back from it.
+    have recovered from it.
     """
     held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     return len(held), request.store.workers.taken_back(worker_id, limit=_RUNNING)

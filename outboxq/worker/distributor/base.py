@@ -58,7 +58,7 @@ class WorkDistributor(Protocol):
         """Record that the worker is busy: a claim found tasks (with `full`, as many as it asked for), or no handler is
         free (`saturated`).
 
-        The worker need not be notified. If it was called for tasks that it cannot take, it calls other workers.
+        The worker does not need to be notified. If it was called for tasks that it cannot take, it calls other workers.
         """
 
     def wake(self) -> None:
@@ -94,7 +94,7 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        # The lock is free if a wait is to end. A threading.Event has a lock that a signal handler could wait for forever.
+        # The lock is free if a wait must end. A threading.Event has a lock that a signal handler could wait for forever.
         # Before Python 3.13, SimpleQueue.get(timeout) waits forever if a signal handler runs longer than the rest of
         # the timeout.
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class Wakeup:
 
     def wait(self, seconds: float) -> bool:
         """Wait for a notification, and return whether one arrived. All notifications so far are forgotten, so call this
-        before you look for changes.
+        method before you look for changes.
         """
         if not self._closed:
             self._lock.acquire(timeout=max(0.0, seconds))

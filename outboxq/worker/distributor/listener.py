@@ -151,7 +151,7 @@ class Listener(threading.Thread):
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
         Even if LISTEN succeeds, they may not arrive: a pooler may be in between, or the connection may lead to another
-        database. The trigger is the one on the outbox that the worker's own connections find.
+        database. The trigger must be on the same outbox table that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()

@@ -85,8 +85,8 @@ class PostgresDistributor(DistributorSettings):
         """
         self._bringing_forward = threading.Lock()
         self._server_clock = time.time() - time.monotonic()
-        """The server's clock minus `time.monotonic()`. Until the first search, this machine's clock stands in for the
-        server's.
+        """The server's clock minus `time.monotonic()`. Until the first search, this machine's clock is used instead of
+        the server's.
         """
         self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
@@ -265,7 +265,7 @@ class PostgresDistributor(DistributorSettings):
         return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _RATE_WINDOW) / _RATE_WINDOW
 
     def _spread_out(self) -> None:
-        """Let other workers go first after needless notifications, since one task wakes all idle workers.
+        """After needless notifications, let other workers search first, since one task wakes all idle workers.
 
         A worker that searched behind blocked keys without a notification was not woken needlessly.
         """
@@ -311,8 +311,8 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Record a call for `tasks` workers: the ones whose sessions are listed first. The workers with the other
-        sessions are deputies.
+        """Record a call. The first `tasks` of the listed sessions belong to the workers that are called, and the other
+        sessions to their deputies.
         """
         now, calls = time.monotonic(), self._calls
         before = calls.look_at

@@ -20,8 +20,8 @@ from ...store.claims.due import Look
 from .base import POLL, DistributorSettings, Health, Wakeup
 
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
-"""Pairs (A, B): after an idle time of less than A seconds, check every B seconds. A check takes 4 µs, but waking up for
-it, with cold processor caches, takes 100 µs or more: checks 6 ms apart cost 2 % of a core.
+"""Pairs (A, B): while the worker has been idle for less than A seconds, check every B seconds. A check takes 4 µs, but
+waking up for it, with cold processor caches, takes 100 µs or more: checks 6 ms apart cost 2 % of a core.
 """
 _HINT_SECONDS = 0.02
 """For this many seconds after a commit in this process begins, the distributor checks almost without a pause."""
@@ -186,8 +186,8 @@ def _next_due(ahead: Look) -> float:
 def _listeners_of(engine: Engine) -> _CommitListeners:
     """Return the functions that are called when the engine is about to commit.
 
-    SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each
-    commit, so adding or removing one during a commit in another thread would break that commit.
+    SQLAlchemy gets one listener for each engine, and keeps it. SQLAlchemy iterates over its listeners during each
+    commit, so adding or removing a listener while another thread commits would break that commit.
     """
     with _lock:
         if (listeners := _listeners_by_engine.get(engine)) is None:

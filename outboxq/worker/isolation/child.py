@@ -41,7 +41,7 @@ from .fork_server import ignore_stop_signals
 log = logging.getLogger("outboxq.worker")
 
 _NOTES_EVERY = 0.5
-"""Seconds until the worker is informed of what the handler has reported and logged."""
+"""Seconds within which the worker is informed of what the handler has reported and logged."""
 _ANSWER_TIMEOUT = 5.0
 """Seconds for which a child waits for the worker to acknowledge that a claim is about to end. After that, the child
 continues.
@@ -92,8 +92,8 @@ class Stacks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """Sent by the child when it gets the database's only lock, which prevents other workers from taking the task, and
-    when it no longer has the lock.
+    """Sent by the child when it gets or gives up the database's only lock. While the child has the lock, no other
+    worker can take the task.
     """
 
     deadline: float

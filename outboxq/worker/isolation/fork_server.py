@@ -2,7 +2,7 @@
 
 The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
 The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
-worker ends. The server notices that its socket to the worker has closed. If the server was killed, the kernel kills its
+worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel kills its
 children (on Linux), or each child notices that its own socket has closed.
 """
 
@@ -214,7 +214,7 @@ class _Server:
                         else:
                             self._print_stacks(int(order[1:]))
         except OSError:
-            return  # the worker is gone
+            return  # the worker has exited
         finally:
             for pid in list(self._children):
                 self._kill(pid)

@@ -35,12 +35,12 @@ from .fork_server import CannotFork, ForkServer
 log = logging.getLogger("outboxq.worker")
 
 _NEWS_EVERY = 0.1
-"""Seconds until a handler in a child is informed of what the worker knows about its claim."""
+"""Seconds within which a handler in a child is informed of what the worker knows about its claim."""
 _END_TIMEOUT = 5.0
 """Seconds to wait for a child to exit after its socket has closed."""
 _RETRY_AFTER = timedelta(seconds=1)
 _LENGTH = struct.Struct("!i")
-"""The length of a message, which a `Connection` sends before the message."""
+"""The format of the length that a `Connection` sends before each message."""
 _READ_BYTES = 2**16
 
 
@@ -58,8 +58,8 @@ class _Child:
     def receive(self, seconds: float) -> Any:
         """Wait up to this many seconds, and return a message, or None if no complete message has arrived.
 
-        `Connection.recv` would wait for the rest of a message. The rest does not come while the child is stopped, or
-        while its handler keeps Python's lock. Raises EOFError or OSError if the child has closed its socket.
+        `Connection.recv` would wait for the rest of a message. The rest does not arrive while the child is stopped, or
+        while its handler holds Python's lock. Raises EOFError or OSError if the child has closed its socket.
         """
         if (message := self._next_message()) is None and self.connection.poll(seconds):
             if not (data := os.read(self.connection.fileno(), _READ_BYTES)):
@@ -79,8 +79,8 @@ class _Child:
         return message
 
     def accepts_message(self) -> bool:
-        """Return whether a short message can be sent without waiting. A child that is stopped, or whose handler keeps
-        Python's lock, does not read its messages, and its socket fills up.
+        """Return whether a short message can be sent without waiting. A child that is stopped, or whose handler holds
+        Python's lock, does not read its messages, so its socket fills up.
         """
         socket = select.poll()  # unlike `select.select`, it accepts any number of open files
         socket.register(self.connection, select.POLLOUT)
@@ -150,7 +150,7 @@ class Children:
 
     def stacks_of(self, pids: Collection[int], timeout: float) -> dict[int, str | None]:
         """Ask busy children for the stacks of their threads, and wait at most `timeout` seconds in total for their
-        answers. None means that a child has not answered. Only one thread may call this at a time.
+        answers. The stacks of a child that has not answered are None. Only one thread may call this at a time.
         """
         self._asked = asked = {pid: _Asked() for pid in pids}
         until = time.monotonic() + timeout
@@ -174,7 +174,7 @@ class Children:
 
     def close(self, seconds: float = 0.0) -> None:
         """Give idle children this many seconds to exit, because their hooks may have data to send. Then kill the
-        rest.
+        remaining children.
         """
         idle, until = list(self._idle), time.monotonic() + seconds
         for child in idle:

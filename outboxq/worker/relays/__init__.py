@@ -162,11 +162,11 @@ class RelayRunner:
 
     def run(self) -> int:
         """Publish until SIGTERM, SIGINT or SIGHUP, and finish the batches that are being published. With `burst`, stop
-        when there is nothing to publish, or when a relay is paused or failing. Without `burst`, raises
+        when every relay has nothing left to publish, is paused, or is failing. Without `burst`, raises
         ConfigurationError outside the main thread, because only the main thread receives signals.
 
-        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or a broker
-        failed in a burst, so that events are left.
+        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, if a thread died, or
+        if a broker failed during a burst and events are left.
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(
@@ -190,7 +190,7 @@ class RelayRunner:
         return 0 if clean and self._error is None and not is_left else 1
 
     def _tell_result(self) -> bool:
-        """Log how many events of each relay were published, and how many are left and why. Return whether events are left
+        """Log how many events of each relay were published, how many are left, and why. Return whether events are left
         because a broker failed.
         """
         stored = {one.name: one for one in self._store.relays.list()}

@@ -12,7 +12,7 @@ from ...model.cloud_events import CloudEvent
 from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
 
 _TRIES = 3
-"""The number of consecutive calls with a single event that must raise an error before that event is refused."""
+"""If this many consecutive calls with a single event raise errors, that event may be refused."""
 _MOST_ERRORS = 16
 """The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
 
@@ -65,9 +65,9 @@ def publish(
     care: Care = Care.NONE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Publish the messages, and return their outcomes. No call begins once half of the time until the deadline has passed.
-    A call that begins later could be cut off by the deadline although the broker is answering as fast as before, and its
-    events would be published twice.
+    """Publish the messages, and return their outcomes. No call begins once half of the time until the deadline has
+    passed. A call that began later could be cut off by the deadline even though the broker was answering as fast as
+    before, and its events would then be published twice.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
@@ -119,7 +119,9 @@ def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list
 
 
 def _call(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> bool:
-    """Publish these messages in one call, and add their outcomes to the report. Returns False if it raised an error."""
+    """Publish these messages in one call, and add their outcomes to the report. Returns False if the call raised an
+    error.
+    """
     try:
         outcomes = transport.publish([one.event for one in messages], deadline)
         _check(outcomes, len(messages))
@@ -148,7 +150,7 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
 
     An event is refused if several consecutive calls with only this event raise errors, another event is then confirmed,
     and one more call with only this event raises an error. In that case, the broker was available, so the event is the
-    cause. Otherwise, it remains `Unsure`.
+    cause. Otherwise, the event remains `Unsure`.
     """
     suspects: dict[int, int] = {}
     errors = 0

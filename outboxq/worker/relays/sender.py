@@ -38,7 +38,7 @@ _POLL = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two searches while open transactions hide whether the messages are complete."""
 _BUSY_AFTER = 3
-"""The number of consecutive searches that must find messages before the sender no longer needs to be notified."""
+"""After this many consecutive searches that found messages, the sender does not need to be notified."""
 _BATCHES = 8
 """The number of full batches that a shard publishes before the sender looks for a free shard again."""
 _OVERTIME = 5.0
@@ -58,7 +58,7 @@ class Shard:
     care: Care | None = None
     """The care for the next batch. None if nothing has been published yet."""
     has_raised: bool = False
-    """True if the transport raised an error, and the event that caused it has not been searched for."""
+    """True if the transport raised an error, and the event that caused it has not been searched for yet."""
     busy_until: float | None = None
     """The deadline of the batch that is being published."""
 
@@ -141,8 +141,9 @@ class Sender(threading.Thread):
         return [one.connection.lock for one in shards if (end := one.busy_until) is not None and now > end + _OVERTIME]
 
     def live_leases(self, overdue: Collection[threading.Lock] = ()) -> list[ShardLease]:
-        """Return the leases to extend. There are none if one of the sender's transports is overdue, because its other
-        shards are waiting for it, or if this sender also uses a transport that is `overdue` for another sender.
+        """Return the leases to extend. There are none if one of this sender's transports is overdue, because the
+        sender's other shards are waiting for it, or if this sender shares a transport that is `overdue` for another
+        sender.
         """
         shards = list(self._shards.values())
         if self.overdue() or any(one.connection.lock in overdue for one in shards):

@@ -46,7 +46,8 @@ _SHARE = 100
 """
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
-"""The time after which another worker takes over a job, assuming that the worker that had it has died."""
+"""The time after which another worker takes over a job, on the assumption that the worker that was doing it has died.
+"""
 _NOTHING = AttemptCounts()
 
 
@@ -63,8 +64,8 @@ class Obedience:
 
 @dataclass(eq=False, repr=False)
 class WorkerRegistration:
-    """Registers the worker and the tasks that it serves, for people, `explain` and statistics. Tasks do not depend on
-    it.
+    """Registers the worker and the tasks that it serves, for people, `explain` and statistics. No task depends on the
+    registration.
 
     A worker that has not renewed its registration for 90 seconds counts as dead.
     """
@@ -223,8 +224,8 @@ class BatchCanceller:
 class Planting:
     """Declares the schedules in this worker's code, and plants the ticks of all schedules.
 
-    A worker also plants schedules for tasks that it does not know, so a service's schedules continue while none of its
-    workers is running.
+    A worker also plants schedules for tasks that it does not know, so a service's schedules continue even while none of
+    the service's workers is running.
     """
 
     store: Store
@@ -285,8 +286,8 @@ class Planting:
 
 @dataclass(eq=False, repr=False)
 class MetricsWriter:
-    """Writes the meter's counts since the last write, every ten seconds and when the worker stops: a row for each queue
-    and task.
+    """Every ten seconds, and when the worker stops, writes what the meter has counted since the previous write: a row
+    for each queue and task.
 
     Rows that could not be written are kept unchanged, with their ids, and are written first the next time. So each row
     is written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
@@ -363,7 +364,7 @@ class StatisticsUpkeep:
         found = self.store.samples.look()
         if not all(one.exact for one in found):
             found = self._count()
-        if self.store.gone.is_set():  # the connections are closed: another worker takes over
+        if self.store.gone.is_set():  # the connections are closed, so another worker takes over
             return _SAMPLE_EVERY
         self.store.samples.record(found)
         again = max(_SAMPLE_EVERY, _SHARE * (self.clock() - began))

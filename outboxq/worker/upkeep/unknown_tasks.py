@@ -68,8 +68,8 @@ class UnknownTasks:
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Return the queue and the name of each task seen recently. The period is long enough that workers have claimed
-        each task that is still waiting.
+        """Return the queue and the name of each task seen recently. The period is long enough for workers to have
+        claimed each task that is still waiting.
         """
         with self._lock:
             oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
@@ -138,9 +138,9 @@ class UnknownTasks:
 class KnownTasks:
     """Makes due the tasks that this worker knows and that are waiting because other workers did not know them.
 
-    It does so when the worker starts, so that after a deployment no task has to wait for a long delay to end. While a
-    live worker knows the tasks, other workers release them with only the first delay. After the start, it runs once an
-    hour, to catch tasks that were released while the worker started.
+    This happens when the worker starts, so that no task has to wait for the end of a long delay after a deployment.
+    While a live worker knows the tasks, other workers release them with only the first delay. After the start, this
+    service runs once an hour, to catch tasks that were released while the worker was starting.
     """
 
     store: Store
