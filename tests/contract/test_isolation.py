@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import pickle
+import re
 import resource
 import signal
 import socket
@@ -336,7 +337,6 @@ def test_messages_that_arrive_in_parts_or_together_are_read_one_by_one():
 
 def test_the_end_of_an_abandoned_child_is_not_mistaken_for_the_end_of_a_later_child(outbox, monkeypatch, tmp_path):
     """The system may give a later child the same process id."""
-    monkeypatch.setattr(runner, "_END_TIMEOUT", 0.1)
 
     @outbox.task(name="shut", retry=NEVER)
     def shut(how: str) -> None:
@@ -350,7 +350,9 @@ def test_the_end_of_an_abandoned_child_is_not_mistaken_for_the_end_of_a_later_ch
 
     with working(outbox, heartbeat=0.05) as worker:
         server = worker._parts.children.server
-        assert "is no longer responding" in ended(outbox, shut.using(outbox).enqueue("hides")).last_error
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "_END_TIMEOUT", 0.1)
+            assert "is no longer responding" in ended(outbox, shut.using(outbox).enqueue("hides")).last_error
         pid = int((tmp_path / "hides").read_text())
         until(lambda: not is_alive(pid))
         assert "was killed by SIGKILL" in ended(outbox, shut.using(outbox).enqueue("dies")).last_error
@@ -489,15 +491,12 @@ def test_a_worker_without_time_left_waits_only_briefly_for_its_idle_children(
     @outbox.task(name="quick")
     def quick() -> None: ...
 
-    given, real = [], fork_server.ForkServer.end_of
-
-    def noting(self, pid, timeout):
-        given.append(timeout)
-        return real(self, pid, timeout)
-
-    monkeypatch.setattr(fork_server.ForkServer, "end_of", noting)
+    given = []
     with working(outbox, concurrency=1) as worker:
         ended(outbox, quick.using(outbox).enqueue())
+        server = worker._parts.children.server
+        real = server.end_of
+        monkeypatch.setattr(server, "end_of", lambda pid, timeout: given.append(timeout) or real(pid, timeout))
         worker.stop(drain_timeout)
     assert [round(one, 1) for one in given[:1]] == [longest]
 
@@ -614,12 +613,18 @@ def test_a_task_is_released_while_the_worker_has_too_many_open_files(outbox, mon
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    [mask] = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> number - 1 & 1)
+
+
 def test_a_task_is_released_while_the_fork_server_has_too_many_open_files(outbox):
     @outbox.task(name="plain", retry=NEVER)
     def plain() -> None: ...
 
     with working(outbox) as worker:
         server = worker._parts.children.server._pid
+        until(lambda: catches(server, signal.SIGCHLD))  # then it has opened its own files
         limits = resource.prlimit(server, resource.RLIMIT_NOFILE)
         resource.prlimit(server, resource.RLIMIT_NOFILE, (0, limits[1]))
         handle = plain.using(outbox).enqueue()
