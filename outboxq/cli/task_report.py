@@ -36,7 +36,7 @@ _CAUSES: Mapping[EventType | str, str] = {
     EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} follows {wait} later",
     EventType.SNOOZED: "its handler snoozed it for {wait}",
     EventType.RELEASED: "a worker released it, with a delay of {wait}",
-    EventType.RESET: "it was taken back from a dead worker, with a delay of {wait}",
+    EventType.RESET: "it was recovered from a dead worker, with a delay of {wait}",
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
     EventType.RESCHEDULED: "it was rescheduled to run {wait} later",
 }

@@ -91,7 +91,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         elif one not in every:
             busy, held = None, len(store.tasks(status=TaskStatus.RUNNING, worker=one.id, limit=_MOST_TASKS))
             taken = store.workers.taken_back(one.id)
-            back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} taken back"
+            back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} recovered"
             notes += ["not seen lately", f"{back}, {held} not yet"]
         elif (order := order_of(one)) is not None:
             notes.append(f"order: {order}")
@@ -146,7 +146,7 @@ def show_(store: Store, worker: str) -> None:
         "runs" if is_live else "holds": _tasks(len(running), more=len(running) == _MOST_TASKS),
     }
     if not (is_live or has_ended):
-        lines["taken back"] = _tasks(len(taken.tasks), more=not taken.is_complete)
+        lines["recovered"] = _tasks(len(taken.tasks), more=not taken.is_complete)
     table(("worker", found.label), [(name, value) for name, value in lines.items() if value is not None])
     if found.receivers:
         click.echo()
@@ -158,7 +158,7 @@ def show_(store: Store, worker: str) -> None:
     if taken.tasks:
         click.echo()
         ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at, one.reason) for one in taken.tasks]
-        table(("taken back", "task", "by", "status now", "at", "reason"), ends, spare=("at", "reason"))
+        table(("recovered", "task", "by", "status now", "at", "reason"), ends, spare=("at", "reason"))
 
 
 @workers.command("stacks")

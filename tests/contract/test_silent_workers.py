@@ -99,7 +99,7 @@ def test_the_commands_show_a_killed_worker(database):
     assert outboxq(database, "workers", "list").stderr == "no worker is live\n"
     listed = outboxq(database, "workers", "list", "--all").stdout
     assert "\t?/2\t" in listed
-    assert "not seen lately, 1 taken back, 1 not yet" in listed
+    assert "not seen lately, 1 recovered, 1 not yet" in listed
     (record,) = json.loads(outboxq(database, "workers", "list", "--all", "--json").stdout)
     assert (record["is_live"], record["holds"]) == (False, 1)
     assert [one["task_id"] for one in record["taken_back"]["tasks"]] == [str(first.id)]
@@ -107,7 +107,7 @@ def test_the_commands_show_a_killed_worker(database):
     for part in (
         "killed, cut off, or frozen",
         "holds\t1 task\n",
-        "taken back\t1 task\n",
+        "recovered\t1 task\n",
         f"{first.id}\ttests.work\ttask_reset\t",
     ):
         assert part in text, text
@@ -123,7 +123,7 @@ def test_a_live_worker_is_shown_with_its_running_tasks(database):
     text = outboxq(database, "workers", "show", database.worker).stdout
     assert f"{claim.id}\ttests.work\tdefault\t1\t" in text
     assert "runs\t1 task\n" in text
-    assert "taken back" not in text
+    assert "recovered" not in text
 
 
 def _key(database, task_id) -> str:

@@ -279,7 +279,7 @@ def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLim
 
 
 def _lost(target: Target, rows: Sequence[Row]) -> list[Lost]:
-    """Return the lost workers that hold the most tasks, or were seen last, with the tasks that were taken back."""
+    """Return the lost workers that hold the most tasks, or were seen last, with the tasks that were recovered."""
     found = []
     for row in sorted(rows, key=lambda row: (row["number"], row["at"]), reverse=True)[:LOST]:
         taken = tasks_taken_back(target, worker_id=row["task_id"], limit=_TAKEN)

@@ -198,7 +198,7 @@ class Lost:
     held: int
     """Number of running tasks whose leases it still holds."""
     taken: TakenBack
-    """The tasks that other workers or people have taken back."""
+    """The tasks that other workers or people have recovered."""
 
     @property
     def tasks(self) -> int:

@@ -214,7 +214,7 @@ def log_checks() -> Mapping[str, Check]:
             meaning="a task has an event after it ended, although it was not redriven", broken=_life_after_end
         ),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
-        "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),
+        "recovered_early": Check(meaning="a lease was recovered before it expired", broken=_recovered_early),
         "events_without_task": Check(
             meaning="a task has events but no row; pruning deletes both, so the task is lost",
             broken=_lost_or_moved,

@@ -436,9 +436,9 @@ def test_the_page_of_a_killed_worker_shows_its_tasks_and_recoveries(database, re
     database.store.recover()
     with database.engine.begin() as connection:
         connection.execute(workers.update().values(last_seen_at=datetime.now(UTC) - HOUR))
-    assert "2 tasks: 1 taken back, 1 not yet" in reader.words("/workers")
+    assert "2 tasks: 1 recovered, 1 not yet" in reader.words("/workers")
     words = reader.words(f"/workers/{killed}")
-    assert "1 was taken back, and it still holds 1." in words
+    assert "1 was recovered, and it still holds 1." in words
     assert "Taken back from it" in words
     assert str(taken.id)[:8] in words
     assert "0 of" not in words
