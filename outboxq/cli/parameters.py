@@ -226,7 +226,7 @@ def check_choice(
             f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, but not both"
         )
     if everything and wanted:
-        raise click.UsageError("--all cannot be combined with filters; leave one of them out")
+        raise click.UsageError("--all cannot be combined with filters; leave out either --all or the filters")
     if not (ids or wanted or everything):
         raise click.UsageError("give ids, or filters, or --all")
 

@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The longest lead time with which a worker whose clock is correct can have planted a tick."""
+"""How far ahead of time a worker with a correct clock can at most have planted a tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,7 +91,7 @@ class KeeperPlace:
         """The root logger's handlers at the last `take()`. If they have changed, call `take()` again."""
 
     def take(self) -> None:
-        """Add the keeper to the root logger if logging is configured without one.
+        """Add the keeper to the root logger if that logger has handlers but no keeper.
 
         Remove it if it is the only handler, or if the application has added its own keeper, whose filter must then be
         applied.

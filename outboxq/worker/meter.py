@@ -45,7 +45,7 @@ class AttemptEnd(StrEnum):
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
-"""The event and the end of most attempts: enum members that are looked up once, as in `task_runner.py`."""
+"""The event type and the `AttemptEnd` of most attempts: enum members that are looked up once, as in `task_runner.py`."""
 
 
 class ClaimResult(StrEnum):

@@ -373,6 +373,7 @@ def test_a_dead_thread_stops_the_worker_with_an_error(outbox, work, monkeypatch,
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
     worker = work()
     until(lambda: not worker.is_healthy)
+    until(lambda: "outboxq-claim-loop" not in {one.name for one in threading.enumerate()})  # it still calls excepthook
     assert "a worker thread died" in caplog.text
 
 

@@ -61,7 +61,7 @@ def partition_key_checks() -> Mapping[str, Check]:
             broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
         ),
         "claimed_key_without_task": Check(
-            meaning="a partition key is taken by a task that is not running and does not hold the key, so no other task with the key is claimed",
+            meaning="a partition key is taken by a task that is neither running nor a dead letter that holds its key, so no other task with the key is claimed",
             broken=lambda _: sa.select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
         ),
         "running_without_key": Check(

@@ -155,7 +155,7 @@ def test_a_declared_schedule_can_be_changed_only_in_the_code(stage):
     declared = NewSchedule(name="declared", task_name="tests.report", rule="0 5 * * *")
     stage.database.store.schedules.declare([declared], declared_by="1.4")
     page = stage.visitor.go("/schedule?name=declared")
-    assert "Change it in the code: each worker stores what the code declares when it starts." in page.text
+    assert "Change it in the code. When a worker starts, it stores what the code declares." in page.text
     assert STORE not in page.page.buttons()
     fields = {name: value for name, value in form.fields.items() if name != "seen"}
     stage.visitor.send(replace(form, action="/schedule/edit?name=declared"), {**fields, "queue": "mail"})
