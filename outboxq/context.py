@@ -350,7 +350,8 @@ class TaskContext(Answering):
     @property
     def should_stop(self) -> bool:
         """Return whether the handler should stop as soon as it can, because the worker is stopping, the lease is lost,
-        the timeout has passed, or a user has cancelled the task.
+        the timeout has passed, or a user has cancelled the task. Returning would mark the task Completed; to end an
+        unfinished attempt, call `checkpoint()`.
         """
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 

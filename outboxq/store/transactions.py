@@ -50,6 +50,9 @@ _PATIENCE = 30.0
 _patience: ContextVar[float | None] = ContextVar("patience", default=None)
 """The time limit for this thread, in seconds; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
+_OF_THIS_THREAD = (
+    "if it is an open transaction of this thread, commit it first, or join it with using(session) or using=session"
+)
 
 
 @contextmanager
@@ -258,6 +261,8 @@ class Transactions:
             error.add_note(
                 f"another connection, in this or another process, has kept {place} locked for {seconds:.0f} s"
             )
+            if not self._works:
+                error.add_note(_OF_THIS_THREAD)
         elif is_awaited:
             limit = self.outage_timeout.total_seconds()
             error.add_note(f"the transaction was retried for {limit:g} s, the outage_timeout of Outbox(…)")

@@ -26,6 +26,7 @@ Authorize = Callable[["WSGIEnvironment"], "Viewer | str | None"]
 the request.
 """
 
+REFUSED: Final = "You are not allowed to see this dashboard."
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
     "This dashboard is available only on its own machine, under the name localhost, because no login is configured. Give it a token "
@@ -148,7 +149,7 @@ class Access:
     def _authorized(self, found: Any) -> Grant:
         match found:
             case None:
-                raise Forbidden("You are not allowed to see this dashboard.")
+                raise Forbidden(REFUSED)
             case "read":
                 return Grant(viewer=replace(self._most, may_act=False))
             case "write":

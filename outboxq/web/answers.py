@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException, NotFound
+from werkzeug.exceptions import Forbidden, HTTPException, NotFound
 from werkzeug.routing import MapAdapter
 from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
@@ -23,7 +23,7 @@ from werkzeug.wrappers import Request, Response
 from .. import errors
 from ..model.display import as_json, redacted
 from ..store.failure_log import FailureLog
-from .access import COOKIE, SECONDS, Grant, Sessions, TooManyTries
+from .access import COOKIE, REFUSED, SECONDS, Grant, Sessions, TooManyTries
 from .browser import Browser, Client, Comforts, check_form, own_path, quoted, without_comforts
 from .freshness import Freshness, TooSlow, etag
 from .pages import ROUTES, Route
@@ -163,7 +163,9 @@ class Answers:
             text = json.dumps({"error": problem.sentence or problem.title})
             response = Response(text, status=problem.status, mimetype="application/json")
         else:
-            values = {"title": problem.title, "problem": problem, "home": f"{request.root_path}/"}
+            is_of_home = problem.status == HTTPStatus.FORBIDDEN and request.path == "/"  # the link would lead here
+            home = "" if is_of_home else f"{request.root_path}/"
+            values = {"title": problem.title, "problem": problem, "home": home}
             can_ask_again = problem.status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
             values["again"] = own_path(request) if can_ask_again else ""
             response = self.lone(request, "error.html", values, status=problem.status)
@@ -271,9 +273,9 @@ class Login:
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
         """Return a redirect to the login page, for a request without a valid login."""
-        if request.headers.get("HX-Request"):  # makes the page reload itself, and so leads to the login page
-            return Response(status=401, headers={"HX-Refresh": "true"})
-        if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
+        if request.headers.get("HX-Request"):
+            return _reload()
+        if _is_programs(request):
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
         here = own_path(request)
         if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
@@ -299,6 +301,26 @@ class Login:
         response = self._answers.lone(request, "login.html", values, status=status, form_token=browser.form_token)
         browser.remember(request, response)
         return response
+
+
+def elsewhere(request: Request, response: Any) -> Response:
+    """Return the response with which the application's `authorize` sends a person to its own login page. Raises
+    Forbidden for a program.
+    """
+    if request.headers.get("HX-Request"):
+        return _reload()
+    if _is_programs(request):
+        raise Forbidden(REFUSED)
+    return response  # type: ignore[no-any-return]
+
+
+def _reload() -> Response:
+    """Make the page reload itself, which leads to the login page."""
+    return Response(status=401, headers={"HX-Refresh": "true"})
+
+
+def _is_programs(request: Request) -> bool:
+    return request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html
 
 
 def local_path(wanted: str) -> str:

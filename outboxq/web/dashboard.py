@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import DBAPIError
-from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFound
+from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
@@ -25,7 +25,7 @@ from ..model.wording import plain
 from ..store.failure_log import FailureLog
 from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
-from .answers import LOG_IN, LOG_OUT, SIBLINGS, Answers, Login, Problems, Visit, path_of
+from .answers import LOG_IN, LOG_OUT, SIBLINGS, Answers, Login, Problems, Visit, elsewhere, path_of
 from .browser import FIELD, Browser, Client, check_form, quoted
 from .freshness import Freshness
 from .pages import ROUTES, Route
@@ -87,7 +87,8 @@ def application(
             secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
             only read.
-        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
+        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`. It sends
+            a person to a login page with Werkzeug's `abort(redirect(…))`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that
@@ -179,10 +180,8 @@ class Dashboard:
             # SQLite, the transaction of that session would lock the file.
             with self._context():
                 grant = self._access.grant(request, client)
-        except LoginNeeded:
-            if self._login is None:
-                raise
-            return self._login.needed(request, urls)
+        except (LoginNeeded, HTTPException) as refused:
+            return self._refused(request, urls, refused)
         if request.method == "OPTIONS":
             return Response(status=204, headers={"Allow": ", ".join(sorted(urls.allowed_methods()))})
         name, path = urls.match(method=request.method)
@@ -194,6 +193,14 @@ class Dashboard:
         except DBAPIError as error:
             # This is done only here, because only the dashboard's viewers may learn who holds the lock.
             raise self._outbox.store.why_locked(error) or error from error
+
+    def _refused(self, request: Request, urls: MapAdapter, reason: LoginNeeded | HTTPException) -> Response:
+        """Return the response that leads a person to a login page. Raises `reason` if it names none."""
+        if isinstance(reason, LoginNeeded) and self._login is not None:
+            return self._login.needed(request, urls)
+        if isinstance(reason, HTTPException) and reason.response is not None:
+            return elsewhere(request, reason.response)
+        raise reason
 
     def _for_everyone(self, request: Request) -> Response | None:
         """Return the response to a request that anyone may make; None for any other request."""

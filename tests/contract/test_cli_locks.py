@@ -138,6 +138,7 @@ def test_a_command_reports_how_long_another_connection_has_locked_the_file(sqlit
     file = sqlite.engine.url.database
     assert f"another connection, in this or another process, has kept the SQLite file {file} locked for " in said
     assert int(said.split(" locked for ")[1].split(" s")[0]) >= 1
+    assert "using(" not in said, "a command has no transaction of its own"
 
 
 def test_the_notes_of_the_error_name_the_locked_file_for_programs(sqlite):
@@ -147,4 +148,6 @@ def test_the_notes_of_the_error_name_the_locked_file_for_programs(sqlite):
         holder.exec_driver_sql("SELECT 1")
         with pytest.raises(Exception, match="locked") as raised:
             Store(engine).queues.pause("mail")
-    assert "has kept the SQLite file" in raised.value.__notes__[-1]
+    fact, cure = raised.value.__notes__
+    assert "has kept the SQLite file" in fact
+    assert cure.endswith("commit it first, or join it with using(session) or using=session")

@@ -19,6 +19,7 @@ from outboxq import Cancel, Outbox, Retry, Snooze, Task, TaskContext, errors
 from outboxq.cli import console, main
 from outboxq.cli.groups import EXIT_INTERRUPTED, EXIT_UNWRITTEN
 from outboxq.cli.serving.worker import EPILOG
+from tests.docs.tables import put_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
@@ -38,18 +39,27 @@ THEIR_PLACE = (
     "Database errors pass through as SQLAlchemy raises them. "
     "Import exceptions that are marked with `*` from `outboxq.errors`, and the others from `outboxq`."
 )
-MORE_CODES = {
-    "EXIT_NOT_FOUND": "the task, queue, schedule or subscription does not exist",
-    "EXIT_LOCKED": "another session keeps a table, a row or the SQLite file locked; the message says which",
-}
-OF_THE_PROGRAM = {
-    EXIT_UNWRITTEN: "the output could not be written, because the disk is full or broken; changes that were made are kept",
+OF_COMMANDS = {
+    0: "the command succeeded, or had nothing to do",
+    1: "the change was refused, because you answered no or because the task's status does not allow it. For `verify`: the tables are "
+    "inconsistent. For `check`: there are problems",
+    console.EXIT_USAGE: "the usage or the configuration is wrong (for example, the URL names a database that outboxq cannot use), or `--yes` is "
+    "missing and there is no terminal",
+    console.EXIT_NOT_FOUND: "there is no such task, queue, schedule or subscription",
+    console.EXIT_SCHEMA: "the database has no outboxq tables, or tables from an incompatible release",
+    console.EXIT_UNREACHABLE: "the database cannot be reached, its file is damaged, or a statement ran for too long",
+    EXIT_UNWRITTEN: "the output could not be written, for example because the disk is full or broken. Changes that the command made are kept",
+    console.EXIT_LOCKED: "another session keeps a table, a row or the SQLite file locked; if the session is known, the message names it. Run the "
+    "command again later",
+    console.EXIT_PERMISSION: "the role lacks a privilege",
     129: "SIGHUP",
     EXIT_INTERRUPTED: "Ctrl-C",
     143: "SIGTERM",
 }
-"""Exit codes of commands that query or change. The others are the worker's exit codes."""
-ONE = "the command refused, `verify` found something wrong, or `check` found a problem"
+"""Exit codes of commands other than the worker, which docs/command-line.md lists too."""
+COMMAND_LINE = PAGE.with_name("command-line.md")
+CODES_PART = "exit codes"
+"""The part of that page with these codes."""
 
 
 def page() -> str:
@@ -278,11 +288,15 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 def exit_codes() -> str:
     codes = {int(code): said for code, said in re.findall(r"^ +(\d+)  (.+)$", EPILOG, re.MULTILINE)}
-    others = {getattr(console, name): said for name, said in MORE_CODES.items()} | OF_THE_PROGRAM
     lines = ["## Exit codes", "", "| code | `outboxq worker` | other commands |", "|---:|---|---|"]
-    for code in sorted(codes | others):
-        mine = {0: "done", 1: ONE}.get(code, others.get(code, "the same"))
-        lines.append(f"| {code} | {codes.get(code, '')} | {mine} |")
+    lines += [
+        f"| {code} | {codes.get(code, '')} | {OF_COMMANDS.get(code, '')} |" for code in sorted(codes | OF_COMMANDS)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def codes_of_commands() -> str:
+    lines = ["| code | means |", "|---|---|", *(f"| {code} | {said} |" for code, said in OF_COMMANDS.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -298,3 +312,4 @@ PARTS: tuple[Callable[[], Any], ...] = (
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    put_between(COMMAND_LINE, CODES_PART, codes_of_commands())

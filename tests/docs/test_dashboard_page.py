@@ -108,7 +108,10 @@ def test_the_dashboard_works_in_flask(shop):
     import flask_shop  # the page's module
 
     client = Client(flask_shop.app)
-    assert client.get("/outboxq/").status_code == 403
+    unknown = client.get("/outboxq/", headers={"Accept": "text/html"})
+    assert (unknown.status_code, unknown.location) == (302, "/login")
+    assert client.get("/outboxq/queues", headers={"HX-Request": "true"}).headers["HX-Refresh"] == "true"
+    assert client.get("/outboxq/api/queues.json").status_code == 403
     client.post("/login/ben")
     page = client.get("/outboxq/")
     assert page.status_code == 200
@@ -137,7 +140,9 @@ def test_the_dashboard_works_in_fastapi(shop):
     async def visit():
         transport = httpx.ASGITransport(fastapi_shop.app, client=("10.1.2.3", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
-            assert (await client.get("/outboxq/")).status_code == 403
+            refused = await client.get("/outboxq/")
+            assert refused.status_code == 403
+            assert "Go to the overview" not in refused.text
             await client.post("/login/ann")
             page = await client.get("/outboxq/queue?name=mail")
             assert page.status_code == 200

@@ -12,6 +12,7 @@ import outboxq
 from outboxq import Outbox, Task, TaskContext
 from outboxq.testing import Harness
 from tests.docs import reference
+from tests.docs.tables import between
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "reference.md").read_text()
@@ -19,6 +20,11 @@ TEXT = (ROOT / "docs" / "reference.md").read_text()
 
 def test_the_page_matches_the_code():
     assert reference.page() == TEXT, "run: python -m tests.docs.reference"
+
+
+def test_the_page_about_the_commands_has_the_same_exit_codes():
+    part = between(reference.COMMAND_LINE, reference.CODES_PART)
+    assert part == reference.codes_of_commands(), "run: python -m tests.docs.reference"
 
 
 @pytest.mark.parametrize("function", [Outbox.task, Task.using], ids=["task", "using"])
@@ -61,7 +67,7 @@ def test_the_page_lists_every_environment_variable():
 
 def test_the_page_lists_every_exit_code():
     codes = {code for name, code in vars(reference.console).items() if name.startswith("EXIT_")}
-    assert codes | {0, 1} | set(reference.OF_THE_PROGRAM) == {
+    assert codes | {0, 1} | set(reference.OF_COMMANDS) == {
         int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)
     }
 

@@ -16,10 +16,23 @@ pytestmark = pytest.mark.in_turn
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-EMBEDDED = '"sqlite:///kiosk.db"'
+EMBEDDED = '"sqlite:///test_kiosk.db"'
 ASYNCHRONOUS = '"postgresql+psycopg://user@host/database"'
 
 PYTEST = ("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+
+BARE = """
+import sqlalchemy
+from kiosk import checkout, engine
+
+
+def test_what_a_test_without_the_harness_writes_is_rolled_back(connection):
+    checkout(70)
+    assert connection.scalar(sqlalchemy.text("SELECT count(*) FROM orders")) == 1
+    connection.rollback()
+    with engine.connect() as other:
+        assert other.scalar(sqlalchemy.text("SELECT count(*) FROM orders")) == 0
+"""
 
 TASKS = """
 from outboxq.contrib.django import outbox, outboxes
@@ -80,13 +93,15 @@ def run(project: Path, *command: str) -> str:
 
 
 def test_the_tests_of_an_application_pass(project, database):
-    kiosk = (project / "kiosk.py").read_text()
+    assert all(EMBEDDED in (project / name).read_text() for name in ("conftest.py", "cases.py"))
     if database.name == "postgresql":
         url = make_url(database.url).render_as_string(hide_password=False)
-        assert EMBEDDED in kiosk
-        (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, repr(url)))
-    told = run(project, *PYTEST, "-W", "error", "test_kiosk.py", "test_commits.py", "test_cases.py", "test_async.py")
+        for name in ("conftest.py", "cases.py"):
+            (project / name).write_text((project / name).read_text().replace(EMBEDDED, repr(url)))
+    (project / "test_bare.py").write_text(BARE)
+    told = run(project, *PYTEST, "-W", "error", "test_kiosk.py", "test_commits.py", "test_async.py", "test_bare.py")
     assert "9 passed" in told, told
+    assert "Ran 1 test" in run(project, "unittest", "cases")
     again = run(project, *PYTEST, "-W", "error", "test_commits.py", "test_async.py")  # in the same database
     assert "2 passed" in again, again
     if database.name == "postgresql":
@@ -98,6 +113,7 @@ def test_the_tests_of_an_application_pass(project, database):
         told = run(project, *PYTEST, "-W", "error", "test_async_session.py")
         assert "2 passed" in told, told
         database.run("DROP TABLE orders")
+    assert not (project / "kiosk.db").exists(), "the tests have used the development database"
 
 
 def test_the_tests_of_a_django_project_pass(project):

@@ -117,6 +117,12 @@ class Reader:
         self._ids += re.findall(r"/([0-9a-f]{8}-[0-9a-f-]{27})", done.stdout)
 
 
+CLIENT = """
+def test_an_order_is_placed(client):
+    assert client.post("/orders?email=ada@example.com&cents=995").status_code == 200
+"""
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     (tmp_path / "shop").mkdir()
@@ -165,7 +171,11 @@ def test_the_django_tutorial_works(kind, request, directory):
 
 def test_the_fastapi_tutorial_works(database, url, directory):
     address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
-    Reader(directory, ASGI, **address).follow(TUTORIALS / "fastapi.md")
+    reader = Reader(directory, ASGI, **address)
+    reader.follow(TUTORIALS / "fastapi.md")
+    (directory / "test_client.py").write_text(CLIENT)
+    reader._type("python -m pytest -q test_client.py  # 1 passed")
+    reader._type("python -c 'import app; print(len(app.outbox.store.tasks()))'  # 1\n")
     drop(database)
 
 

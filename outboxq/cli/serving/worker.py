@@ -151,7 +151,9 @@ _worker_options = stacked(
         help="Number of tasks per child process, with --isolation process.",
         default=DEFAULTS.tasks_per_child,
     ),
-    click.option("--burst", is_flag=True, help="Stop when there are no more tasks to run."),
+    click.option(
+        "--burst", is_flag=True, help="Stop when no task is due. Retries and delayed tasks that are due later remain."
+    ),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),
     click.option(
         "--relaxed-durability",

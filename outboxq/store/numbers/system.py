@@ -102,7 +102,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
         if not store.dialect.is_transient(error):
             return None
         notes = getattr(error, "__notes__", ())
-        return TablesLocked(notes[-1] if notes else "another connection is keeping the SQLite file locked")
+        return TablesLocked(notes[0] if notes else "another connection is keeping the SQLite file locked")
     if not store.dialect.is_locked_out(error):
         return None
     place = store.dialect.place(None if store.engine is None else store.engine.url, lambda: None)

@@ -56,7 +56,7 @@ def test_a_locked_file_is_reported_as_such_in_a_harness(sqlite):
     with sqlite.host_engine().begin() as connection, Harness(Outbox(), using=connection) as harness:
         with impatient.connect() as other, pytest.raises(OperationalError, match="database is locked") as raised:
             harness.app.store.run(lambda _: other.exec_driver_sql("BEGIN IMMEDIATE"))
-        assert "has kept the database locked" in raised.value.__notes__[-1]
+        assert "has kept the database locked" in raised.value.__notes__[0]
     impatient.dispose()
 
 
