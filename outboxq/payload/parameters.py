@@ -17,7 +17,19 @@ from weakref import WeakKeyDictionary
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from ..model.guessed_options import OF_ONE_CALL
 from .annotations import codec_for
-from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
+from .values import (
+    BY_REFERENCE,
+    MAX_DEPTH,
+    Codec,
+    CodecError,
+    Convert,
+    Limits,
+    dump_model,
+    is_model,
+    jsonable,
+    path_part,
+    readable,
+)
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 
@@ -348,11 +360,10 @@ def _encode(stored: object, what: str) -> str:
     try:
         text = _ENCODER.encode(stored)
     except ValueError:  # sys.set_int_max_str_digits() below its default
-        raise PayloadError(f"{what} contain an integer with more digits than Python can write: pass a string") from None
+        raise PayloadError(f"{what}: an integer has more digits than Python can write: use a string") from None
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_BYTES:
-        limit = f"{size} bytes of JSON exceed the limit of {MAX_BYTES}"
-        raise PayloadError(f"{what} are too large ({limit}): store the data and pass a reference")
+        raise PayloadError(f"{what}: {size} bytes of JSON are too large (the limit is {MAX_BYTES}): {BY_REFERENCE}")
     return text
 
 

@@ -26,6 +26,8 @@ MAX_INTEGER_BITS = 14_284
 """The number of bits in 4,300 digits, the length of the longest integer that Python can read back
 (`sys.set_int_max_str_digits`). Counting digits would be slow.
 """
+BY_REFERENCE = "store the data elsewhere, and use a reference to it instead"
+"""The remedy for a value that is too large. It suits arguments, results and payloads."""
 
 Textual = date | time | timedelta | UUID | Decimal
 """The classes that `to_text` writes. `datetime` is not listed, because it is a subclass of `date`."""
@@ -70,21 +72,21 @@ class Limits:
             )
         self.left -= size
         if self.left < 0:
-            raise self._too_large()
+            raise self._too_large(f"{size} items")
 
     def text(self, text: str) -> str:
         self.left -= len(text)
         if self.left < 0:
-            raise self._too_large()
+            raise self._too_large(f"{len(text)} characters")
         if "\x00" in text:
             raise CodecError("the string contains NUL, which PostgreSQL cannot store: remove it")
         if not text.isascii() and _SURROGATE.search(text):
             raise CodecError("the string contains a lone surrogate, which is not a character: decode it properly")
         return text
 
-    def _too_large(self) -> CodecError:
+    def _too_large(self, by: str) -> CodecError:
         limit = f"the size limit of {self.limit} bytes"
-        return CodecError(f"{limit} is exceeded here: store the value and pass a reference")
+        return CodecError(f"{limit} is exceeded here, at a value of {by}: {BY_REFERENCE}")
 
 
 Convert = Callable[[Any, Limits], object]
@@ -170,7 +172,7 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
 
 
 def readable(value: Any, limits: Limits) -> object:
-    """Convert a value in a result according to its own type."""
+    """Convert a value in a result or a payload according to its own type."""
     if isinstance(value, enum.Enum):
         return jsonable(value.value if is_scalar(value.value) else value.name, limits)
     if isinstance(value, Textual):
@@ -181,7 +183,9 @@ def readable(value: Any, limits: Limits) -> object:
         return jsonable(dump_model(value), limits)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return jsonable({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, limits)
-    return refuse(value, limits)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return refuse(value, limits)
+    raise CodecError(f"{type(value).__name__} is not JSON: use an id or a dataclass instead")
 
 
 def to_text(value: Textual) -> str:

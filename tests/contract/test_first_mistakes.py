@@ -603,7 +603,9 @@ def test_a_missing_driver_is_reported_with_the_package_to_install(
 def test_a_task_that_the_worker_has_not_imported_is_reported(database, caplog: pytest.LogCaptureFixture) -> None:
     producer = Outbox(database.engine)
     producer.task(name="shop.hello")(first).using(producer).enqueue()
-    worker = Outbox(database.engine).worker(notifications=False)
+    other = Outbox(database.engine)
+    other.task(name="shop.bye")(first)
+    worker = other.worker(notifications=False)
     worker.start()
     until(lambda: "shop.hello" in caplog.text)
     worker.stop()
