@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from ..model.guessed_options import OF_ONE_CALL
+from ..model.unknown_options import nearest
 from .annotations import codec_for
 from .values import (
     BY_REFERENCE,
@@ -161,11 +162,12 @@ class Parameters:
 
     def _refuse_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NoReturn:
         try:
+            self._signature.bind_partial(*args, **kwargs)  # reports an unknown keyword, even if an argument is missing
             self._signature.bind(*args, **kwargs)
         except TypeError as misfit:
             names = ", ".join(self._known) or "none"
             raise InvalidCall(
-                f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}{self._option_hint(kwargs)}"
+                f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}{self._keyword_hint(kwargs)}"
             ) from None
         raise AssertionError("Python accepts the call")
 
@@ -176,14 +178,14 @@ class Parameters:
             return ""
         return "; if ctx is the task's context, annotate the first parameter as ctx: TaskContext"
 
-    def _option_hint(self, given: Mapping[str, object]) -> str:
-        """Return a hint for a call option that was passed as an argument to the function."""
+    def _keyword_hint(self, given: Mapping[str, object]) -> str:
+        """Return a hint for a call option that was passed as an argument to the function, or for a misspelled keyword."""
         for name in given:
             if name not in self._known and (name in self._options or name in OF_ONE_CALL):
                 cure = OF_ONE_CALL.get(name, f"{name}=")
                 place = f"using({cure}…).enqueue(…)" if cure.endswith("=") and " " not in cure else cure
                 return f"; {name} is an option of a call and not an argument: write {place}"
-        return ""
+        return next((nearest(name, self._known) for name in given if name not in self._known), "")
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
         _forget_cause(error)

@@ -325,5 +325,5 @@ def test_edit_checks_the_arguments_against_the_task_of_the_application(database,
     add(database, "--args", '{"days": 7}')
     app = ("--app", f"{application}:outbox")
     wrong = outboxq(database, "edit", "nightly", "--args", '{"day": 9}', *app, exit_code=1)
-    assert "missing a required argument: 'days'" in wrong.stderr
+    assert "unexpected keyword argument 'day'; its parameters are: days; did you mean 'days'?" in wrong.stderr
     assert database.store.schedules.get("nightly").args == '{"days":7}'

@@ -332,11 +332,18 @@ def test_a_value_that_cannot_be_stored_is_refused(hello, outbox, args: tuple[Any
     [
         ((), {}, "missing a required argument: 'n'"),
         ((7, 8, 9), {}, "too many positional arguments"),
-        ((7,), {"whn": 8}, "got an unexpected keyword argument 'whn'"),
+        ((), {"number": 7}, "got an unexpected keyword argument 'number'"),
     ],
 )
 def test_a_call_with_wrong_arguments_is_refused(hello, outbox, args, options, misfit: str) -> None:
     sentence = f"shop.hello: {misfit}; its parameters are: n, when"
+    refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
+
+
+@pytest.mark.parametrize("args", [(), (7,)])
+def test_a_misspelled_argument_is_named_with_the_right_name(hello, outbox, args) -> None:
+    sentence = "shop.hello: got an unexpected keyword argument 'whn'; its parameters are: n, when; did you mean 'when'?"
+    options = {"whn": 8}
     refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
 
 
