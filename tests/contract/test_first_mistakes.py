@@ -423,6 +423,23 @@ def test_a_function_without_an_importable_name_is_refused(outbox, function: Call
     refused(ConfigurationError, sentence, lambda: outbox.task(function))
 
 
+async def fetch() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "word"),
+    [(of_main(), {"retry": 3}, "retry"), (of_main(), {"queue": ""}, "queue"), (fetch, {}, "async functions")],
+    ids=["retry", "queue", "async"],
+)
+def test_another_mistake_is_reported_before_a_name_that_is_missing(
+    outbox, monkeypatch, function, options, word
+) -> None:
+    monkeypatch.setattr(function, "__module__", "__main__")
+    with pytest.raises((ConfigurationError, InvalidArgument), match=word) as raised:
+        outbox.task(**options)(function)
+    assert "a name under which" not in str(raised.value)
+
+
 def first() -> None: ...
 
 
