@@ -21,6 +21,7 @@ from .annotations import codec_for
 from .values import (
     BY_REFERENCE,
     MAX_DEPTH,
+    Changed,
     Codec,
     CodecError,
     Convert,
@@ -102,8 +103,9 @@ class Parameters:
             self._refuse(parameter, error)
         return _encode(stored, f"{self._name}: the arguments")
 
-    def load(self, text: str) -> dict[str, object]:
-        """Return the keyword arguments for the function.
+    def load(self, text: str, *, is_new: bool = False) -> dict[str, object]:
+        """Return the keyword arguments for the function. `is_new` is True for JSON that a person has written, and that
+        is not stored yet.
 
         Raises UnreadableArguments for a string that no version of the code can read, and PayloadError for arguments
         that this version of the code does not accept but another version may.
@@ -118,6 +120,8 @@ class Parameters:
             for parameter, value in stored.items():
                 loaded[parameter] = codecs[parameter].decode(value, limits)
         except CodecError as error:
+            if is_new and isinstance(error, Changed):
+                error.reason = error.if_new
             self._refuse(parameter, error)
         return loaded
 

@@ -49,6 +49,15 @@ class CodecError(Exception):
         return self.path if len(self.path) <= 200 else f"{self.path[:100]}…{self.path[-50:]}"
 
 
+class Changed(CodecError):
+    """A stored value that does not fit the annotation, which may have changed since the value was stored."""
+
+    def __init__(self, what: str, label: str) -> None:
+        super().__init__(f"{what} is stored where {label} is expected: was the annotation changed?")
+        self.if_new = f"{what} does not fit {label}: pass a value of that type"
+        """The reason for a value that a person has written as JSON."""
+
+
 class Limits:
     """The depth of the value that is being converted, and the number of bytes that its JSON may still take up.
 
@@ -246,7 +255,6 @@ _JSON_TYPES: dict[type, str] = {
 
 
 ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
-_CHANGED = "was the annotation changed?"
 
 
 class Codec(ABC):
@@ -284,7 +292,7 @@ class Codec(ABC):
 
     def expect_json(self, value: object) -> None:
         if json_type(value) not in self.json_types:
-            raise CodecError(f"{json_type(value)} is stored where {self.label} is expected: {_CHANGED}")
+            raise Changed(json_type(value), self.label)
 
 
 class PlainCodec(Codec):
@@ -365,7 +373,7 @@ class TextCodec(Codec):
         try:
             return self._read(value)
         except (ValueError, TypeError, ArithmeticError):
-            raise CodecError(f"the stored string is not a {self.label}: {_CHANGED}") from None
+            raise Changed("this string", self.label) from None
 
     def _read(self, text: str) -> object:
         if issubclass(self.cls, date | time):
@@ -463,12 +471,12 @@ class ArrayCodec(Codec):
     def decode(self, value: Any, limits: Limits) -> object:
         self.expect_json(value)
         if self.length not in {None, len(value)}:
-            raise CodecError(f"an array of length {len(value)} is stored where {self.label} is expected: {_CHANGED}")
+            raise Changed(f"an array of length {len(value)}", self.label)
         found = convert_array(value, self._each([item.decode for item in self.items]), limits)
         try:
             return self.build(found)
         except TypeError:  # an unhashable item
-            raise CodecError(f"an item does not fit into {self.label}: {_CHANGED}") from None
+            raise Changed("an array with an unhashable item", self.label) from None
 
     def _each(self, converters: list[Any]) -> Iterable[Any]:
         return repeat(converters[0]) if self.length is None else converters

@@ -85,8 +85,16 @@ WRONG = {
         """write arguments as JSON: --args '{"order": 7}'""",
     ),
     "JSON without its option": (("cli_shop:send", '{"order": "secret"}'), 2, "write arguments as JSON: --args"),
-    "a wrong type": (("cli_shop:send", "--args", '{"order": "7"}'), 1, "argument order"),
-    "a wrong date": (("cli_shop:send", "--args", '{"order": 7, "day": "soon"}'), 1, "argument day"),
+    "a wrong type": (
+        ("cli_shop:send", "--args", '{"order": "7"}'),
+        1,
+        "argument order: str does not fit int: pass a value of",
+    ),
+    "a wrong date": (
+        ("cli_shop:send", "--args", '{"order": 7, "day": "soon"}'),
+        1,
+        "argument day: this string does not fit date: pass a value of",
+    ),
     "no JSON": (("cli_shop:send", "--args", "{order: secret}"), 2, "as JSON"),
     "no object": (("cli_shop:send", "--args", "[7]"), 2, "an object"),
     "an unknown task": (("shop.nothing", "-A", "cli_shop"), 1, "shop.nothing"),
