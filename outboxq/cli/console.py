@@ -50,6 +50,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.QueueNotFound: EXIT_NOT_FOUND,
     errors.RelayNotFound: EXIT_NOT_FOUND,
     errors.WorkerNotFound: EXIT_NOT_FOUND,
+    errors.UnknownTask: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
     errors.ConfigurationError: EXIT_USAGE,  # the last entry, because some errors above are also configuration errors

@@ -97,7 +97,7 @@ WRONG = {
     ),
     "no JSON": (("cli_shop:send", "--args", "{order: secret}"), 2, "as JSON"),
     "no object": (("cli_shop:send", "--args", "[7]"), 2, "an object"),
-    "an unknown task": (("shop.nothing", "-A", "cli_shop"), 1, "shop.nothing"),
+    "an unknown task": (("shop.snd", "-A", "cli_shop"), 3, "declares it; did you mean 'shop.send'?"),
     "no application": (("shop.send",), 2, "no application is given"),
     "no task": (("cli_shop:plain", "-A", "cli_shop"), 2, "is not a task"),
     "no attribute": (("cli_shop:nothing", "-A", "cli_shop"), 2, "is not a task"),

@@ -140,7 +140,7 @@ def test_the_application_supplies_the_task_options_and_checks_the_arguments(data
     for options, word in wrong:
         result = add(database, *options, application, name="other", exit_code=1)
         assert word in result.stderr
-    assert "'shop.raport' is not registered" in add(database, application, task="shop.raport", exit_code=1).stderr
+    assert "'shop.raport' is not registered" in add(database, application, task="shop.raport", exit_code=3).stderr
     assert [one.name for one in database.store.schedules.list()] == ["nightly"]
 
 
