@@ -567,6 +567,18 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
         sys.modules.pop(name, None)
 
 
+def test_a_database_that_does_not_exist_is_reported_with_the_command_that_creates_it(postgresql) -> None:
+    url = postgresql.engine.url.set(database="shoop").render_as_string(hide_password=False)
+    done = CliRunner().invoke(main, ["status", "--url", url])
+    said = " ".join(done.output.split())
+    assert (done.exit_code, said.endswith("; create it, e.g. createdb shoop")) == (69, True), said
+
+
+def test_the_hint_about_the_url_of_a_worker_names_the_application() -> None:
+    done = CliRunner().invoke(main, ["worker", "--url", "sqlite:///shop.db"])
+    assert "write --database-url, along with APP, which a worker always needs" in " ".join(done.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
