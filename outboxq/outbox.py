@@ -48,7 +48,7 @@ from .retry import RetryPolicy
 from .store import Store, in_the_store
 from .store.arguments import storable
 from .store.numbers.maintenance_jobs import PRUNE
-from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
+from .task import ContextTask, P, R, Task, TaskRegistry, ensure_found_by, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
 from .task.receivers import Inbox, Receivers
@@ -264,7 +264,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 )
             given: dict[str, Any] = {**_OF_A_TASK, **options}
             stored = written_options(given)
-            task_name = given["name"] or name_of(function)
+            task_name = given["name"] or f"{function.__module__}.{function.__qualname__}"
             # An option out of range is reported here, not by the first request that enqueues the task.
             if not is_name(task_name):
                 raise bad_name("task_name", f"task {task_name!r}")
@@ -281,6 +281,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 check_types=given["check_types"],
                 timeout_action=checked_action(given["timeout_action"], stored.timeout, f"task {task_name!r}"),
             )
+            if not given["name"]:
+                ensure_found_by(task_name)  # comes last, so that an error about an option is not its second error
             self.tasks.add(task)
             return task
 

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.QueueNotFound: EXIT_NOT_FOUND,
     errors.RelayNotFound: EXIT_NOT_FOUND,
     errors.WorkerNotFound: EXIT_NOT_FOUND,
+    errors.UnknownTask: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
     errors.ConfigurationError: EXIT_USAGE,  # the last entry, because some errors above are also configuration errors
@@ -148,6 +150,10 @@ def _as_typed(sentence: str) -> str:
     return sentence
 
 
+_NO_DATABASE = re.compile(r'database "(.+)" does not exist')
+"""Matches PostgreSQL's message about a missing database. The error of a failed connection has no SQLSTATE."""
+
+
 def _fail_if_plain(error: DBAPIError) -> None:
     """Exit with a sentence about a database error, unless its traceback says more."""
     from sqlalchemy.exc import OperationalError
@@ -164,7 +170,9 @@ def _fail_if_plain(error: DBAPIError) -> None:
         fail(f"a statement was cancelled: {error.orig}; the time limit is {limit}", EXIT_UNREACHABLE)
     # A failed connection has no statement.
     if error.statement is None or error.connection_invalidated or isinstance(error, OperationalError):
-        fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+        missing = _NO_DATABASE.search(str(error.orig))
+        cure = f"; create it, e.g. createdb {shlex.quote(missing[1])}" if missing else ""
+        fail(f"the database cannot be used: {error.orig}{cure}", EXIT_UNREACHABLE)
 
 
 def _syntax_error(error: SyntaxError) -> str:

@@ -125,7 +125,7 @@ def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: boo
     except InvalidCall as error:
         example = ", ".join(f'"{name}": …' for name in known.parameters.required)
         raise InvalidCall(f"{error}; write the arguments as one JSON object: --args '{{{example}}}'") from None
-    values = known.parameters.load(json.dumps(arguments))
+    values = known.parameters.load(json.dumps(arguments), is_new=True)
     bound = known.using(known.outbox, **options)
     if not dry_run:
         handle = bound.enqueue(**values)

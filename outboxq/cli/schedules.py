@@ -325,7 +325,7 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
         return NewSchedule(name=name, task_name=task, rule=rule, tz=tz, args=stored, **options, **given)
     known = outbox.task_of(task)
     known.parameters.check_call((), args)
-    arguments = known.parameters.load(json.dumps(args))
+    arguments = known.parameters.load(json.dumps(args), is_new=True)
     return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
 
 

@@ -162,6 +162,6 @@ def checked(outbox: Outbox, task_name: str, arguments: str) -> str:
     task = outbox.tasks.get(task_name)
     try:
         task.parameters.check_call((), json.loads(arguments))  # names what is missing or unknown
-        return task.call_as_json((), task.parameters.load(arguments))
+        return task.call_as_json((), task.parameters.load(arguments, is_new=True))
     except (InvalidCall, PayloadError) as error:
         raise InvalidArgument(str(error)) from None

@@ -16,8 +16,22 @@ from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from ..model.guessed_options import OF_ONE_CALL
+from ..model.unknown_options import nearest
 from .annotations import codec_for
-from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
+from .values import (
+    BY_REFERENCE,
+    MAX_DEPTH,
+    Changed,
+    Codec,
+    CodecError,
+    Convert,
+    Limits,
+    dump_model,
+    is_model,
+    jsonable,
+    path_part,
+    readable,
+)
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 
@@ -89,8 +103,9 @@ class Parameters:
             self._refuse(parameter, error)
         return _encode(stored, f"{self._name}: the arguments")
 
-    def load(self, text: str) -> dict[str, object]:
-        """Return the keyword arguments for the function.
+    def load(self, text: str, *, is_new: bool = False) -> dict[str, object]:
+        """Return the keyword arguments for the function. `is_new` is True for JSON that a person has written, and that
+        is not stored yet.
 
         Raises UnreadableArguments for a string that no version of the code can read, and PayloadError for arguments
         that this version of the code does not accept but another version may.
@@ -105,6 +120,8 @@ class Parameters:
             for parameter, value in stored.items():
                 loaded[parameter] = codecs[parameter].decode(value, limits)
         except CodecError as error:
+            if is_new and isinstance(error, Changed):
+                error.reason = error.if_new
             self._refuse(parameter, error)
         return loaded
 
@@ -151,11 +168,12 @@ class Parameters:
 
     def _refuse_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NoReturn:
         try:
+            self._signature.bind_partial(*args, **kwargs)  # reports an unknown keyword, even if an argument is missing
             self._signature.bind(*args, **kwargs)
         except TypeError as misfit:
             names = ", ".join(self._known) or "none"
             raise InvalidCall(
-                f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}{self._option_hint(kwargs)}"
+                f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}{self._keyword_hint(kwargs)}"
             ) from None
         raise AssertionError("Python accepts the call")
 
@@ -166,14 +184,14 @@ class Parameters:
             return ""
         return "; if ctx is the task's context, annotate the first parameter as ctx: TaskContext"
 
-    def _option_hint(self, given: Mapping[str, object]) -> str:
-        """Return a hint for a call option that was passed as an argument to the function."""
+    def _keyword_hint(self, given: Mapping[str, object]) -> str:
+        """Return a hint for a call option that was passed as an argument to the function, or for a misspelled keyword."""
         for name in given:
             if name not in self._known and (name in self._options or name in OF_ONE_CALL):
                 cure = OF_ONE_CALL.get(name, f"{name}=")
                 place = f"using({cure}…).enqueue(…)" if cure.endswith("=") and " " not in cure else cure
                 return f"; {name} is an option of a call and not an argument: write {place}"
-        return ""
+        return next((nearest(name, self._known) for name in given if name not in self._known), "")
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
         _forget_cause(error)
@@ -352,11 +370,10 @@ def _encode(stored: object, what: str) -> str:
     try:
         text = _ENCODER.encode(stored)
     except ValueError:  # sys.set_int_max_str_digits() below its default
-        raise PayloadError(f"{what} contain an integer with more digits than Python can write: pass a string") from None
+        raise PayloadError(f"{what}: an integer has more digits than Python can write: use a string") from None
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_BYTES:
-        limit = f"{size} bytes of JSON exceed the limit of {MAX_BYTES}"
-        raise PayloadError(f"{what} are too large ({limit}): store the data and pass a reference")
+        raise PayloadError(f"{what}: {size} bytes of JSON are too large (the limit is {MAX_BYTES}): {BY_REFERENCE}")
     return text
 
 

@@ -26,6 +26,8 @@ MAX_INTEGER_BITS = 14_284
 """The number of bits in 4,300 digits, the length of the longest integer that Python can read back
 (`sys.set_int_max_str_digits`). Counting digits would be slow.
 """
+BY_REFERENCE = "store the data elsewhere, and use a reference to it instead"
+"""The remedy for a value that is too large. It suits arguments, results and payloads."""
 
 Textual = date | time | timedelta | UUID | Decimal
 """The classes that `to_text` writes. `datetime` is not listed, because it is a subclass of `date`."""
@@ -47,6 +49,15 @@ class CodecError(Exception):
 
     def shortened_path(self) -> str:
         return self.path if len(self.path) <= 200 else f"{self.path[:100]}…{self.path[-50:]}"
+
+
+class Changed(CodecError):
+    """A stored value that does not fit the annotation, which may have changed since the value was stored."""
+
+    def __init__(self, what: str, label: str) -> None:
+        super().__init__(f"{what} is stored where {label} is expected: was the annotation changed?")
+        self.if_new = f"{what} does not fit {label}: pass a value of that type"
+        """The reason for a value that a person has written as JSON."""
 
 
 class Limits:
@@ -72,21 +83,21 @@ class Limits:
             )
         self.left -= size
         if self.left < 0:
-            raise self._too_large()
+            raise self._too_large(f"{size} items")
 
     def text(self, text: str) -> str:
         self.left -= len(text)
         if self.left < 0:
-            raise self._too_large()
+            raise self._too_large(f"{len(text)} characters")
         if "\x00" in text:
             raise CodecError("the string contains NUL, which PostgreSQL cannot store: remove it")
         if not text.isascii() and _SURROGATE.search(text):
             raise CodecError("the string contains a lone surrogate, which is not a character: decode it properly")
         return text
 
-    def _too_large(self) -> CodecError:
+    def _too_large(self, by: str) -> CodecError:
         limit = f"the size limit of {self.limit} bytes"
-        return CodecError(f"{limit} is exceeded at this point: store the value and pass a reference")
+        return CodecError(f"{limit} is exceeded here, at a value of {by}: {BY_REFERENCE}")
 
 
 Convert = Callable[[Any, Limits], object]
@@ -172,7 +183,7 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
 
 
 def readable(value: Any, limits: Limits) -> object:
-    """Convert a value in a result according to its own type."""
+    """Convert a value in a result or a payload according to its own type."""
     if isinstance(value, enum.Enum):
         return jsonable(value.value if is_scalar(value.value) else value.name, limits)
     if isinstance(value, Textual):
@@ -183,7 +194,9 @@ def readable(value: Any, limits: Limits) -> object:
         return jsonable(dump_model(value), limits)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return jsonable({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, limits)
-    return refuse(value, limits)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return refuse(value, limits)
+    raise CodecError(f"{type(value).__name__} is not JSON: use an id or a dataclass instead")
 
 
 def to_text(value: Textual) -> str:
@@ -244,7 +257,6 @@ _JSON_TYPES: dict[type, str] = {
 
 
 ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
-_CHANGED = "was the annotation changed?"
 
 
 class Codec(ABC):
@@ -282,7 +294,7 @@ class Codec(ABC):
 
     def expect_json(self, value: object) -> None:
         if json_type(value) not in self.json_types:
-            raise CodecError(f"{json_type(value)} is stored where {self.label} is expected: {_CHANGED}")
+            raise Changed(json_type(value), self.label)
 
 
 class PlainCodec(Codec):
@@ -363,7 +375,7 @@ class TextCodec(Codec):
         try:
             return self._read(value)
         except (ValueError, TypeError, ArithmeticError):
-            raise CodecError(f"the stored string is not a {self.label}: {_CHANGED}") from None
+            raise Changed("this string", self.label) from None
 
     def _read(self, text: str) -> object:
         if issubclass(self.cls, date | time):
@@ -461,12 +473,12 @@ class ArrayCodec(Codec):
     def decode(self, value: Any, limits: Limits) -> object:
         self.expect_json(value)
         if self.length not in {None, len(value)}:
-            raise CodecError(f"an array of length {len(value)} is stored where {self.label} is expected: {_CHANGED}")
+            raise Changed(f"an array of length {len(value)}", self.label)
         found = convert_array(value, self._each([item.decode for item in self.items]), limits)
         try:
             return self.build(found)
         except TypeError:  # an unhashable item
-            raise CodecError(f"an item does not fit into {self.label}: {_CHANGED}") from None
+            raise Changed("an array with an unhashable item", self.label) from None
 
     def _each(self, converters: list[Any]) -> Iterable[Any]:
         return repeat(converters[0]) if self.length is None else converters

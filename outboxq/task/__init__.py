@@ -14,7 +14,7 @@ from .task import ContextTask as ContextTask
 from .task import P as P
 from .task import R as R
 from .task import Task as Task
-from .task import name_of as name_of
+from .task import ensure_found_by as ensure_found_by
 from .task import takes_context as takes_context
 
 

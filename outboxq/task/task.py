@@ -515,14 +515,12 @@ def _reference(target: Any) -> Callable[[], object]:
         return lambda: target
 
 
-def name_of(function: Callable[..., object]) -> str:
-    """Return `module.qualname`. Raises ConfigurationError if a worker could not find the function by that name."""
-    name = f"{function.__module__}.{function.__qualname__}"
-    if function.__module__ == "__main__" or "<" in function.__qualname__:
+def ensure_found_by(name: str) -> None:
+    """Raise ConfigurationError if this `module.qualname` would not name the same function in a worker."""
+    if name.startswith("__main__.") or "<" in name:
         raise ConfigurationError(
             f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
         )
-    return name
 
 
 def takes_context(function: Callable[..., object]) -> bool:

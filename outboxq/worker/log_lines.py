@@ -45,7 +45,7 @@ def introduce(
 ) -> None:
     """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks. If
     nothing deletes old tasks, or no worker runs the task that would delete them, name the command that fixes this. Warn
-    about a queue whose name may be mistyped.
+    about a worker that knows no tasks, and about a queue whose name may be mistyped.
 
     The record also has these values as fields, for programs that read the log.
     """
@@ -71,6 +71,9 @@ def introduce(
         "deletes_old_tasks": deletes,
     }
     log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
+    if not task_names:
+        idle = "this worker knows no tasks; import the modules that declare them where the worker starts"
+        log.warning("%s", idle, extra=fields_of_worker(worker_id, label))
     for sentence in store.queues.unused(queues or ()):
         log.warning("%s", sentence, extra=fields_of_worker(worker_id, label))
 

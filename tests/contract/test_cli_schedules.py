@@ -140,7 +140,7 @@ def test_the_application_supplies_the_task_options_and_checks_the_arguments(data
     for options, word in wrong:
         result = add(database, *options, application, name="other", exit_code=1)
         assert word in result.stderr
-    assert "'shop.raport' is not registered" in add(database, application, task="shop.raport", exit_code=1).stderr
+    assert "'shop.raport' is not registered" in add(database, application, task="shop.raport", exit_code=3).stderr
     assert [one.name for one in database.store.schedules.list()] == ["nightly"]
 
 
@@ -325,5 +325,5 @@ def test_edit_checks_the_arguments_against_the_task_of_the_application(database,
     add(database, "--args", '{"days": 7}')
     app = ("--app", f"{application}:outbox")
     wrong = outboxq(database, "edit", "nightly", "--args", '{"day": 9}', *app, exit_code=1)
-    assert "missing a required argument: 'days'" in wrong.stderr
+    assert "unexpected keyword argument 'day'; its parameters are: days; did you mean 'days'?" in wrong.stderr
     assert database.store.schedules.get("nightly").args == '{"days":7}'

@@ -332,11 +332,18 @@ def test_a_value_that_cannot_be_stored_is_refused(hello, outbox, args: tuple[Any
     [
         ((), {}, "missing a required argument: 'n'"),
         ((7, 8, 9), {}, "too many positional arguments"),
-        ((7,), {"whn": 8}, "got an unexpected keyword argument 'whn'"),
+        ((), {"number": 7}, "got an unexpected keyword argument 'number'"),
     ],
 )
 def test_a_call_with_wrong_arguments_is_refused(hello, outbox, args, options, misfit: str) -> None:
     sentence = f"shop.hello: {misfit}; its parameters are: n, when"
+    refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
+
+
+@pytest.mark.parametrize("args", [(), (7,)])
+def test_a_misspelled_argument_is_named_with_the_right_name(hello, outbox, args) -> None:
+    sentence = "shop.hello: got an unexpected keyword argument 'whn'; its parameters are: n, when; did you mean 'when'?"
+    options = {"whn": 8}
     refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
 
 
@@ -414,6 +421,23 @@ def of_main() -> Callable[[], None]:
 def test_a_function_without_an_importable_name_is_refused(outbox, function: Callable[..., Any], name: str) -> None:
     sentence = f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
     refused(ConfigurationError, sentence, lambda: outbox.task(function))
+
+
+async def fetch() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "word"),
+    [(of_main(), {"retry": 3}, "retry"), (of_main(), {"queue": ""}, "queue"), (fetch, {}, "async functions")],
+    ids=["retry", "queue", "async"],
+)
+def test_another_mistake_is_reported_before_a_name_that_is_missing(
+    outbox, monkeypatch, function, options, word
+) -> None:
+    monkeypatch.setattr(function, "__module__", "__main__")
+    with pytest.raises((ConfigurationError, InvalidArgument), match=word) as raised:
+        outbox.task(**options)(function)
+    assert "a name under which" not in str(raised.value)
 
 
 def first() -> None: ...
@@ -543,6 +567,18 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
         sys.modules.pop(name, None)
 
 
+def test_a_database_that_does_not_exist_is_reported_with_the_command_that_creates_it(postgresql) -> None:
+    url = postgresql.engine.url.set(database="shoop").render_as_string(hide_password=False)
+    done = CliRunner().invoke(main, ["status", "--url", url])
+    said = " ".join(done.output.split())
+    assert (done.exit_code, said.endswith("; create it, e.g. createdb shoop")) == (69, True), said
+
+
+def test_the_hint_about_the_url_of_a_worker_names_the_application() -> None:
+    done = CliRunner().invoke(main, ["worker", "--url", "sqlite:///shop.db"])
+    assert "write --database-url, along with APP, which a worker always needs" in " ".join(done.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -603,7 +639,9 @@ def test_a_missing_driver_is_reported_with_the_package_to_install(
 def test_a_task_that_the_worker_has_not_imported_is_reported(database, caplog: pytest.LogCaptureFixture) -> None:
     producer = Outbox(database.engine)
     producer.task(name="shop.hello")(first).using(producer).enqueue()
-    worker = Outbox(database.engine).worker(notifications=False)
+    other = Outbox(database.engine)
+    other.task(name="shop.bye")(first)
+    worker = other.worker(notifications=False)
     worker.start()
     until(lambda: "shop.hello" in caplog.text)
     worker.stop()

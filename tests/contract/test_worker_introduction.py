@@ -15,6 +15,7 @@ from outboxq import Outbox
 from outboxq.cli.serving.supervisor import Environment, Supervisor
 from tests import forked
 from tests.contract.helpers import called
+from tests.memory_broker import Broker
 
 APPLICATION = """
 from outboxq import Outbox
@@ -112,8 +113,21 @@ def test_only_the_first_of_many_names_are_listed(sqlite, caplog):
     assert (record.tasks, record.task_names) == (12, names[:10])
 
 
-def test_the_first_line_reports_that_no_task_is_known(sqlite, caplog):
+def test_a_worker_that_knows_no_tasks_is_warned_about(sqlite, caplog):
     assert introduced(sqlite, caplog)[1].endswith("; knows no tasks")
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning == "this worker knows no tasks; import the modules that declare them where the worker starts"
+    introduced(sqlite, caplog, tasks=["shop.charge"])
+    assert [record for record in caplog.records if record.levelno == logging.WARNING] == []
+
+
+def test_a_worker_that_only_publishes_events_is_not_warned_about(sqlite, caplog):
+    outbox = Outbox(sqlite.url, retention=timedelta(days=90), source="shop")
+    outbox.relay("order.*", to=Broker(), name="orders")
+    with caplog.at_level(logging.WARNING, "outboxq.worker"):
+        assert outbox.worker().run(burst=True) == 0
+    assert caplog.messages == []
+    outbox.store.bound_engine.dispose()
 
 
 def test_the_first_line_reports_that_nothing_deletes_old_tasks(sqlite, caplog):

@@ -173,3 +173,19 @@ def test_a_stopped_worker_is_no_longer_listed(database, put, told, fork, met):
     task_id = put("nothing", "faults", args={"number": 1})
     assert told(task_id) == ("no live worker serves its queue 'faults'", ["worker APP -q faults"])
     assert [queue.live_workers for queue in database.store.stats()] == [0]
+
+
+def test_a_task_unknown_to_a_worker_that_has_stopped_is_named(database, put, told, fork):
+    worker = fork(unknown_task_delay=600)
+    lives(worker)
+    stranger = put("unheard", "faults")
+    until(lambda: EventType.RELEASED in [event.event_type for event in database.store.history(stranger)])
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert reason(database, stranger) is Reason.NO_WORKER
+    sentence, _ = told(stranger)
+    assert sentence.startswith(
+        "no live worker serves its queue 'faults'; it has been released as unknown, because the last worker did not know the "
+        "task 'faults.unheard'; import its module where the worker starts; it will be tried again in "
+    )
+    assert [cure.purpose for cure in database.store.explain(stranger).cures] == ["start a worker that knows it"]

@@ -373,7 +373,7 @@ def test_the_size_limit_counts_bytes_and_is_exact() -> None:
     frame = len('{"it":""}')
     for text in ("x" * (MAX_BYTES - frame), "é" * ((MAX_BYTES - frame) // 2) + "x"):
         assert parameters.load(parameters.dump((text,), {})) == {"it": text}
-        with pytest.raises(PayloadError, match=f"limit of {MAX_BYTES}|size limit"):
+        with pytest.raises(PayloadError, match=f"limit is {MAX_BYTES}|size limit"):
             parameters.dump((text + "x",), {})
 
 
@@ -719,8 +719,15 @@ def test_a_result_is_encoded_according_to_its_type(value: object, stored: str | 
         (Line(SECRET, Decimal("NaN")), r"result\.price: a Decimal"),
         (CYCLE, "contains itself"),
         (BOMB, "size limit"),
-        ("x" * MAX_BYTES, "exceed the limit"),
-        (object(), "result: object is not JSON"),
+        (
+            "x" * MAX_BYTES,
+            r"the result: 262146 bytes of JSON are too large \(the limit is 262144\): store the data elsewhere",
+        ),
+        (
+            "x" * 300_000,
+            "result: the size limit of 262144 bytes is exceeded here, at a value of 300000 characters: store",
+        ),
+        (object(), "result: object is not JSON: use an id or a dataclass instead$"),
         (Line, "result: type is not JSON"),
     ],
 )

@@ -112,7 +112,8 @@ def test_a_missing_result_is_none_whatever_the_annotation():
 
 def test_the_error_for_a_mismatch_does_not_contain_the_value():
     with pytest.raises(
-        PayloadError, match=r"^work: the result.lines\[0\].price: the stored string is not a Decimal"
+        PayloadError,
+        match=r"^work: the result.lines\[0\].price: this string is stored where Decimal is expected",
     ) as raised:
         returning(Order).load(json.dumps({"id": str(ID), "lines": [{"price": "secret"}]}))
     assert "secret" not in str(raised.value)

@@ -38,6 +38,7 @@ of its length, and no later than after half of its length.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""
+_IMPORT = "import its module where the worker starts"
 _PRESENCE_DUE = timedelta(seconds=45)
 """Time within which a live worker reports again. Workers report every five seconds, but a report may be slow."""
 
@@ -150,12 +151,13 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
     due = row["available_at"]
     if task.id not in facts.given_back or due <= facts.now or (missing := _unmanned(task, row, facts)) is None:
         return None
-    (times, since), when = (
-        facts.given_back[task.id],
-        f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}",
-    )
-    since_then = f" {times} times since {written(since)}" if times > 1 else ""
-    return replace(missing, sentence=f"{missing.sentence}; it has been released as unknown{since_then}; {when}")
+    times, since = facts.given_back[task.id]
+    released = "it has been released as unknown" + (f" {times} times since {written(since)}" if times > 1 else "")
+    if missing.reason in {Reason.NO_WORKER, Reason.TOPIC_UNWANTED}:  # another worker like the last one would not help
+        released += f", because the last worker did not know the task {task.task_name!r}; {_IMPORT}"
+        missing = replace(missing, cures=_knowing_worker(task.queue))
+    when = f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}"
+    return replace(missing, sentence=f"{missing.sentence}; {released}; {when}")
 
 
 def _not_yet(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
@@ -260,8 +262,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
     if knowing := [one for one in taking if task.task_name in one.task_names]:
         return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
     known = f"no live worker for its queue and topic knows the task {task.task_name!r}"
-    cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
-    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; {_IMPORT}", _knowing_worker(task.queue))
 
 
 def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
@@ -292,6 +293,10 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
             Reason.DUE, f"it is due and can start, but worker {first.label} {first.failure}{since}", cures
         )
     return Explanation(Reason.DUE, "it is due and can start")
+
+
+def _knowing_worker(queue: str) -> tuple[Cure, ...]:
+    return cure_of("start a worker that knows it", "worker", "-q", queue)
 
 
 def _another_worker(queue: str) -> tuple[Cure, ...]:

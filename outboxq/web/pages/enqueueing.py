@@ -115,7 +115,7 @@ class Wanted:
         task = outbox.tasks.get(self.task_name)
         try:
             task.parameters.check_call((), json.loads(self.args))
-            return task.using(outbox, **self._options).planned(**task.parameters.load(self.args))
+            return task.using(outbox, **self._options).planned(**task.parameters.load(self.args, is_new=True))
         except (InvalidCall, PayloadError) as error:
             raise InvalidArgument(str(error)) from None
 
@@ -138,7 +138,7 @@ class Wanted:
         )
 
         def write(target: Target) -> Handle:
-            handle = task.using(target, **options).enqueue(**task.parameters.load(self.args))
+            handle = task.using(target, **options).enqueue(**task.parameters.load(self.args, is_new=True))
             if handle.created:
                 store.actions.adding(replace(action, target=str(handle.id)))(target, 1)
             return handle
