@@ -163,7 +163,8 @@ class Answers:
             text = json.dumps({"error": problem.sentence or problem.title})
             response = Response(text, status=problem.status, mimetype="application/json")
         else:
-            values = {"title": problem.title, "problem": problem, "home": f"{request.root_path}/"}
+            home = "" if request.path == "/" else f"{request.root_path}/"  # a link to the same page would not help
+            values = {"title": problem.title, "problem": problem, "home": home}
             can_ask_again = problem.status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
             values["again"] = own_path(request) if can_ask_again else ""
             response = self.lone(request, "error.html", values, status=problem.status)
