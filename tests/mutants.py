@@ -3657,9 +3657,9 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_hostile_pages.py",),
     ),
     Mutant(
-        "a lost worker remains a problem after a person has recovered its tasks",
-        "outboxq/store/numbers/problem.py",
-        (("return not self.held and self.by_person is not None", "return False"),),
+        "a lost worker remains a problem after its tasks have been recovered",
+        "outboxq/store/numbers/health.py",
+        (('[row for row in facts.rows("lost") if row["number"]]', 'facts.rows("lost")'),),
         ("tests/contract/test_problems.py",),
     ),
     Mutant(

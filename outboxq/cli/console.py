@@ -253,32 +253,55 @@ def drawn(
 ) -> Table:
     """Return a table for a terminal of this width.
 
-    Times are shown in UTC, to the second, and their column headings end in UTC. `spare` lists the columns to leave out
-    on a narrow terminal, in that order. Ids and numbers are never cut or wrapped, so that they can be copied and read;
-    `whole` names further id columns. If the other columns do not fit beside them, the table is wider than the terminal.
+    Times are shown in UTC, to the second, and their column headings end in UTC. If the table does not fit, columns in
+    which all cells are empty are left out. `spare` lists further columns to leave out on a narrow terminal, in that
+    order. Ids and numbers are never cut or wrapped, so that they can be copied and read; `whole` names further id
+    columns. If the other columns do not fit beside them, the table is wider than the terminal.
     """
     from rich.table import Table
 
     columns = [_Column(name, [row[place] for row in rows], is_id=name in whole) for place, name in enumerate(head)]
+    if rows and _total(column.longest for column in columns) > width:
+        columns = [column for column in columns if any(column.cells)] or columns
     for name in spare:
-        if sum(column.least + _GAP for column in columns) - _GAP <= width:
+        if _total(column.least for column in columns) <= width:
             break
         columns = [column for column in columns if column.name != name]
-    narrowest = (
-        sum((column.least if column.is_whole else min(column.least, _NARROWEST)) + _GAP for column in columns) - _GAP
-    )
-    lines = Table(box=None, pad_edge=False, width=narrowest if narrowest > width else None)
-    for column in columns:
-        least = column.least if column.is_whole else None
+    widths = _widths(columns, width)
+    lines = Table(box=None, padding=0, width=_total(widths))
+    for column, wide in zip(columns, widths, strict=True):
+        if lines.columns:  # a gap; the widths that padding adds at the edges differ between rich's releases
+            lines.add_column(width=_GAP)
         side: Literal["left", "right"] = "right" if column.is_number else "left"
-        lines.add_column(column.head, justify=side, no_wrap=column.is_whole, min_width=least, overflow="fold")
+        lines.add_column(column.head, justify=side, no_wrap=column.is_whole, width=wide, overflow="fold")
     for cells in zip(*(column.cells for column in columns), strict=True):
-        lines.add_row(*cells)
+        lines.add_row(*[one for cell in cells for one in ("", cell)][1:])
     return lines
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """Return the widths of the columns. If they do not fit, the widest texts are narrowed first, and words are split
+    only if nothing else can be narrowed.
+    """
+    widths = [column.longest if column.is_whole else min(column.longest, width) for column in columns]
+    for longest_word in (width, _LEAST, _NARROWEST):
+        least = [column.longest if column.is_whole else min(column.word, longest_word) for column in columns]
+        while _total(widths) > width:
+            wider = [place for place, wide in enumerate(widths) if wide > least[place]]
+            if not wider:
+                break
+            widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _total(widths: Iterable[int]) -> int:
+    return sum(wide + _GAP for wide in widths) - _GAP
 
 
 class _Column:
     def __init__(self, name: str, values: Collection[object], *, is_id: bool = False) -> None:
+        from rich.cells import cell_len
+
         kinds = {type(value) for value in values if value is not None}
         is_time = any(issubclass(kind, datetime) for kind in kinds)
         self.name = name
@@ -289,8 +312,10 @@ class _Column:
         self.cells = [self._cell(value) for value in values]
         is_measure = bool(texts) and all(map(_MEASURE.fullmatch, texts))
         self.is_whole = is_id or is_time or is_measure or any(issubclass(kind, UUID) for kind in kinds)
-        longest = max(len(text) for text in (self.head, *self.cells))
-        self.least = longest if self.is_whole else min(longest, _LEAST)
+        written = (self.head, *self.cells)
+        self.longest = max(map(cell_len, written))
+        self.word = max((cell_len(word) for text in written for word in text.split()), default=1)
+        self.least = self.longest if self.is_whole else min(self.longest, _LEAST)
 
     def _cell(self, value: object) -> str:
         if isinstance(value, datetime):

@@ -322,7 +322,8 @@ def load(app: str) -> Outbox:
         found = found.outbox
     if not isinstance(found, Outbox):
         known = [one for one, value in vars(sys.modules[module_name]).items() if isinstance(value, Outbox)]
-        cure = nearest(name, known) or f"; {_written(app)}"
+        any_of = f"; did you mean {' or '.join(map(repr, known))}?" if known else f"; {_written(app)}"
+        cure = nearest(name, known) or any_of
         fail(f"{module_name} has no Outbox called {name!r}{cure}", EXIT_USAGE)
     if found.integration.needs_front_end:
         cure = f"run: python {found.integration.front_end.program} …"

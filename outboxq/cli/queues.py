@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model.unknown_options import no_queue
-from ..model.wording import brief, grouped, plain, rate_of, short
+from ..model.wording import brief, grouped, plain, rate_of
 from ..operating.verb import Noun, Outcome
 from .changes import add_verbs, note_no_change
-from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
+from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
 from .parameters import QUEUE
@@ -79,8 +79,8 @@ def show_(store: Store, name: str) -> None:
     lines: dict[str, object] = {
         **{one: number(numbers, one) for one in _COUNTS},
         "oldest": None if numbers.oldest_due_age is None else f"due for {brief(numbers.oldest_due_age)}",
-        "next due": None if due is None else f"{short(due)} UTC",
-        "paused since": None if settings.paused_at is None else f"{short(settings.paused_at)} UTC",
+        "next due": in_utc(due),
+        "paused since": in_utc(settings.paused_at),
         **{one: known[one] for one in ("paused because", "concurrency", "rate", PER_KEY, "order")},
         "workers": len(live),
     }

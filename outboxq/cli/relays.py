@@ -13,7 +13,7 @@ import click
 
 from ..errors import ConfigurationError
 from ..model.relays import COUNTED, Relay, state_of, task_of
-from ..model.wording import brief, plural, short
+from ..model.wording import brief, plural
 from ..model.workers import SourceState
 from ..operating.verb import Noun
 from ..operating.verbs import REMOVE_RELAY
@@ -22,6 +22,7 @@ from .console import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
     fail,
+    in_utc,
     merged,
     show,
     speaking_plainly,
@@ -112,10 +113,10 @@ def show_(store: Store, name: str) -> None:
         return
     lines: dict[str, object] = {
         "state": state_of(one),
-        "paused since": None if one.paused_at is None else f"{short(one.paused_at)} UTC",
+        "paused since": in_utc(one.paused_at),
         "reason": one.pause_reason,
-        "failing since": None if one.failing_since is None else f"{short(one.failing_since)} UTC",
-        "next attempt": None if one.next_try_at is None else f"{short(one.next_try_at)} UTC",
+        "failing since": in_utc(one.failing_since),
+        "next attempt": in_utc(one.next_try_at),
         "last error": one.last_error,
         "topics": ", ".join(one.topics),
         "waiting": f"{one.messages}{'+' * (one.messages >= COUNTED)} {plural(one.messages, 'event')}",

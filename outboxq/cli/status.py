@@ -173,7 +173,7 @@ def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 def _important(one: Statistics) -> dict[str, object]:
     return {
         **{name: number(one, name) for name in _NOW},
-        "oldest due": None if one.oldest_due_at is None else one.oldest_due_at.isoformat(),
+        "oldest due": one.oldest_due_at,
         **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
         "failure rate": one.failure_rate,
         **_wait_and_run(one, timedelta.total_seconds),

@@ -26,7 +26,7 @@ from .changes import (
     say,
     with_fields,
 )
-from .console import EXIT_NOT_FOUND, fail, merged, show, table, tell, wants_json, write_json
+from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
@@ -139,7 +139,7 @@ def show_(store: Store, worker: str) -> None:
         "outboxq": found.release,
         "queues": _queues(found),
         "threads": found.concurrency,
-        "started": f"{short(found.started_at)} UTC",
+        "started": in_utc(found.started_at),
         "seen": f"{brief(now - found.last_seen_at)} ago{fate}",
         "order": order_of(found),
         "fails": _failure(found) if is_live else None,

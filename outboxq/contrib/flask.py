@@ -265,6 +265,8 @@ class FlaskIntegration(Integration):
     passes its own.
     """
 
+    how_to_import = "import its module where the worker starts, or list the module in OUTBOXQ_TASKS"
+
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
         self.front_end = FrontEnd(program=program(), finds_app=True)
         self._outbox = outbox
@@ -396,10 +398,9 @@ def _own() -> Mapping[str, click.Command]:
 @click.pass_context
 @with_appcontext
 def _worker(ctx: click.Context, /, **options: Any) -> None:
-    """Run the application's tasks until SIGTERM or SIGINT.
+    """Run the application's tasks until SIGTERM, SIGINT or SIGHUP.
 
-    SIGHUP stops the worker too. After the signal, the worker lets running tasks finish. A second signal, or
-    SIGQUIT, releases them immediately.
+    After the signal, the worker lets running tasks finish. A second signal, or SIGQUIT, releases them immediately.
     """
     from ..cli.console import EXIT_USAGE, fail
     from ..cli.serving.worker import serve
@@ -419,7 +420,7 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
 
 @with_appcontext
 def _upgrade() -> None:
-    """Create or upgrade outboxq's tables and subscriptions."""
+    """Create or upgrade the tables, subscriptions and schedules."""
     from ..cli.console import command_on_database
     from ..cli.db import await_server, upgraded
 

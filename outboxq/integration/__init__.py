@@ -58,6 +58,8 @@ class Integration:
     needs_front_end = False
     """If True, commands work only through `front_end`, which sets up the framework before it imports the application.
     """
+    how_to_import = "import its module where the worker starts"
+    """What to do if a worker does not know a task, for messages."""
 
     @property
     def knows_transaction(self) -> bool:

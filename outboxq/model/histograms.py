@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-BOUNDS: Final = (*(0.001 * 2**power for power in range(21)), 3600.0)
+BOUNDS: Final[tuple[float, ...]] = (*(0.001 * 2**power for power in range(21)), 3600.0)
 """The inclusive upper bounds of the buckets, in seconds. They start at 1 ms and double up to 17 minutes. The last one
 is an hour.
 """

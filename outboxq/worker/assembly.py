@@ -111,6 +111,7 @@ class Parts:
             first_delay=settings.unknown_task_delay,
             longest_delay=settings.unknown_task_longest_delay,
             limit=settings.unknown_task_limit,
+            how_to_import=integration.how_to_import,
         )
         self.completer = Completer(
             own.outcomes,

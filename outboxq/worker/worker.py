@@ -141,6 +141,7 @@ class Worker(Answering):
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
             self._ending.wait()
+            self._ending.hears_signals = in_main_thread()
             if not in_main_thread():
                 return self._ending.code(clean=self.stop())
             # The process ends even if a thread is stuck.
@@ -354,6 +355,7 @@ class Worker(Answering):
         limit = self.settings.drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
         self._stop_claiming(limit.total_seconds())
+        self._announce_wait(limit.total_seconds())
         parts.pool.shutdown(deadline)
         self._write_outcomes(deadline)
         unfinished = parts.handback.give_back(_GIVE_BACK_TIMEOUT)
@@ -375,6 +377,14 @@ class Worker(Answering):
         parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
         join(parts.claim_loop, seconds)
         parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
+
+    def _announce_wait(self, seconds: float) -> None:
+        """Log what the stop is waiting for, because nothing else is logged until a running task ends."""
+        if (number := self.running) and seconds:
+            text = f"waiting up to {seconds:g} s for {number} running {plural(number, 'task')}"
+            if self._ending.hears_signals:
+                text += f"; a second signal releases {plural(number, 'it', 'them')}"
+            log.info("worker %s is stopping: %s", self.label, text, extra=fields_of_worker(self.id, self.label))
 
     def _write_outcomes(self, deadline: float) -> None:
         """Wait for the completer to write all outcomes: until the deadline, or only briefly if a handler is still
@@ -453,6 +463,8 @@ class Ending:
     """True if a handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False
     """True if the worker was told to stop at once and has released its running tasks."""
+    hears_signals: bool = False
+    """True if a stop signal still reaches the worker while it stops."""
     _requests: Wakeup = field(default_factory=Wakeup)
 
     def request(self) -> None:

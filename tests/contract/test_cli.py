@@ -235,8 +235,8 @@ def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_
     [
         ("nosuch:outbox", "there is no module 'nosuch'"),
         ("app.inner:outbox", "there is no module 'app.inner'"),
-        ("app:nosuch", "app has no Outbox called 'nosuch'"),
-        ("app:something_else", "app has no Outbox called 'something_else'"),
+        ("app:nosuch", "app has no Outbox called 'nosuch'; did you mean 'outbox'?"),
+        ("app:something_else", "app has no Outbox called 'something_else'; did you mean 'outbox'?"),
         (":outbox", "'' is not the name of a module"),
         (".app:outbox", "'.app' is not the name of a module"),
         ("app/main.py", "'app/main.py' is not the name of a module"),
@@ -245,7 +245,7 @@ def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_
 def test_a_missing_application_is_reported_in_one_sentence(app, words, importable, sqlite_url):
     line = sentence(outboxq("worker", app, url=sqlite_url, exit_code=2))
     assert words in line
-    assert "write APP as module:outbox" in line
+    assert ("write APP as module:outbox" in line) == ("did you mean" not in line)
 
 
 def test_an_import_that_fails_inside_the_application_keeps_its_traceback(sqlite_url):

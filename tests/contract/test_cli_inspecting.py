@@ -132,7 +132,7 @@ def test_one_queue_is_shown_with_the_keys_that_dead_letters_hold(database):
     database.add(store, queue="mail", available_at=due)
     registered(database, queues=["mail"], **HOST, version="1.0")
     text = outboxq(database, "queue", "show", "mail").stdout
-    for part in (f"k\t{letter}\t", "web-1\t7\t1.0\t3\t8", "failed\t1\n", f"next due\t{due:%Y-%m-%d %H:%M:%S} UTC\n"):
+    for part in (f"k\t{letter}\t", "web-1\t7\t1.0\t3\t8", "failed\t1\n", f"next due\t{due}\n"):
         assert part in text
     assert f"failed redrive {letter}" in text
     found = json.loads(outboxq(database, "queue", "show", "mail", "--json").stdout)

@@ -584,9 +584,9 @@ def test_the_hint_about_the_url_of_a_worker_names_the_application() -> None:
     [
         (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
         (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; write APP as module:outbox, e.g. shop.tasks:outbox"),
-        (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; write APP as module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; did you mean 'outbox'\\?"),
         (["worker", "shop:outbx"], 2, "outboxq: shop has no Outbox called 'outbx'; did you mean 'outbox'\\?"),
-        (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; write APP as module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; did you mean 'outbox'\\?"),
         (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),
     ],
 )  # fmt: skip
@@ -641,13 +641,14 @@ def test_a_task_that_the_worker_has_not_imported_is_reported(database, caplog: p
     producer.task(name="shop.hello")(first).using(producer).enqueue()
     other = Outbox(database.engine)
     other.task(name="shop.bye")(first)
+    other.integration.how_to_import = "list its module in OUTBOXQ_TASKS"
     worker = other.worker(notifications=False)
     worker.start()
     until(lambda: "shop.hello" in caplog.text)
     worker.stop()
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         (
-            "this worker does not know the task 'shop.hello' and released it (releases since the last such warning: 1); import its module where "
-            "the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task"
+            "this worker does not know the task 'shop.hello' and released it (releases since the last such warning: 1); list its module "
+            "in OUTBOXQ_TASKS, or use a separate queue for the task"
         )
     ]

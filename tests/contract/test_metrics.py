@@ -344,30 +344,46 @@ def test_a_timeout_counts_as_the_failure_or_retry_after_it(database):
 
 
 @pytest.mark.parametrize(
-    ("buckets", "expected"),
+    ("durations", "expected"),
     [
-        ({0: 1}, [0.001, 0.001, 0.001]),
-        ({0: 100}, [0.0005, 0.00095, 0.00099]),
-        ({1: 98, 10: 2}, [0.001 + 0.001 * 50 / 98, 0.001 + 0.001 * 95 / 98, 0.512 + 0.512 / 2]),
-        ({BUCKETS - 1: 1}, [3600, 3600, 3600]),
-        ({BUCKETS - 2: 1}, [3600, 3600, 3600]),
+        ([1.0], [1, 1, 1]),
+        ([0.0], [0, 0, 0]),
+        ([0.0003, *[0.0007] * 98, 0.001], [0.000695, 0.000965, 0.00099]),  # the mean is 0.000699
+        ([1.0] * 100, [1, 1 + 0.024 * 0.89, 1 + 0.024 * 0.97]),
+        ([number / 100 for number in range(52, 102)], [0.76, 0.99, 1.01]),  # an even spread
+        ([4.0, 40.0], [2.588, 41.412, 41.412]),
+        ([3600.0], [3600, 3600, 3600]),
+        ([9000.0], [3600, 3600, 3600]),
     ],
 )
-def test_percentiles_are_within_the_bucket_of_their_rank(buckets, expected):
-    histogram = [buckets.get(bucket, 0) for bucket in range(BUCKETS)]
-    found = [percentile(histogram, percent).total_seconds() for percent in (50, 95, 99)]
-    assert found == pytest.approx(expected, abs=1e-6)
+def test_percentiles_agree_with_the_bucket_of_their_rank_and_with_the_sum(durations, expected):
+    histogram = [0] * BUCKETS
+    for one in durations:
+        histogram[bucket_of(one)] += 1
+    found = [percentile(histogram, percent, sum(durations)).total_seconds() for percent in (50, 95, 99)]
+    assert found == pytest.approx(expected, rel=0.01, abs=1e-5)
+
+
+@pytest.mark.parametrize("seconds", [-1e300, 0.0, 1e300, float("inf"), float("nan")])
+def test_percentiles_stay_within_their_bucket_if_the_sum_is_wrong(seconds):
+    histogram = [0, 7, *[0] * (BUCKETS - 2)]
+    found = [percentile(histogram, percent, seconds).total_seconds() for percent in (1, 50, 99)]
+    assert all(0.001 <= one <= 0.002 for one in found)
 
 
 def test_percentiles_include_all_workers_and_tasks_of_a_queue(database):
     for bucket in (0, 0, 10):
-        put(database, 20, completed=1, task_name=f"t{bucket}", wait=[bucket], run=[bucket])
+        sums = dict.fromkeys(("wait_seconds", "run_seconds"), 0.0009 if bucket == 0 else 0.75)
+        put(database, 20, completed=1, task_name=f"t{bucket}", wait=[bucket], run=[bucket], **sums)
     [found] = database.frozen.stats()
     assert found.wait == found.run
     assert isinstance(found.wait, Percentiles)
     assert found.wait.p50 <= timedelta(milliseconds=1) < timedelta(milliseconds=512) <= found.wait.p95
-    assert database.frozen.stats(by="task")[1].run.p99 == timedelta(seconds=1.024)
-    assert percentile([0] * BUCKETS, 50) is None
+    assert database.frozen.stats(by="task")[1].run.p99 == timedelta(seconds=0.75)
+    until = database.clock.now
+    [step] = database.frozen.metrics.series(since=until - MINUTE, until=until, step=MINUTE)
+    assert (step.wait, step.run) == (found.wait, found.run)
+    assert percentile([0] * BUCKETS, 50, 0.0) is None
 
 
 # By task

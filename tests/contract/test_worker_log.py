@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import weakref
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ import pytest
 
 from outboxq import Outbox, RetryPolicy
 from outboxq.integration import FrontEnd
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -102,6 +104,40 @@ def test_start_and_stop_are_logged_with_the_id_and_label_of_the_worker(outbox, c
     assert " started" in first.getMessage()
     assert last.getMessage() == "worker mail-7 stopped"
     assert [(one.worker, one.label) for one in (first, last)] == [(str(worker.id), "mail-7")] * 2
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_stop_logs_that_it_waits_for_a_running_task(outbox, caplog, runs):
+    caplog.set_level(logging.INFO, "outboxq.worker")
+    begun, may_end = threading.Event(), threading.Event()
+
+    @outbox.task(name="slow")
+    def slow() -> None:
+        begun.set()
+        may_end.wait(60)
+
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "is stopping" in one.getMessage()]
+
+    def watch() -> None:
+        begun.wait(60)
+        worker.request_stop()
+        until(lines)
+        may_end.set()
+
+    slow.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.05, label="mail-7", drain_timeout=60)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    if runs:
+        assert worker.run() == 0
+    else:
+        worker.start()
+        assert begun.wait(60)
+        assert worker.stop()
+    watcher.join()
+    hint = "; a second signal releases it" if runs else ""
+    assert lines() == [f"worker mail-7 is stopping: waiting up to 60 s for 1 running task{hint}"]
 
 
 def test_the_first_line_reports_that_nothing_deletes_old_tasks(outbox, database, caplog):

@@ -177,3 +177,45 @@ def test_numbers_that_do_not_fit_widen_the_table_but_text_is_wrapped():
     first, second, *_ = console.file.getvalue().splitlines()
     assert first.split() == ["task", "first", "second", "third", "fourth", "fifth", "sixth"]
     assert second.split()[1:] == ["1.5", "s", "0.0333", "12", "%", "1,234", "117", "ms", "3", "min"]
+
+
+def lines_at(width, head, rows, **options):
+    console = Console(width=width, file=io.StringIO())
+    console.print(drawn(head, rows, width=width, **options), crop=False)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_words_are_not_split_while_a_text_can_be_narrowed():
+    error = "ConnectionError: the server of the bank did not answer within a minute, and the receipt was not sent"
+    rows = [("shop.confirm_every_order", "Completed", error), ("shop.bill", "Failed", None)]
+    assert lines_at(70, ("task", "state", "error"), rows) == [
+        "task                      state      error",
+        "shop.confirm_every_order  Completed  ConnectionError: the server of",
+        "                                     the bank did not answer within a",
+        "                                     minute, and the receipt was not",
+        "                                     sent",
+        "shop.bill                 Failed",
+    ]
+
+
+def test_a_table_that_does_not_fit_leaves_out_its_empty_columns():
+    head = ("schedule", "when", "paused since", "paused because")
+    rows = [("nightly", "0 3 * * * (Europe/Berlin)", None, "")]
+    assert lines_at(70, head, rows)[0].split() == ["schedule", "when", "paused", "since", "paused", "because"]
+    assert lines_at(40, head, rows) == ["schedule  when", "nightly   0 3 * * * (Europe/Berlin)"]
+
+
+def test_the_longest_word_is_split_first_if_no_text_can_be_narrowed():
+    rows = [("https://bank.example.com/api/receipts", "confirm", "Completed")]
+    assert lines_at(32, ("url", "task", "state"), rows) == [
+        "url           task     state",
+        "https://bank  confirm  Completed",
+        ".example.com",
+        "/api/receipt",
+        "s",
+    ]
+
+
+@pytest.mark.parametrize("cell", ["x", "", "日本"])
+def test_a_table_with_one_column_fits_its_text(cell):
+    assert lines_at(20, ("a",), [(cell,)]) == ["a", cell]

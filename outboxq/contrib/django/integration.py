@@ -43,6 +43,7 @@ class DjangoIntegration(Integration):
 
     front_end = FrontEnd(program="manage.py outboxq", finds_app=True)
     needs_front_end = True
+    how_to_import = "import its module in the tasks.py of an installed app"
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

@@ -311,36 +311,26 @@ def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    found = [one for one in facts.lost if one.tasks and not one.is_dealt_with] if limits.worker_lost else []
-    found.sort(key=lambda one: (-one.tasks, one.label))
+    rows = [row for row in facts.rows("lost") if row["number"]] if limits.worker_lost else []
+    found = sorted(rows, key=lambda row: (row["number"], row["at"]), reverse=True)[:LOST]
+    found.sort(key=lambda row: (-row["number"], row["name"]))
     if not found:
         return
-    tasks, held = sum(one.tasks for one in found), sum(one.held for one in found)
-    more = len(found) > 1 and len(facts.rows("lost")) > LOST  # workers that were not read
-    is_bound = more or not all(one.taken.is_complete for one in found)
-    counted = f"{'at least ' if is_bound else ''}{_number(tasks, 'running task')}"
+    tasks = sum(row["number"] for row in found)
+    least = "at least " if len(rows) > LOST else ""
+    counted = f"{least}{_number(tasks, 'running task')}"
     if len(found) == 1:
-        who = f"the worker {found[0].label} fell silent {span_of(facts.age(found[0].since))} ago with {counted}"
+        who = f"the worker {found[0]['name']} fell silent {span_of(facts.age(found[0]['at']))} ago with {counted}"
     else:
-        named = listed(f"{one.label} ({one.tasks:,})" for one in found)
-        who = f"{'at least ' if more else ''}{len(found)} workers fell silent with {counted}: {named}"
-    if not held:
-        then = plural(tasks, "another worker has recovered it", "other workers have recovered them")
-    else:
-        then = (
-            f"{held:,} of them {plural(held, 'has', 'have')} not been recovered yet"
-            if held < tasks
-            else f"{plural(tasks, 'it has', 'they have')} not been recovered yet"
-        )
-    if last := next((one.by_person for one in found if one.by_person), None):
-        then += f"; a person last recovered one of them {span_of(facts.age(last.at))} ago: {last.reason}"
+        named = listed(f"{row['name']} ({row['number']:,})" for row in found)
+        who = f"{least}{len(found)} workers fell silent with {counted}: {named}"
     yield Problem(
         rule=Rule.WORKER_LOST,
-        subjects=tuple(one.label for one in found),
-        sentence=f"{who}; {then}",
-        cures=tuple(Cure("see its tasks", ("workers", "show", one.worker_id)) for one in found[:1]),
+        subjects=tuple(row["name"] for row in found),
+        sentence=f"{who}; {plural(tasks, 'it has', 'they have')} not been recovered yet",
+        cures=(Cure("see its tasks", ("workers", "show", str(found[0]["task_id"]))),),
         tasks=tasks,
-        age=max(facts.age(one.since) for one in found),
+        age=max(facts.age(row["at"]) for row in found),
     )
 
 

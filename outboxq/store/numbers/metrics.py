@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final
 from uuid import UUID
 
@@ -281,10 +281,12 @@ def counted_time(first: datetime | None, now: datetime, window: timedelta) -> ti
     return window if first is None or first <= now - window else max(now - first, timedelta(seconds=SPAN))
 
 
-def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
-    """Return the duration that `percent` of the values do not exceed, by nearest rank, interpolated within its bucket.
+def percentile(histogram: Sequence[int], percent: int, seconds: float) -> timedelta | None:
+    """Return the duration that `percent` of the values do not exceed, by nearest rank. `seconds` is the sum of the
+    values. Returns None for an empty histogram.
 
-    The bounds of the buckets double, so the error is less than a factor of two. Returns None for an empty histogram. A
+    The values of each bucket are assumed to be spread evenly, around a mean that agrees with the sum. So the result is
+    exact if all values are equal. The bounds of the buckets double, so the error is always less than a factor of two. A
     duration above one hour counts as one hour.
     """
     upto = [*accumulate(histogram)]
@@ -293,14 +295,29 @@ def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
     rank = (upto[-1] * percent + 99) // 100
     bucket = bisect_left(upto, rank)
     number, before = histogram[bucket], upto[bucket] - histogram[bucket]
-    low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
-    return timedelta(seconds=low + (high - low) * (rank - before) / number)
+    mean = _mean_place(histogram, seconds)
+    place = mean + 2 * min(mean, 1 - mean) * ((rank - before - 0.5) / number - 0.5)
+    return timedelta(seconds=_LOWEST[bucket] + _WIDTHS[bucket] * place)
 
 
-def percentiles(histogram: Sequence[int]) -> Percentiles | None:
-    """Return the percentiles of a histogram; None for an empty one."""
-    p50, p95, p99 = (percentile(histogram, each) for each in (50, 95, 99))
+def percentiles(histogram: Sequence[int], seconds: float) -> Percentiles | None:
+    """Return the percentiles of a histogram with this sum; None for an empty one."""
+    p50, p95, p99 = (percentile(histogram, each, seconds) for each in (50, 95, 99))
     return None if p50 is None or p95 is None or p99 is None else Percentiles(p50=p50, p95=p95, p99=p99)
+
+
+def _mean_place(histogram: Sequence[int], seconds: float) -> float:
+    """Return the mean place of the values within their buckets, from 0 for the lower bound to 1 for the upper one."""
+    lowest, width = (
+        sum(number * one for number, one in zip(histogram, each, strict=True)) for each in (_LOWEST, _WIDTHS)
+    )
+    if not width or histogram[-1]:  # the durations above one hour are part of the sum, but have no upper bound
+        return 0.5
+    return max(0.0, min(1.0, (seconds - lowest) / width))
+
+
+_LOWEST = (0.0, *BOUNDS)
+_WIDTHS = (*(high - low for low, high in pairwise(_LOWEST)), 0.0)
 
 
 def metric_points(target: Target, steps: Steps, *, queue: str | None, task: str | None = None) -> list[MetricPoint]:
@@ -341,7 +358,10 @@ def _retried(row: Row) -> int:
 
 
 def _durations(row: Row) -> dict[str, Any]:
-    return {"wait": percentiles([row[name] for name in WAIT]), "run": percentiles([row[name] for name in RUN])}
+    return {
+        "wait": percentiles([row[name] for name in WAIT], row["wait_seconds"]),
+        "run": percentiles([row[name] for name in RUN], row["run_seconds"]),
+    }
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
@@ -359,7 +379,7 @@ SUMMED: Columns = {
     **{name: sa.Integer() for name in (*WAIT, *RUN)},
 }
 """Columns that are summed."""
-SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
+SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *SECONDS, *WAIT, *RUN)
 """Columns whose sums are in a series."""
 METRIC: Columns = {"id": sa.Uuid(), "queue": sa.Text(), "task_name": sa.Text(), **SUMMED}
 
@@ -443,10 +463,7 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     :seconds long. Spans after :until are ignored: they were written before the clock was set back.
     """
     names = _KEY if by_task else _KEY[:1]
-    sums = (
-        sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)
-        for name in SUMMED
-    )
+    sums = (_sum(_metric[name], name) for name in SUMMED)
     return (
         sa.select(*(_metric[name] for name in names), *sums)
         .where(
@@ -478,8 +495,11 @@ def series(g: Grammar) -> sa.Select[Any]:
         .where(_metric.at >= _since, _metric.at < _until, *same)
         .subquery("spans")
     )
-    sums = (sa.cast(sa.func.sum(spans.c[name]), sa.BigInteger).label(name) for name in SERIES)
-    return sa.select(spans.c.step, *sums).group_by(spans.c.step)
+    return sa.select(spans.c.step, *(_sum(spans.c[name], name) for name in SERIES)).group_by(spans.c.step)
+
+
+def _sum(column: sa.ColumnElement[Any], name: str) -> sa.Label[Any]:
+    return sa.cast(sa.func.sum(column), sa.Double if name in SECONDS else sa.BigInteger).label(name)
 
 
 _KEY = ("queue", "task_name")

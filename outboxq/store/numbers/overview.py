@@ -21,7 +21,7 @@ from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.target import Target
 from ...model import EventType
 from ..arguments import parameters, positive, storable
-from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered, tasks_taken_back
+from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
 from ..explain.explain import explain_due
 from ..explain.reasons import Explanation
 from ..messages.relays import read_relays
@@ -38,7 +38,7 @@ from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
-from .problem import HELD, LOST, STORM, STORM_WITHIN, Facts, HealthLimits, Lost, Problem
+from .problem import HELD, LOST, STORM, STORM_WITHIN, Facts, HealthLimits, Problem
 from .queues import HeldKey, QueueSettings, read_held_keys
 from .samples import DepthPoint, depth_points
 from .series import Steps, read_steps
@@ -240,7 +240,6 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         facts,
         held=_held_in(target, facts) if limits.key_held else (),
         dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
-        lost=_lost(target, facts.rows("lost")) if limits.worker_lost and not of_queues else (),
         disks={} if of_queues else full_disks(store, target, _failures(facts)),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
@@ -278,16 +277,6 @@ def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLim
     return {queue: found[task_id] for queue, task_id in first.items() if task_id in found}
 
 
-def _lost(target: Target, rows: Sequence[Row]) -> list[Lost]:
-    """Return the lost workers that hold the most tasks, or were seen last, with the tasks that were recovered."""
-    found = []
-    for row in sorted(rows, key=lambda row: (row["number"], row["at"]), reverse=True)[:LOST]:
-        taken = tasks_taken_back(target, worker_id=row["task_id"], limit=_TAKEN)
-        label, held = row["name"], row["number"]
-        found.append(Lost(label=label, worker_id=str(row["task_id"]), since=row["at"], held=held, taken=taken))
-    return found
-
-
 def _storms(target: Target, rows: Sequence[Row]) -> list[Row]:
     """Return the rows, each with the exception that caused most of the newest retries of its task, or None."""
     most: dict[tuple[str, str], Row] = {}
@@ -314,9 +303,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys that are searched for keys with waiting tasks."""
 _LOST_WITHIN = timedelta(hours=1)
-"""Time for which a lost worker is a problem."""
-_TAKEN = 100
-"""Maximum number of tasks of a lost worker that are counted."""
+"""Time for which a lost worker that still holds tasks is a problem."""
 _GROUPED, _GROUPS = 2_000, 3
 """Maximum number of recent dead letters that are grouped (this takes 20 ms), and of groups in a problem."""
 _EXPLAINED = 3

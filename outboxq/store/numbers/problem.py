@@ -10,7 +10,6 @@ from enum import StrEnum
 from ...database.dialects import Row
 from ...errors import InvalidArgument
 from ...model.relays import Relay
-from ..claims.workers import TakenBack, TakenTask
 from ..explain.reasons import Cure, Explanation
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import DeadRows
@@ -28,7 +27,7 @@ class Rule(StrEnum):
     UNKNOWN_TASK = "unknown_task"
     """Workers have come across tasks that none of them knows."""
     WORKER_LOST = "worker_lost"
-    """A worker fell silent while it was running tasks."""
+    """A worker fell silent, and tasks that it was running have not been recovered yet."""
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker is turning the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
@@ -147,9 +146,7 @@ STORM = 50
 HELD = 100
 """Maximum number of held keys with waiting tasks that are read."""
 LOST = 3
-"""Maximum number of lost workers that are named and counted. For each of them, the events since the worker was last
-seen are searched for the worker's tasks.
-"""
+"""Maximum number of lost workers that are named and counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,34 +185,6 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
-    """A worker that has fallen silent."""
-
-    label: str
-    worker_id: str
-    since: datetime
-    """The time at which it was last seen."""
-    held: int
-    """Number of running tasks whose leases it still holds."""
-    taken: TakenBack
-    """The tasks that other workers or people have recovered."""
-
-    @property
-    def tasks(self) -> int:
-        return self.held + len(self.taken.tasks)
-
-    @property
-    def is_dealt_with(self) -> bool:
-        """True if the worker no longer holds any tasks, and a person recovered at least one of them."""
-        return not self.held and self.by_person is not None
-
-    @property
-    def by_person(self) -> TakenTask | None:
-        """The task that a person recovered last."""
-        return next((one for one in reversed(self.taken.tasks) if one.reason is not None), None)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """The facts that the rules judge."""
 
@@ -228,7 +197,6 @@ class Facts:
     dead_rows: DeadRows = field(default_factory=DeadRows)
     held: Sequence[Row] = ()
     """The rows of `overview.signals` about keys that dead letters hold."""
-    lost: Sequence[Lost] = ()
     storms: Sequence[Row] = ()
     """The rows of `overview.signals` about retries, each with the exception that caused most of the retries, or
     None.

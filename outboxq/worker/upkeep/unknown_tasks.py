@@ -15,6 +15,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from ...database.column_types import iso
+from ...integration import Integration
 from ...model import UNKNOWN_TASK, Claim, EventType, Outcome
 from ...model.records import OUTCOMES
 from ...model.wording import plural
@@ -48,6 +49,7 @@ class UnknownTasks:
     first_delay: timedelta
     longest_delay: timedelta
     limit: timedelta
+    how_to_import: str = Integration.how_to_import
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -121,10 +123,11 @@ class UnknownTasks:
                 continue
             count = self._unlogged.pop(name)
             log.warning(
-                "this worker does not know the task %r and released it (releases since the last such warning: %d); import its "
-                "module where the worker starts (in Flask, the configuration lists the task modules), or use a separate queue for the task",
+                "this worker does not know the task %r and released it (releases since the last such warning: %d); %s, or use a "
+                "separate queue for the task",
                 name,
                 count,
+                self.how_to_import,
                 extra={"task": name, "outcome": OUTCOMES[EventType.RELEASED]},
             )
             self._logged_at.pop(name, None)

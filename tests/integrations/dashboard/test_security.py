@@ -181,6 +181,14 @@ def test_authorize_decides_about_access(serve, acted, answer, status):
     assert bool(acted) == (answer == "write")
 
 
+def test_a_refused_visitor_is_not_sent_from_the_overview_to_the_overview(serve):
+    visitor = serve(authorize=lambda environ: None)
+    pages = {path: visitor.get(path) for path in ("/", "/tasks")}
+    assert [page.status for page in pages.values()] == [403, 403]
+    assert "Go to the overview" not in pages["/"].text
+    assert "Go to the overview" in pages["/tasks"].text
+
+
 def test_an_invalid_return_value_of_authorize_is_logged_but_not_shown(serve, caplog):
     answer = serve(authorize=lambda environ: {"session": "hunter2"}).get("/")
     assert answer.status == 500

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessi
 from werkzeug.test import Client
 
 from outboxq import ConfigurationError, Hook, InvalidTarget, Outbox, RetryPolicy, SchemaOutOfDate, TaskContext
-from outboxq.cli import main
+from outboxq.cli import COMMANDS, main
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
 from outboxq.web import Viewer, application
@@ -568,6 +568,9 @@ def test_commands_use_the_database_of_the_application(shop, database, tmp_path, 
     assert "\nmail\t0\t0\t0\t0\t0\t\t1\t" in result.output
     assert run(args=["outboxq", "worker", "--processes", "2"]).exit_code == 2
     assert "--url" not in run(args=["outboxq", "status", "--help"]).output
+    commands = run(args=["outboxq", "--help"]).output
+    assert "until SIGTERM, SIGINT or SIGHUP." in commands
+    assert COMMANDS["upgrade"].sentence in commands
 
 
 @pytest.mark.parametrize("command", [["worker", "--burst"], ["upgrade"], ["enqueue", "shop.receipt"]])
