@@ -406,8 +406,8 @@ def _check_transaction(connection: Connection) -> None:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:
             raise InvalidTarget(
-                "this connection has no transaction that could roll the tables back (it is in AUTOCOMMIT mode, or in a savepoint that "
-                "SQLite would commit); pass a connection with an open transaction, an Engine or its URL"
+                "this connection has no transaction in which the tables could be rolled back (it is in AUTOCOMMIT mode, or in a savepoint that "
+                "SQLite would commit); pass an Engine or its URL, or a connection with an open transaction"
             ) from None
 
 

@@ -63,7 +63,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. The column also marks workers whose
     application version or outboxq release differs from that of the most recently started worker, workers whose
-    receivers are failing, and workers that have an order, such as to go quiet. With --all, the column also gives the
+    receivers are failing, and workers that have been given an order, for example to go quiet. With --all, the column also gives the
     number of tasks that other workers took back from a worker that is not live, and the number that are still leased to
     it. Workers that stopped normally are marked as ended.
     """

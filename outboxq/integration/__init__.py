@@ -59,7 +59,7 @@ class Integration:
     """If True, commands work only through `front_end`, which sets up the framework before it imports the application.
     """
     how_to_import = "import its module where the worker starts"
-    """What to do if a worker does not know a task, for messages."""
+    """The remedy that messages name if a worker does not know a task."""
 
     @property
     def knows_transaction(self) -> bool:

@@ -97,7 +97,7 @@ class Limits:
 
     def _too_large(self, by: str) -> CodecError:
         limit = f"the size limit of {self.limit} bytes"
-        return CodecError(f"{limit} is exceeded here, at a value of {by}: {BY_REFERENCE}")
+        return CodecError(f"{limit} is exceeded at this point, by a value of {by}: {BY_REFERENCE}")
 
 
 Convert = Callable[[Any, Limits], object]

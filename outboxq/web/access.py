@@ -29,7 +29,7 @@ the request.
 REFUSED: Final = "You are not allowed to see this dashboard."
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard is available only on its own machine, under the name localhost, because no login is configured. Give it a token "
+    "This dashboard is available only on the machine that it runs on, at localhost, because no login is configured. Give it a token "
     "(token=…; in commands, --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )

@@ -309,7 +309,7 @@ def test_upgrade_takes_the_connection_of_a_session(empty):
 def test_upgrade_refuses_a_connection_that_could_not_roll_back_the_tables(empty):
     with (
         empty.host.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
-        pytest.raises(InvalidTarget, match="pass a connection with an open transaction, an Engine or its URL"),
+        pytest.raises(InvalidTarget, match="pass an Engine or its URL, or a connection with an open transaction"),
     ):
         migrations.upgrade(connection)
     assert empty.tables() == set()

@@ -725,7 +725,7 @@ def test_a_result_is_encoded_according_to_its_type(value: object, stored: str | 
         ),
         (
             "x" * 300_000,
-            "result: the size limit of 262144 bytes is exceeded here, at a value of 300000 characters: store",
+            "result: the size limit of 262144 bytes is exceeded at this point, by a value of 300000 characters: store",
         ),
         (object(), "result: object is not JSON: use an id or a dataclass instead$"),
         (Line, "result: type is not JSON"),

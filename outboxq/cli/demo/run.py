@@ -224,7 +224,7 @@ def _checks(day: Day) -> dict[str, bool]:
         receipts = connection.execute(select(func.count()).select_from(shop.receipts)).scalar()
     broken = store.verify()
     undone, enqueued = any(map(store.history, day.undone_tasks)), len(day.tasks)
-    names = ", ".join(one.name for one in broken) or "outboxq verify found no problem"
+    names = ", ".join(one.name for one in broken) or "outboxq verify found no problems"
     return {
         f"all {len(day.placed)} committed orders are in the database": stored == set(day.placed),
         f"{enqueued} tasks were enqueued with them, and none for the {len(day.rolled_back)} that were rolled back": (

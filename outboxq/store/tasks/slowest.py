@@ -72,7 +72,9 @@ def slowest(
     """
     compared, of = choice(Slow, by, "by"), status_of(status)
     if of is TaskStatus.READY or wanted.get("waiting") is not None:
-        raise InvalidArgument("a waiting task has neither a duration nor a wait yet; choose another status")
+        raise InvalidArgument(
+            "a waiting task has not started, so its duration and its wait are not known yet; choose another status"
+        )
     values, most = filter_values(wanted), positive(limit)
 
     def work(target: Target) -> SlowTasks:

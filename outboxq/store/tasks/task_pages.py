@@ -310,7 +310,7 @@ _SAME = {
 """Filters: columns of a task and their values. NULL matches any value."""
 
 _TEXTS = ("last_error", "args")
-"""The long columns of a task that filters read."""
+"""Those of a task's long columns that filters read."""
 _ONE, _COLON = sa.literal_column("1", sa.Integer), text_literal(":")
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
