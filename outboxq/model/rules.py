@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""How far ahead of time a worker with a correct clock can at most have planted a tick."""
+"""The longest time before its due time at which a worker with a correct clock can have planted a tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
