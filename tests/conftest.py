@@ -252,7 +252,16 @@ QUICK = ("tests/unit/", *(f"tests/contract/test_{noun}.py" for noun in CORE))
 LONG = (
     *(
         f"tests/contract/test_{noun}"
-        for noun in ("cli_locks", "clock_jumps", "demo", "isolation", "migrations", "stuck_rows", "worker_orders")
+        for noun in (
+            "cli_locks",
+            "clock_jumps",
+            "demo",
+            "isolation",
+            "migrations",
+            "stuck_rows",
+            "worker_life",
+            "worker_orders",
+        )
     ),
     *(
         f"tests/dialects/test_{noun}"
@@ -261,6 +270,7 @@ LONG = (
             "channel",
             "connections",
             "encodings",
+            "floors",
             "locked_batches",
             "partitions",
             "scale",

@@ -386,6 +386,6 @@ def test_the_slowest_tasks_are_listed_first(database):
         in outboxq(database, "task", "list", "--sort", "wait", "--before", first, exit_code=2).stderr
     )
     assert (
-        "a waiting task has neither a duration"
+        "a waiting task has not started"
         in outboxq(database, "task", "list", "--sort", "wait", "--status", "due", exit_code=1).stderr
     )

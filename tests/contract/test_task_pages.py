@@ -363,7 +363,7 @@ def test_the_slowest_tasks_are_found_by_duration_and_by_wait(database):
     assert [one.id for one in store.slowest(status=RUNNING).tasks] == [ids["running"]]
     assert [one.id for one in store.slowest(task="quick").tasks] == [ids["quick"]]
     assert [one.id for one in store.slowest(limit=1, status=TaskStatus.COMPLETED).tasks] == [ids["long"]]
-    with pytest.raises(InvalidArgument, match="a waiting task has neither a duration"):
+    with pytest.raises(InvalidArgument, match="a waiting task has not started"):
         store.slowest(status=READY)
 
 

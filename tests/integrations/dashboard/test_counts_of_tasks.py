@@ -38,7 +38,7 @@ def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monke
         ]
         database.store.metrics.record(counted, worker_id=one)
     words = reader.words("/queue", name="mail").partition("Tasks in the last hour")[2]
-    assert "Waited Ran send 110 6,600 0 0 6 ms 8 ms 1.5 s 2.0 s sync 0.3 14 4 2 – – Waited and Ran show" in words
+    assert "Waited Ran send 110 6,600 0 0 4 ms 4 ms 1.0 s 1.0 s sync 0.3 14 4 2 – – Waited and Ran show" in words
     assert "elsewhere" not in words
     assert 'href="/tasks?task=sync&amp;queue=mail"' in reader.page.text
     found = reader.get("/api/queue.json?name=mail").json["tasks"]

@@ -384,4 +384,4 @@ def test_tasks_can_be_sorted_by_run_time_and_wait(stage):
     assert "Ran" in page.text
     assert page.follow("longest wait").path == "/tasks?sort=wait"
     assert "Cannot sort by 'size': choose one of duration, wait." in stage.visitor.go("/tasks?sort=size").text
-    assert "A waiting task has neither a duration" in stage.visitor.go("/tasks?sort=wait&state=due").text
+    assert "A waiting task has not started" in stage.visitor.go("/tasks?sort=wait&state=due").text
