@@ -494,11 +494,11 @@ def test_a_worker_without_time_left_waits_only_briefly_for_its_idle_children(
     given = []
     with working(outbox, concurrency=1) as worker:
         ended(outbox, quick.using(outbox).enqueue())
-        children = worker._parts.children
-        real = children.close
-        monkeypatch.setattr(children, "close", lambda seconds=0.0: given.append(seconds) or real(seconds))
+        server = worker._parts.children.server
+        real = server.end_of
+        monkeypatch.setattr(server, "end_of", lambda pid, timeout: given.append(timeout) or real(pid, timeout))
         worker.stop(drain_timeout)
-    assert [round(one, 1) for one in given[:1]] == [longest]
+    assert round(given[0], 1) == longest
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])

@@ -10,12 +10,12 @@ import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from uuid import UUID, uuid5
 
 from sqlalchemy import text
 
 from outboxq import Outbox, RetryPolicy, TaskContext
 from outboxq.worker import worker as worker_module
+from tests.faults.effects import effect_of
 from tests.faults.runs import Pen
 from tests.waiting import until
 
@@ -162,16 +162,6 @@ def stepped(ctx: TaskContext, directory: str, count: int = 3) -> list[str]:
         else:
             found.append(ctx.step(f"note {number}", _noted, directory, f"{ctx.task_id}:{number}"))
     return found
-
-
-def effect_of(task_id: UUID, number: int) -> str:
-    """Return the row that a step of `stepped` writes."""
-    return uuid5(task_id, str(number)).hex
-
-
-def effects_of(task_id: UUID, count: int = 3) -> list[str]:
-    """Return the rows that `stepped` writes, each once."""
-    return [effect_of(task_id, number) for number in range(count) if number % 3 == 1 and number % 10 != 9]
 
 
 def _effect(ctx: TaskContext, number: int) -> str:

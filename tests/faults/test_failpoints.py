@@ -9,7 +9,7 @@ import pytest
 
 from outboxq.model import EventType
 from outboxq.worker.failpoints import Failpoint
-from tests.faults.app import effects_of
+from tests.faults.effects import effects_of
 from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ import pytest
 
 from outboxq.model import TaskStatus
 from outboxq.worker.failpoints import Failpoint
-from tests.faults.app import effects_of
+from tests.faults.effects import effects_of
 from tests.faults.helpers import all_completed, finish, journal, left
 from tests.waiting import until
 
