@@ -99,7 +99,7 @@ def postgres(session: nox.Session, version: str) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """In an empty directory, install the wheel with its dependencies from the index; run upgrade, demo and verify."""
+    """Install the wheel and its dependencies into an empty directory, and run upgrade, demo and verify there."""
     session.install("hatchling")
     session.run("python", "tests/wheel.py", session.create_tmp())
 

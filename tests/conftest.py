@@ -292,7 +292,7 @@ LONG = (
     "tests/integrations/test_benchmarks",
     "tests/roles/",
 )
-"""Paths of tests that start many processes and programs, or wait long: a third of the time. Their marker is `long`."""
+"""Paths of tests that start many processes and programs, or wait long. Their marker is `long`."""
 
 LONGEST = (
     "tests/test_oldest.py",
@@ -318,7 +318,7 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore files without selected tests, so that each process collects in a third of the time."""
+    """Ignore files without selected tests, because every process would otherwise import all of them."""
     if collection_path.is_dir() or collection_path.suffix != ".py":
         return None
     if config.getoption("quick") and not collection_path.relative_to(config.rootpath).as_posix().startswith(QUICK):

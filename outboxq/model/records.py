@@ -230,8 +230,8 @@ class NewTask(TaskOptions):
     topic: str | None = None
     """The topic of the emitted event that the task handles; None if it was not enqueued by an event."""
     expires_at: datetime | None = None
-    """The time after which the task is no longer started, as an aware datetime. None means `expires_in` from now by the
-    database's clock or, if that is None too, never.
+    """The time after which the task is no longer started, as an aware datetime. If it is None, the task expires after
+    `expires_in`, counted from now by the database's clock. If both are None, it never expires.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None

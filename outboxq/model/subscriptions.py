@@ -50,8 +50,8 @@ class NewEvent:
     """
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
-    """The time after which the event's tasks are no longer started, as an aware datetime. None means `expires_in` from
-    now or, if that is None too, never.
+    """The time after which the event's tasks are no longer started, as an aware datetime. If it is None, the tasks
+    expire after `expires_in`, counted from now. If both are None, they never expire.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None

@@ -359,7 +359,7 @@ def test_tasks_recovered_by_other_workers_are_looked_up_by_their_ids(big_postgre
 
     def call(_store: Any, big: Big, using: Connection) -> None:
         asked = {"worker_id": big.database.worker, "limit": LIMIT, "most": ROWS, "first": 1}
-        target_of(using).run(workers.taken_back, asked)
+        target_of(using).run(workers.recovered, asked)
 
     ((sql, values),) = big_postgresql.captured(call)
     scans = explain(big_postgresql, begin, sql, values).on("task_executions")
@@ -514,14 +514,14 @@ def test_the_work_of_sqlite_does_not_grow_with_the_table(big_sqlite, name):
 
     def count() -> None:
         nonlocal steps
-        steps += 100
+        steps += 10
 
     with big_sqlite.begun(Begin.WRITE) as connection:
         raw = connection.connection.dbapi_connection
         big_sqlite.database.store.now(using=connection)
-        raw.set_progress_handler(count, 100)
+        raw.set_progress_handler(count, 10)  # some calls take fewer than 100 steps
         CALLS[name](big_sqlite.database.store, big_sqlite, connection)
-        raw.set_progress_handler(None, 100)
+        raw.set_progress_handler(None, 10)
     assert 0 < steps < 40_000
 
 
