@@ -57,16 +57,12 @@ def show_(store: Store, name: str) -> None:
 
     The command also prints when the next task is due, which keys are held by dead letters, and what needs attention.
     """
-    from ..store import QueueSettings, Statistics
-
     found = store.overview(problems_of=[name])
+    names = [one.queue for one in found.queues]
+    if name not in names and not store.queues.is_known(name):
+        fail(no_queue(name, names), EXIT_NOT_FOUND)
+    numbers, settings = found.of_queue(name), found.settings_of(name)
     live = [one for one in found.workers if one.works_on(name)]
-    numbers = next((one for one in found.queues if one.queue == name), None)
-    if numbers is None:
-        if not store.queues.is_known(name):
-            fail(no_queue(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
-        numbers = Statistics(queue=name, live_workers=sum(one.asked_to is None for one in live))
-    settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     due = store.next_available_at([name])
     keys = store.queues.held_keys(name, limit=_MOST_KEYS)
     typed = front_end("queue show").typed

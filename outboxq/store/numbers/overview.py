@@ -69,6 +69,14 @@ class Overview:
     workers: list[LiveWorker] = field(default_factory=list)
     settings: list[QueueSettings] = field(default_factory=list)
 
+    def of_queue(self, name: str) -> Statistics:
+        """Return the queue's current numbers. A queue that is not in `queues` is served by the workers of all queues."""
+        live = sum(one.works_on(name) and one.asked_to is None for one in self.workers)
+        return next((one for one in self.queues if one.queue == name), Statistics(queue=name, live_workers=live))
+
+    def settings_of(self, name: str) -> QueueSettings:
+        return next((one for one in self.settings if one.queue == name), QueueSettings(queue=name))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trends:

@@ -20,7 +20,7 @@ from ...model.unknown_options import no_queue
 from ...model.wording import sentence
 from ...operating.verb import Noun, State
 from ...operating.worker_verbs import STACKS
-from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
+from ...store import HealthLimits, LiveWorker, Problem, RecoveredTasks, Rule, Statistics
 from ...store.claims.workers import KEPT
 from ...store.numbers.maintenance_jobs import PRUNE
 from ...store.numbers.problem import OF_QUEUES
@@ -86,9 +86,7 @@ def queue(request: PageRequest) -> View:
         unknown = sentence(no_queue(name, names))
         raise NotFound(unknown if unknown.endswith("?") else f"{unknown}.")
     workers = [one for one in found.workers if one.works_on(name)]
-    unused = Statistics(queue=name, live_workers=sum(one.asked_to is None for one in workers))
-    mine = next((one for one in found.queues if one.queue == name), unused)
-    settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
+    mine, settings = found.of_queue(name), found.settings_of(name)
     trends, charts = trends_of(request, "queue", found.at, name=name, held_keys=_KEYS)
     is_empty = not any((mine.due, mine.delayed, mine.retrying, mine.running, mine.failed))
     state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
@@ -214,7 +212,7 @@ def worker(request: PageRequest) -> View:
         raise NotFound(f"There is no worker {worker_id}. {fate}")
     is_live, gone = found.is_live(now), found.ended_at is not None
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
-    taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
+    taken = None if is_live or found.ended_at else request.store.workers.recovered(worker_id, limit=_RUNNING)
     counts = request.store.metrics.of_worker(worker_id, at=now) if is_live else []
     lost = [] if is_live or gone else request.store.lost_tasks(worker_id, limit=_RECOVERED)
     state = State(has_ended=gone, asked_to=found.asked_to, holds_lost_tasks=bool(lost))
@@ -242,19 +240,19 @@ def worker(request: PageRequest) -> View:
         template="worker.html",
         title=found.label,
         values=values,
-        data={**data, "taken_back": taken, "lost": lost, "tasks": counts},
+        data={**data, "recovered": taken, "lost": lost, "tasks": counts},
     )
 
 
 _ORDERS = ("quiet", "resume", "stop", "stacks")
 
 
-def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
+def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, RecoveredTasks]:
     """Return the number of tasks that a silent worker still holds through its leases, and the tasks that other workers
     have recovered from it.
     """
     held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
-    return len(held), request.store.workers.taken_back(worker_id, limit=_RUNNING)
+    return len(held), request.store.workers.recovered(worker_id, limit=_RUNNING)
 
 
 def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:
