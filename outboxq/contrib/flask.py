@@ -36,6 +36,7 @@ from ..integration.sessions import Scope, scope_of
 from ..integration.uncommitted import belongs_to, forget
 from ..model.guessed_options import OF_AN_OUTBOX
 from ..model.unknown_options import naming_options
+from ..model.wording import IMPORT
 from ..outbox import Outbox
 from ..store import Store
 from ..webhooks import WebhookSource
@@ -265,7 +266,7 @@ class FlaskIntegration(Integration):
     passes its own.
     """
 
-    how_to_import = "import its module where the worker starts, or list the module in OUTBOXQ_TASKS"
+    how_to_import = f"{IMPORT}, or list the module in OUTBOXQ_TASKS"
 
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
         self.front_end = FrontEnd(program=program(), finds_app=True)

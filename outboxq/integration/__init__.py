@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
+from ..model.wording import IMPORT
 
 if TYPE_CHECKING:
     from ..context import TaskContext, UnitOfWork
@@ -58,7 +59,7 @@ class Integration:
     needs_front_end = False
     """If True, commands work only through `front_end`, which sets up the framework before it imports the application.
     """
-    how_to_import = "import its module where the worker starts"
+    how_to_import = IMPORT
     """The remedy that messages name if a worker does not know a task."""
 
     @property

@@ -14,7 +14,7 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
-from ...model.wording import plural, unseen
+from ...model.wording import IMPORT, plural, unseen
 from ...model.workers import WorkerOrder
 from ..claims.limits import Bucket, KeyState
 from ..claims.lost_workers import last_sign
@@ -38,7 +38,6 @@ of its length, and no later than after half of its length.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""
-_IMPORT = "import its module where the worker starts"
 _PRESENCE_DUE = timedelta(seconds=45)
 """Time within which a live worker reports again. Workers report every five seconds, but a report may be slow."""
 
@@ -154,7 +153,7 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
     times, since = facts.given_back[task.id]
     released = "it has been released as unknown" + (f" {times} times since {written(since)}" if times > 1 else "")
     if missing.reason in {Reason.NO_WORKER, Reason.TOPIC_UNWANTED}:  # another worker like the last one would not help
-        released += f", because the last worker did not know the task {task.task_name!r}; {_IMPORT}"
+        released += f", because the last worker did not know the task {task.task_name!r}; {IMPORT}"
         missing = replace(missing, cures=_knowing_worker(task.queue))
     when = f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}"
     return replace(missing, sentence=f"{missing.sentence}; {released}; {when}")
@@ -262,7 +261,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
     if knowing := [one for one in taking if task.task_name in one.task_names]:
         return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
     known = f"no live worker for its queue and topic knows the task {task.task_name!r}"
-    return Explanation(Reason.TASK_UNKNOWN, f"{known}; {_IMPORT}", _knowing_worker(task.queue))
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; {IMPORT}", _knowing_worker(task.queue))
 
 
 def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
