@@ -63,9 +63,9 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. The column also marks workers whose
     application version or outboxq release differs from that of the most recently started worker, workers whose
-    receivers are failing, and workers that have been given an order, for example to go quiet. With --all, the column also gives the
-    number of tasks that other workers took back from a worker that is not live, and the number that are still leased to
-    it. Workers that stopped normally are marked as ended.
+    receivers are failing, and workers that have been given an order, for example to go quiet. With --all, the column
+    also gives the number of tasks that other workers recovered from a worker that is not live, and the number that are
+    still leased to it. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -90,7 +90,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
             notes.append("ended")
         elif one not in every:
             busy, held = None, len(store.tasks(status=TaskStatus.RUNNING, worker=one.id, limit=_MOST_TASKS))
-            taken = store.workers.taken_back(one.id)
+            taken = store.workers.recovered(one.id)
             back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} recovered"
             notes += ["not seen lately", f"{back}, {held} not yet"]
         elif (order := order_of(one)) is not None:
@@ -98,7 +98,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         busy_of = f"{'?' if busy is None else busy}/{one.concurrency}"
         identity = (one.host or one.label, one.pid, one.version, one.release, busy_of, _queues(one))
         rows.append((*identity, brief(now - one.last_seen_at), ", ".join(notes), one.id))
-        more = {"differs": differs, "is_live": one in every, "holds": held, "taken_back": taken}
+        more = {"differs": differs, "is_live": one in every, "holds": held, "recovered": taken}
         records.append(merged(one, more))
     head = ("host", "pid", "version", "outboxq", "busy", "queues", "seen ago", "note", "id")
     show(head, rows, records=records, spare=("outboxq", "version", "id", "pid", "queues"))
@@ -113,10 +113,10 @@ def show_(store: Store, worker: str) -> None:
     """Show a worker and the tasks that it is running.
 
     If the worker was killed or cut off in the last week, the command shows the tasks that are still leased to it, and
-    the tasks that other workers or people took back from it. WORKER is an id, a label, a process id or HOST:PID, as
+    the tasks that other workers or people recovered from it. WORKER is an id, a label, a process id or HOST:PID, as
     `workers list --all` prints them.
     """
-    from ..store.claims.workers import TakenBack
+    from ..store.claims.workers import RecoveredTasks
 
     worker_id = store.worker_orders.find(worker)
     found, now = store.workers.get(worker_id), store.now()
@@ -125,10 +125,10 @@ def show_(store: Store, worker: str) -> None:
     has_ended = found.ended_at is not None
     is_live = found.is_live(now)
     running = store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_MOST_TASKS)
-    taken = TakenBack(tasks=[], is_complete=True) if is_live or has_ended else store.workers.taken_back(worker_id)
+    taken = RecoveredTasks(tasks=[], is_complete=True) if is_live or has_ended else store.workers.recovered(worker_id)
     if wants_json():
         tasks = [merged(one, without=PAYLOAD) for one in running]
-        write_json(merged(found, {"is_live": is_live, "running": tasks, "taken_back": taken}))
+        write_json(merged(found, {"is_live": is_live, "running": tasks, "recovered": taken}))
         return
     fate = "" if is_live else ": it stopped normally" if has_ended else ": killed, cut off, or frozen"
     lines: dict[str, object] = {

@@ -25,7 +25,7 @@ from .claims.unknown_runs import UnknownRun as UnknownRun
 from .claims.worker_orders import WorkerOrders
 from .claims.worker_orders import WorkerStacks as WorkerStacks
 from .claims.workers import LiveWorker as LiveWorker
-from .claims.workers import TakenBack as TakenBack
+from .claims.workers import RecoveredTasks as RecoveredTasks
 from .claims.workers import Workers
 from .explain import explain as explaining
 from .explain.explain import TaskDetail as TaskDetail

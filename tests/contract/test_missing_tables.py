@@ -255,7 +255,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "workers.presence": ((), {}),
     "workers.register": ((WORKER,), {"label": "me", "concurrency": 1, "task_names": []}),
     "workers.seen": ((WORKER,), {}),
-    "workers.taken_back": ((WORKER,), {}),
+    "workers.recovered": ((WORKER,), {}),
     "workers.unregister": ((WORKER,), {}),
 }
 """Every method of the store that reads or writes outboxq's tables, with arguments for it."""

@@ -509,7 +509,7 @@ def test_a_worker_that_fell_silent_is_a_problem_until_its_tasks_are_recovered(da
     RECOVER_WORKER.do(database.frozen, database.worker, operator=ann)
     assert found(database, limits) == []
     reasons = [None, "the machine is gone (by ann on the command line)", "by ann on the command line"]
-    taken = database.frozen.workers.taken_back(database.worker).tasks
+    taken = database.frozen.workers.recovered(database.worker).tasks
     assert [(one.reason, one.task_id) for one in taken[:2]] == [(reasons[0], first.id), (reasons[1], second.id)]
     assert (taken[2].reason, taken[2].task_id) == (reasons[2], third.id)
 

@@ -61,15 +61,15 @@ def test_a_killed_worker_shows_its_running_and_recovered_tasks(database):
     )
     database.frozen.recover()
     database.clock.advance(3600)
-    found = database.frozen.workers.taken_back(database.worker)
+    found = database.frozen.workers.recovered(database.worker)
     assert found.is_complete
     assert {(one.task_id, one.event_type, one.status, one.task_name) for one in found.tasks} == {
         (taken.id, EventType.RESET, TaskStatus.READY, "tests.work"),
         (abandoned.id, EventType.ABANDONED, TaskStatus.FAILED, "tests.work"),
     }
     assert [one.id for one in database.frozen.tasks(status=TaskStatus.RUNNING, worker=database.worker)] == [held.id]
-    assert not database.frozen.workers.taken_back(database.worker, limit=1).is_complete
-    assert database.frozen.workers.taken_back(uuid4()).tasks == []
+    assert not database.frozen.workers.recovered(database.worker, limit=1).is_complete
+    assert database.frozen.workers.recovered(uuid4()).tasks == []
 
 
 def test_the_search_for_recovered_tasks_is_bounded_and_reports_it(database, monkeypatch):
@@ -78,9 +78,9 @@ def test_the_search_for_recovered_tasks_is_bounded_and_reports_it(database, monk
     for _ in range(5):
         database.add()
     helpers.recovered(database, claim)
-    assert len(database.frozen.workers.taken_back(database.worker).tasks) == 1
+    assert len(database.frozen.workers.recovered(database.worker).tasks) == 1
     monkeypatch.setattr(workers, "LOOKED_AT", 4)
-    found = database.frozen.workers.taken_back(database.worker)
+    found = database.frozen.workers.recovered(database.worker)
     assert (found.tasks, found.is_complete) == ([], False)
 
 
@@ -102,7 +102,7 @@ def test_the_commands_show_a_killed_worker(database):
     assert "not seen lately, 1 recovered, 1 not yet" in listed
     (record,) = json.loads(outboxq(database, "workers", "list", "--all", "--json").stdout)
     assert (record["is_live"], record["holds"]) == (False, 1)
-    assert [one["task_id"] for one in record["taken_back"]["tasks"]] == [str(first.id)]
+    assert [one["task_id"] for one in record["recovered"]["tasks"]] == [str(first.id)]
     text = outboxq(database, "workers", "show", record["id"]).stdout
     for part in (
         "killed, cut off, or frozen",
@@ -113,7 +113,7 @@ def test_the_commands_show_a_killed_worker(database):
         assert part in text, text
     shown = json.loads(outboxq(database, "workers", "show", record["id"], "--json").stdout)
     assert [one["id"] for one in shown["running"]] == [str(second.id)]
-    assert (shown["is_live"], shown["taken_back"]["is_complete"]) == (False, True)
+    assert (shown["is_live"], shown["recovered"]["is_complete"]) == (False, True)
 
 
 def test_a_live_worker_is_shown_with_its_running_tasks(database):

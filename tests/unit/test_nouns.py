@@ -151,6 +151,6 @@ def test_verbs_that_are_not_about_tasks_are_under_their_noun():
             "silence",
             "list",
             "presence",
-            "taken_back",
+            "recovered",
         ],
     }

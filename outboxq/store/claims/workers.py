@@ -10,7 +10,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -117,7 +116,7 @@ class Presence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TakenTask:
+class RecoveredTask:
     """A task that another worker recovered after the first worker's lease had expired, or that a person recovered."""
 
     task_id: UUID
@@ -136,10 +135,10 @@ class TakenTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TakenBack:
+class RecoveredTasks:
     """The tasks that other workers or people recovered from a worker, in the order in which they were recovered."""
 
-    tasks: builtins.list[TakenTask]
+    tasks: builtins.list[RecoveredTask]
     is_complete: bool
     """False if there may be more tasks, because the search was cut off."""
 
@@ -287,34 +286,33 @@ class Workers(Answering):
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
-    def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
+    def recovered(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> RecoveredTasks:
         """Return up to `limit` tasks that other workers or people recovered from this one, according to the events of
         its claims.
 
         The search reads up to 100,000 events, from the time at which the worker was last seen. This takes about 20 ms.
         No tasks are returned for a worker without a row. The row is deleted a week after the worker was last seen.
         """
-        read = partial(tasks_taken_back, worker_id=identifier(worker_id), limit=positive(limit))
+        wanted = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
+
+        def read(target: Target) -> RecoveredTasks:
+            rows = target.run(one, wanted)
+            start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
+            if not start:
+                return RecoveredTasks(tasks=[], is_complete=True)
+            values = {**wanted, "first": start[0]["first"]}
+            found = target.run(recovered, values)
+            for row in found:
+                row["status"] = None if row["status"] is None else TaskStatus(row["status"])
+                row["event_type"] = EventType(row["event_type"])
+                row["reason"] = tasks.data_of(row.pop("event_data")).get("reason")
+            is_complete = len(found) < limit and not target.run(beyond, values)
+            return RecoveredTasks(tasks=[RecoveredTask(**row) for row in found], is_complete=is_complete)
+
         return self._store.run(read, using=using, begin=Begin.SNAPSHOT)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
         return self._store.run_one(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
-
-
-def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBack:
-    """Read the result of `Workers.taken_back` in this transaction."""
-    rows = target.run(one, {"worker_id": worker_id})
-    start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
-    if not start:
-        return TakenBack(tasks=[], is_complete=True)
-    values = {"worker_id": worker_id, "limit": limit, "most": LOOKED_AT, "first": start[0]["first"]}
-    found = target.run(taken_back, values)
-    for row in found:
-        row["status"] = None if row["status"] is None else TaskStatus(row["status"])
-        row["event_type"] = EventType(row["event_type"])
-        row["reason"] = tasks.data_of(row.pop("event_data")).get("reason")
-    taken = [TakenTask(**row) for row in found]
-    return TakenBack(tasks=taken, is_complete=len(found) < limit and not target.run(beyond, values))
 
 
 def live_workers(
@@ -458,7 +456,7 @@ def is_registered() -> sa.ColumnElement[bool]:
     return workers.c.ended_at.is_(None)
 
 
-def taken_back(_: Grammar) -> sa.Select[Any]:
+def recovered(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
     were written.
 

@@ -291,7 +291,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.COMPLETED: ("completed", "Completed", "completed"),
     EventType.FAILED: ("failed", "Failed permanently", "failed"),
     EventType.ABANDONED: ("failed", "Given up: its workers died repeatedly", "worker lost, given up"),
-    EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
+    EventType.RESET: ("failed", "Recovered: the worker had not extended its lease", "worker lost"),
     EventType.RETRY_SCHEDULED: ("delayed", "Rescheduled", "failed, to be retried"),
     EventType.SNOOZED: ("delayed", "Postponed by its handler", "snoozed"),
     EventType.RELEASED: ("", "Released unfinished", "released"),

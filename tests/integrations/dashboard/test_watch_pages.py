@@ -439,11 +439,11 @@ def test_the_page_of_a_killed_worker_shows_its_tasks_and_recoveries(database, re
     assert "2 tasks: 1 recovered, 1 not yet" in reader.words("/workers")
     words = reader.words(f"/workers/{killed}")
     assert "1 was recovered, and it still holds 1." in words
-    assert "Taken back from it" in words
+    assert "Recovered from it" in words
     assert str(taken.id)[:8] in words
     assert "0 of" not in words
     data = reader.get(f"/api/workers/{killed}.json").get_json()
-    assert [one["task_id"] for one in data["taken_back"]["tasks"]] == [str(taken.id)]
+    assert [one["task_id"] for one in data["recovered"]["tasks"]] == [str(taken.id)]
     assert [one["id"] for one in data["running"]] == [str(held.id)]
 
 
