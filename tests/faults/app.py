@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,7 @@ from tests.faults.effects import effect_of
 from tests.faults.runs import Pen
 from tests.waiting import until
 
+assert "pytest" not in sys.modules, "import this module only in workers' processes, because it changes a timeout"
 worker_module._GIVE_BACK_TIMEOUT = 5.0
 """Seconds. On a busy machine, releasing tasks may take longer than the default of 0.8 s.
 

@@ -1,7 +1,4 @@
-"""The rows that the handler `stepped` of the fault tests writes.
-
-Tests import this module instead of the application, which changes a timeout of the worker for its whole process.
-"""
+"""The rows that the handler `stepped` of the fault tests writes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from outboxq.model.rules import parse_rule
 from outboxq.model.schedules import HORIZON, CatchUp, NewSchedule, Overlap
 from outboxq.store import Store
 from tests.conftest import NOON
-from tests.faults.run_worker import clock_of
 from tests.faults.workers import Process
 from tests.waiting import until
 
@@ -42,7 +41,7 @@ class Clock:
         self.latest = max(self.latest, self.now)
 
     def __call__(self) -> datetime:
-        return clock_of(self.path)
+        return datetime.fromisoformat(self.path.read_text())
 
 
 def planted(database):
