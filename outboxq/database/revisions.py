@@ -64,8 +64,8 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
         )
     if is_newer(schema) and (oldest_code is None or oldest_code > REVISION):
         raise SchemaOutOfDate(
-            f"{place()} has the outboxq schema {schema}, which supports releases that know {oldest_code or schema} or later; "
-            f"this release knows {REVISION}",
+            f"{place()} has the outboxq schema {schema}, which supports only releases that know schema {oldest_code or schema} or later; "
+            f"this release knows schema {REVISION}",
             remedy="run: pip install --upgrade outboxq",
             code_is_older=True,
         )

@@ -300,7 +300,7 @@ def test_a_database_without_outboxq_tables_is_refused(empty, command):
         (
             "9999",
             (
-                f"schema 9999, which supports releases that know 9999 or later; this release knows {REVISION}; "
+                f"schema 9999, which supports only releases that know schema 9999 or later; this release knows schema {REVISION}; "
                 "run: pip install --upgrade outboxq"
             ),
         ),

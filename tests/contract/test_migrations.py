@@ -714,8 +714,8 @@ def versions(database: Empty, version: str | None) -> str:
     if version < OLDEST_SCHEMA:
         return f"{called(database.url)} has the outboxq schema {version}; this release needs {OLDEST_SCHEMA} or later; {UPGRADE}"
     return (
-        f"{called(database.url)} has the outboxq schema {version}, which supports releases that know {version} or later; "
-        f"this release knows {REVISION}; run: pip install --upgrade outboxq"
+        f"{called(database.url)} has the outboxq schema {version}, which supports only releases that know schema {version} or later; "
+        f"this release knows schema {REVISION}; run: pip install --upgrade outboxq"
     )
 
 

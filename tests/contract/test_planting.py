@@ -131,7 +131,7 @@ def test_two_simultaneous_planters_create_one_task_for_a_tick(postgresql):
     assert postgresql.store.schedules.plant(horizon=timedelta(hours=1)) > 3500
 
 
-def test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed(database):
+def test_each_tick_is_planted_only_once_if_the_schedule_is_paused_and_resumed(database):
     """Threads with separate connections plant, cancel and replant ticks."""
     database.store.schedules.put(new())
     stores = [database.own_store() for _ in range(3)]

@@ -119,7 +119,7 @@ PROOFS: Mapping[str, Proof] = {
     "A tick becomes at most one task": Proof(
         tests=(
             "contract/test_planting.py::test_two_simultaneous_planters_create_one_task_for_a_tick",
-            "contract/test_planting.py::test_each_tick_is_planted_once_while_the_schedule_is_paused_and_resumed",
+            "contract/test_planting.py::test_each_tick_is_planted_only_once_if_the_schedule_is_paused_and_resumed",
         ),
         checks=("task_without_tick", "tick_differs_from_task"),
     ),

@@ -17,7 +17,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.in_turn
 
 NEWER_REFUSED = (
-    f" has the outboxq schema {LAST}, which supports releases that know {NEXT} or later; this release knows {REVISION}; "
+    f" has the outboxq schema {LAST}, which supports only releases that know schema {NEXT} or later; this release knows schema {REVISION}; "
     "run: pip install --upgrade outboxq\n"
 )
 ASKING = (("status",), ("task", "list"), ("failed", "list"), ("queue", "list"), ("verify",))
