@@ -1090,6 +1090,8 @@ def _backlog_function() -> None:
     worker writes statistics. Above that, the workers' own counts are exact: seven rows for each worker and task, up to 10 s late. A
     role that may not read them gets the first count.
 
+    Claims and counts in the future are ignored: they were written before the clock was set back.
+
     The function runs with the privileges of its caller. The session keeps its plans, which may be made while the tables are empty, so
     they avoid sequential scans.
     """
@@ -1123,7 +1125,7 @@ def _backlog_function() -> None:
         BEGIN
             IF queue IS NULL THEN
                 RAISE invalid_parameter_value USING
-                    MESSAGE = 'outboxq_backlog is asked about one queue, and NULL is none; name it';
+                    MESSAGE = 'outboxq_backlog() requires the name of a queue, not NULL';
             END IF;
             due := 0;
             LOOP
@@ -1154,9 +1156,11 @@ def _backlog_function() -> None:
             LOOP
                 SELECT
                     count(*), count(*) FILTER (WHERE newest.created_at >= since), min(newest.sequence_num),
-                    count(*) FILTER (WHERE newest.event_type = 'task_claimed' AND newest.created_at >= since AND queue = (
-                        SELECT task.queue FROM %1$I.task_executions AS task WHERE task.id = newest.task_execution_id
-                    ))
+                    count(*) FILTER (
+                        WHERE newest.event_type = 'task_claimed' AND newest.created_at BETWEEN since AND moment AND queue = (
+                            SELECT task.queue FROM %1$I.task_executions AS task WHERE task.id = newest.task_execution_id
+                        )
+                    )
                 INTO events, recent, number, begun
                 FROM (
                     SELECT event.sequence_num, event.created_at, event.event_type, event.task_execution_id
@@ -1171,7 +1175,7 @@ def _backlog_function() -> None:
             IF has_table_privilege(%2$L, 'SELECT') THEN
                 SELECT greatest(started_last_minute, sum({attempts})) INTO started_last_minute
                 FROM %1$I.task_metrics AS metrics
-                WHERE metrics.at >= since - interval '10 seconds' AND metrics.queue = queue;
+                WHERE metrics.at BETWEEN since - interval '10 seconds' AND moment AND metrics.queue = queue;
             END IF;
             SELECT count(*) INTO running
             FROM (SELECT FROM %1$I.task_leases AS lease WHERE lease.queue = queue LIMIT most) AS leased;
