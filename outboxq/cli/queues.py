@@ -16,6 +16,7 @@ from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, wants_js
 from .database import database_options, front_end
 from .groups import Group
 from .parameters import QUEUE
+from .workers import order_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -78,7 +79,7 @@ def show_(store: Store, name: str) -> None:
         "next due": in_utc(due),
         "paused since": in_utc(settings.paused_at),
         **{one: known[one] for one in ("paused because", "concurrency", "rate", PER_KEY, "order")},
-        "workers": len(live),
+        "workers": numbers.live_workers,
     }
     table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
     if keys:
@@ -87,9 +88,9 @@ def show_(store: Store, name: str) -> None:
         table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
     if live:
         click.echo()
-        head = ("worker", "pid", "version", "busy", "threads", "seen")
+        head = ("worker", "pid", "version", "busy", "threads", "seen", "order")
         cells_of = attrgetter("pid", "version", "busy", "concurrency", "last_seen_at")
-        table(head, [(one.host or one.label, *cells_of(one)) for one in live], spare=("version",))
+        table(head, [(one.host or one.label, *cells_of(one), order_of(one)) for one in live], spare=("version",))
     for problem in found.problems:
         click.echo()
         click.echo(plain(problem.sentence))

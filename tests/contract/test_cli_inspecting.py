@@ -19,6 +19,7 @@ from outboxq.database.revisions import REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.running import Progress
 from outboxq.model.subscriptions import Subscription
+from outboxq.model.workers import WorkerOrder
 from tests import forked
 from tests.terminal import shown
 
@@ -149,6 +150,18 @@ def test_a_queue_without_tasks_is_shown_with_the_workers_that_serve_all_queues(d
     registered(database)
     found = json.loads(outboxq(database, "queue", "show", "mail", "--json").stdout)
     assert (found["live_workers"], len(found["workers"])) == (1, 1)
+
+
+def test_a_queue_is_shown_with_its_quiet_workers_but_they_are_not_counted(database):
+    database.add(database.store, queue="mail")
+    registered(database)
+    quiet = registered(database, **{**HOST, "host": "web-2"})
+    database.store.worker_orders.give(quiet, WorkerOrder.QUIET)
+    text = outboxq(database, "queue", "show", "mail").stdout
+    assert "workers\t1\n" in text
+    assert "\tquiet, not obeyed yet\n" in text
+    (listed,) = json.loads(outboxq(database, "queue", "list", "--json").stdout)
+    assert listed["live_workers"] == 1
 
 
 # --- check
