@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 HEAD = ("queue", "paused since", "paused because", "concurrency", "rate", "order")
 PER_KEY = "per key"
 """The name of the last column. It follows the other columns so that these stay where scripts expect them."""
-_COUNTS = ("due", "delayed", "running", "failed")
+_COUNTS = ("due", "delayed", "retrying", "running", "failed")
 _MOST_KEYS = 50
 
 
@@ -41,12 +40,12 @@ def list_(store: Store) -> None:
     """
     from ..store import QueueSettings
 
-    found = store.overview()
+    found = store.overview(retries=True)
     settings = {one.queue: one for one in found.settings}
     pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
     rows = [(*cells(one), *(number(n, name) for name in _COUNTS), n.live_workers, per_key(one)) for one, n in pairs]
     records = [merged(one, counts(numbers)) for one, numbers in pairs]
-    spare = ("order", PER_KEY, "rate", "concurrency", "paused because", "paused since", "workers", "delayed", "running")
+    spare = ("order", PER_KEY, "rate", "concurrency", "paused because", "paused since", "workers", *_COUNTS[1:4])
     show((*HEAD, *_COUNTS, "workers", PER_KEY), rows, records=records, spare=spare)
 
 
@@ -58,7 +57,7 @@ def show_(store: Store, name: str) -> None:
 
     The command also prints when the next task is due, which keys are held by dead letters, and what needs attention.
     """
-    found = store.overview(problems_of=[name])
+    found = store.overview(problems_of=[name], retries=True)
     names = [one.queue for one in found.queues]
     if name not in names and not store.queues.is_known(name):
         fail(no_queue(name, names), EXIT_NOT_FOUND)
@@ -118,7 +117,8 @@ def _rate(rate: tuple[int, timedelta] | None) -> str | None:
 
 def counts(one: Statistics) -> dict[str, object]:
     """Return a queue's counts for JSON."""
-    names: Iterable[str] = (*_COUNTS, "due_at_least", "delayed_at_least", "failed_at_least", "oldest_due_at")
+    marks = (f"{name}_at_least" for name in _COUNTS if name != "running")
+    names = (*_COUNTS, *marks, "oldest_due_at")
     return {**{name: getattr(one, name) for name in names}, "live_workers": one.live_workers}
 
 

@@ -155,7 +155,7 @@ def _watch(
     console = screen()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            overview = store.overview()
+            overview = store.overview(retries=True)
             found = view.sorted(look(), overview)
             head = [Text(line, no_wrap=True) for line in view.head(overview, console.width)]
             lines = [*tables(found), *_relays_and_receivers(store), *view.tables(found, overview)]
@@ -309,10 +309,9 @@ class View:
 
     def head(self, overview: Overview, width: int) -> list[str]:
         """Return the lines above the tables: the totals over all queues, and the problems."""
-        names = ("due", "delayed", "running", "failed")
-        numbers = [f"{with_plus(getattr(overview, name))} {name}" for name in names]
+        numbers = [f"{with_plus(getattr(overview, name))} {name}" for name in _NOW]
         live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
-        first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
+        first = f"{overview.at:%H:%M:%S} UTC  {'  '.join(numbers)}  {live}"
         troubles = [f"! {one.sentence}" for one in overview.problems[:_PROBLEMS]]
         if (more := len(overview.problems) - _PROBLEMS) > 0:
             troubles.append(f"! and {more} more: outboxq check")

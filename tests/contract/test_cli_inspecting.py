@@ -44,6 +44,13 @@ def failed(database, **fields):
     return handle.id
 
 
+def retried(database, **fields):
+    database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store, queues=[fields["queue"]])
+    outcome = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="ValueError: no", delay=HOUR)
+    database.store.finish([outcome])
+
+
 def registered(database, *, queues=None, **described):
     worker_id = uuid4()
     names = ["tests.work"]
@@ -112,16 +119,17 @@ def test_a_worker_without_an_application_names_the_command_that_lists_workers():
 def test_all_queues_are_listed_with_their_counts(database):
     store = database.store
     failed(database, queue="dead")
+    retried(database, queue="mail")
     database.add(store, queue="mail")
     database.add(store, queue="mail", delay=HOUR)
     store.queues.pause("empty", create=True)
     registered(database, queues=["idle"])
-    found = {one[0]: one[6:11] for one in rows(outboxq(database, "queue", "list"))}
+    found = {one[0]: one[6:12] for one in rows(outboxq(database, "queue", "list"))}
     assert found == {
-        "dead": ["0", "0", "0", "1", "0"],
-        "empty": ["0"] * 5,
-        "idle": ["0", "0", "0", "0", "1"],
-        "mail": ["1", "1", "0", "0", "0"],
+        "dead": ["0", "0", "0", "0", "1", "0"],
+        "empty": ["0"] * 6,
+        "idle": ["0", "0", "0", "0", "0", "1"],
+        "mail": ["1", "1", "1", "0", "0", "0"],
     }
 
 

@@ -304,8 +304,8 @@ def test_a_command_without_a_valid_choice_changes_nothing(sqlite, command, optio
 
 def test_the_pause_limits_and_order_of_a_queue_can_be_set_and_reset(database):
     head = ["queue", "paused since", "paused because", "concurrency", "rate", "order"]
-    whole = [*head, "due", "delayed", "running", "failed", "workers", "per key"]
-    none = ["0"] * 5
+    whole = [*head, "due", "delayed", "retrying", "running", "failed", "workers", "per key"]
+    none = ["0"] * 6
     assert cells(outboxq(database, "queue", "list")) == [whole]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail", "--create", "--reason", "moving"))
     assert datetime.fromisoformat(paused[1]) == database.store.queues.settings()[0].paused_at

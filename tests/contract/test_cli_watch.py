@@ -57,7 +57,7 @@ def test_queues_with_problems_are_listed_first(database):
     view, overview = View(store, HOUR), store.overview()
     assert [one.queue for one in view.sorted(store.stats(), overview)] == ["lonely", "long", "calm"]
     first, trouble = view.head(overview, 80)
-    assert "5 due  0 delayed  0 running  0 failed  1 worker" in first
+    assert "5 due  0 delayed  0 retrying  0 running  0 failed  1 worker" in first
     assert trouble.startswith("! no live worker serves the queue 'lonely'")
     assert all(len(line) <= 30 for line in view.head(overview, 30))
     curves, workers = view.tables(store.stats(), overview)
