@@ -109,7 +109,7 @@ class View:
     """A page: its template and the template's variables."""
 
     template: str
-    """The template's file name."""
+    """The template's path in the directory `templates`."""
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
     data: object = None

@@ -240,7 +240,7 @@ def unfound(
     `several` are the tasks that the person may mean. `first` is the task to deal with first.
     """
     values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
-    return View(template="unfound.html", title=title, values=values, data=data, status=status)
+    return View(template="pages/unfound.html", title=title, values=values, data=data, status=status)
 
 
 def _page_of_command(request: PageRequest, group: str, *words: str) -> str | None:
@@ -326,7 +326,7 @@ def page(request: PageRequest) -> View:
         "now": request.store.now(),
         "older": request.url("actions", **given, before=shown[-1].id) if len(found) > _ROWS else None,
     }
-    return View(template="actions.html", title="Actions", values=values, data=shown)
+    return View(template="pages/actions.html", title="Actions", values=values, data=shown)
 
 
 def address_of(request: PageRequest, action: OperatorAction) -> str | None:

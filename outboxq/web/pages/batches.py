@@ -43,7 +43,7 @@ def page(request: PageRequest) -> View:
     only_open = request.query.get("state") == "open"
     found = request.store.batches.list(limit=_MOST, only_open=only_open)
     values = {"batches": found, "only_open": only_open, "now": request.store.now()}
-    return View(template="batches.html", title="Batches", values=values, data=[_record(one) for one in found])
+    return View(template="pages/batches.html", title="Batches", values=values, data=[_record(one) for one in found])
 
 
 def one_page(request: PageRequest) -> View:
@@ -76,7 +76,7 @@ def one_page(request: PageRequest) -> View:
         "cancel": request.typed("batch", "cancel", str(found.id)),
     }
     data = {**_record(found), "members": [{"id": one.id, "status": one.status} for one in members]}
-    return View(template="batch.html", title=found.name or str(found.id), values=values, data=data)
+    return View(template="pages/batch.html", title=found.name or str(found.id), values=values, data=data)
 
 
 def _offer(request: PageRequest, verb: Verb, task_id: UUID, batch_id: UUID) -> Offer:

@@ -90,7 +90,7 @@ def page(request: PageRequest) -> View:
     data = {"count": count, "filters": wanted.filters, "limit": wanted.limit, "parts": values["parts"]}
     section = "failures" if wanted.action in {BulkAction.REDRIVE, BulkAction.DISCARD} else "tasks"
     return View(
-        template="bulk.html", title=act_in_words(wanted, "many tasks"), values=values, data=data, section=section
+        template="pages/bulk.html", title=act_in_words(wanted, "many tasks"), values=values, data=data, section=section
     )
 
 

@@ -63,7 +63,7 @@ def check(request: PageRequest) -> View:
         "worker": None if _has_worker(request, planned) else request.typed("worker", "-q", planned.queue),
         "is_new_queue": not request.store.queues.is_known(planned.queue),
     }
-    return View(template="enqueue_check.html", title=_TITLE, values=values)
+    return View(template="pages/enqueue_check.html", title=_TITLE, values=values)
 
 
 def start(request: PageRequest) -> Redirect | View:
@@ -182,4 +182,4 @@ def _form(request: PageRequest, typed: Mapping[str, str], *, problem: str = "") 
         "command": request.typed("enqueue", "TASK", "--args", "{}"),
     }
     data = {"tasks": [{"name": name, "queue": queue} for name, queue in tasks]}
-    return View(template="enqueue.html", title=_TITLE, values=values, data=data, status=400 if problem else 200)
+    return View(template="pages/enqueue.html", title=_TITLE, values=values, data=data, status=400 if problem else 200)

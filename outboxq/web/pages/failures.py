@@ -90,7 +90,7 @@ def page(request: PageRequest) -> View:
         "now": now,
     }
     data = {"groups": groups, "looked_at": found.looked_at, "is_complete": is_complete} if chosen else found
-    return View(template="failures.html", title="Failures", values=values, data=data)
+    return View(template="pages/failures.html", title="Failures", values=values, data=data)
 
 
 def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
@@ -184,7 +184,7 @@ def group(request: PageRequest) -> View:
     }
     title = f"{one.task_name}: {one.exception or 'failed'}"
     data = {"group": one, "dead_letters": shown}
-    return View(template="failure_group.html", title=title, values=values, data=data)
+    return View(template="pages/failure_group.html", title=title, values=values, data=data)
 
 
 def selection_of(group: DeadLetterGroup) -> dict[str, Any]:

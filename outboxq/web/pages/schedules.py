@@ -65,7 +65,7 @@ def page(request: PageRequest) -> View:
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)
     runs = request.store.schedules.runs([one.schedule.name for one in found[:_SPARKS]], _LAST)
     values = {"now": now, "schedules": found, "sparks": {name: tick_bars(ticks) for name, ticks in runs.items()}}
-    return View(template="schedules.html", title="Schedules", values=values, data=found)
+    return View(template="pages/schedules.html", title="Schedules", values=values, data=found)
 
 
 def one_page(request: PageRequest) -> View:
@@ -141,7 +141,7 @@ def _page(
     }
     data = {"schedule": found, "next_ticks": following, "ticks": ticks}
     status = 400 if problem else 200
-    return View(template="schedule.html", title=schedule.name, values=values, data=data, status=status)
+    return View(template="pages/schedule.html", title=schedule.name, values=values, data=data, status=status)
 
 
 def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:

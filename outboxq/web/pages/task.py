@@ -146,7 +146,7 @@ def page(request: PageRequest) -> View:
         "attempts": attempts,
         "steps": [without(one.step, "result") for one in steps],
     }
-    return View(template="task.html", title=task.task_name, values=values, data=data)
+    return View(template="pages/task.html", title=task.task_name, values=values, data=data)
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:

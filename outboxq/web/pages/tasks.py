@@ -129,7 +129,7 @@ def page(request: PageRequest) -> View:
         for one in found.tasks
     ]
     data = {"tasks": shown, "older": found.older, "newer": found.newer, "problem": problem or None}
-    return View(template="tasks.html", title="Tasks", values=values, data=data)
+    return View(template="pages/tasks.html", title="Tasks", values=values, data=data)
 
 
 def verbs_for(request: PageRequest, state: str, queue: str | None) -> Sequence[Verb]:

@@ -61,7 +61,7 @@ def overview(request: PageRequest) -> View:
         "start": request.typed("worker"),
     }
     data = {"overview": found, "trends": trends}
-    return View(template="overview.html", title="Overview", values={**values, **charts}, data=data)
+    return View(template="pages/overview.html", title="Overview", values={**values, **charts}, data=data)
 
 
 def queues(request: PageRequest) -> View:
@@ -72,7 +72,7 @@ def queues(request: PageRequest) -> View:
     depths = request.store.samples.by_queue(since=axis.since, until=axis.until, step=2 * axis.step)
     sparks = {name: sparkline(numbers) for name, numbers in depths.items()}
     values = {"now": found.at, "queues": shown, "sparks": sparks}
-    return View(template="queues.html", title="Queues", values=values, data=shown)
+    return View(template="pages/queues.html", title="Queues", values=values, data=shown)
 
 
 def queue(request: PageRequest) -> View:
@@ -106,7 +106,7 @@ def queue(request: PageRequest) -> View:
         "is_cut": len(trends.held) == _KEYS,
         "start": request.typed("worker", "-q", name),
     }
-    return View(template="queue.html", title=name or "(empty name)", values={**values, **charts}, data=data)
+    return View(template="pages/queue.html", title=name or "(empty name)", values={**values, **charts}, data=data)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +176,7 @@ def system(request: PageRequest) -> View:
         "whole": sum(one.size for one in found.tables) or 1,
         "acts": offered(request, Noun.SESSION, oldest, State()) if oldest else {},
     }
-    return View(template="system.html", title="System", values=values, data=found)
+    return View(template="pages/system.html", title="System", values=values, data=found)
 
 
 def workers(request: PageRequest) -> View:
@@ -199,7 +199,7 @@ def workers(request: PageRequest) -> View:
         "failing": {one.id for one in live if one.is_blamed(blamed)},
         "is_described": not live or any(one.release is not None for one in live),
     }
-    return View(template="workers.html", title="Workers", values=values, data=presence.workers)
+    return View(template="pages/workers.html", title="Workers", values=values, data=presence.workers)
 
 
 def worker(request: PageRequest) -> View:
@@ -237,7 +237,7 @@ def worker(request: PageRequest) -> View:
         "stacks": request.store.worker_orders.stacks(worker_id) if found.stacks_at is not None else None,
     }
     return View(
-        template="worker.html",
+        template="pages/worker.html",
         title=found.label,
         values=values,
         data={**data, "recovered": taken, "lost": lost, "tasks": counts},
@@ -281,7 +281,7 @@ def relays(request: PageRequest) -> View:
     """Show all relays: first those with problems, then the others by name."""
     now, known = request.store.now(), request.store.relays.list()
     found = sorted(((one, state_of(one)) for one in known), key=lambda one: (_ORDER.index(one[1]), one[0].name))
-    return View(template="relays.html", title="Relays", values={"now": now, "relays": found}, data=known)
+    return View(template="pages/relays.html", title="Relays", values={"now": now, "relays": found}, data=known)
 
 
 def relay(request: PageRequest) -> View:
@@ -303,7 +303,7 @@ def relay(request: PageRequest) -> View:
         "start": request.typed("relay", "run"),
         "commands": [request.typed("relay", verb, name) for verb in ("pause", "resume")],
     }
-    return View(template="relay.html", title=name, values=values, data=detail)
+    return View(template="pages/relay.html", title=name, values=values, data=detail)
 
 
 def _waits(found: Relay, now: datetime) -> bool:
