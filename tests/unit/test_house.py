@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -216,6 +217,12 @@ def test_every_module_has_a_docstring():
 def test_every_module_has_at_most_600_lines():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: number for name, number in lines.items() if number > 600} == {}
+
+
+def test_every_folder_has_at_most_25_files():
+    files = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in files)
+    assert {name: number for name, number in folders.items() if number > 25} == {}
 
 
 def test_the_migrations_are_not_a_package_that_hides_alembic():
