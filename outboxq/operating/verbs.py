@@ -314,7 +314,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Stop planting the ticks of a schedule until it is resumed.
 
-    Its planted ticks that are not due yet are cancelled. Tasks that are already running continue.
+    Planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """
     seen = Seen()
     found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
@@ -340,7 +340,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
+    hint="Planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
@@ -371,12 +371,12 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     Right.CHANGE,
     fields=(REASON,),
     is_final=True,
-    hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
+    hint="Planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
 )
 def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
+    Planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
     worker that starts.
     """
     store.schedules.remove(schedule, using=using)
@@ -446,7 +446,7 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     Right.CHANGE,
     fields=(REASON,),
     is_final=True,
-    hint="Its events that are not published yet are deleted. A relay that is declared in code is stored again by the next worker that starts.",
+    hint="Its unpublished events are deleted. A relay that is declared in code is stored again by the next worker that starts.",
 )
 def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Delete a relay to a broker, with its unpublished events.
