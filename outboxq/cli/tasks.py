@@ -104,8 +104,8 @@ def list_(
     --status running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at most
     10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page to stderr.
     With --sort, it reads the newest tasks that have started, up to the same limit. It sorts these tasks either by how
-    long their last attempt ran (duration) or by the time from enqueueing to the first start (wait). The exit code is 3 if
-    --queue or --task names an unknown queue or task.
+    long their last attempt ran (duration) or by the time from enqueueing to the first start (wait). The exit code is 3
+    if --queue or --task names an unknown queue or task.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {

@@ -139,7 +139,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
 )
 def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
-    """Cancel a running task immediately: its worker loses it."""
+    """Cancel a running task immediately, and take it away from its worker."""
     now = store.cancel(task, reason=why, force=True, using=using)
     return _moved(task, now, "was cancelled; its worker's outcome will be refused")
 
@@ -158,8 +158,8 @@ def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
 
     This is possible only if the worker has not been seen for at least 90 seconds. Another worker runs the task without
-    waiting for its lease to expire. A frozen worker can no longer write the outcome. After three recoveries in a row,
-    the task becomes a dead letter.
+    waiting for its lease to expire. A frozen worker can no longer write the task's outcome. After three recoveries in
+    a row, the task becomes a dead letter.
     """
     now = store.recover_lost(task, reason=why, using=using).status
     words = {
@@ -197,9 +197,9 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     is_final=True,
 )
 def DISCARD(store: Store, task: UUID, why: str, using: object) -> Outcome:
-    """Discard a dead letter: it ends as Cancelled.
+    """Discard a dead letter.
 
-    `failed discard` does the same for one or more dead letters.
+    Its status becomes Cancelled. `failed discard` does the same for one or more dead letters.
     """
     store.discard(task, reason=why, using=using)
     return _moved(task, TaskStatus.CANCELLED, "was discarded")

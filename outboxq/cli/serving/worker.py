@@ -51,7 +51,7 @@ Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
    1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an invalid option, APP or outbox configuration
-   4  the file or the tables are missing or from an incompatible release
+   4  the file or the tables are missing, or are from an incompatible release
   66  the SQLite file was replaced, but its old log remains: delete the log
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not stop; restart the worker
