@@ -142,7 +142,7 @@ def sizes(store: Store) -> None:
     """Print the sizes of the tables, and what keeps them large.
 
     Sizes include indexes. Dead rows are deleted or replaced rows that PostgreSQL has not vacuumed yet, perhaps because
-    an old transaction prevents it. On SQLite, only the size of the whole file is known.
+    an old transaction prevents vacuuming. On SQLite, only the size of the whole file is known.
     """
     found = store.system()
     rows = [(t.name, size(t.size), size(t.index_size), t.rows, t.dead_rows, t.last_vacuumed_at) for t in found.tables]
@@ -358,7 +358,7 @@ def partition(
 )
 @number_option(
     "--batch",
-    help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
+    help="Number of tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
 )
 @span_option("--pause", help="Pause between transactions. Default: as long as other sessions need.")
 @with_fields(REASON)
@@ -416,8 +416,8 @@ def verify(store: Store, *, repair: bool) -> None:
     """Check that outboxq's tables are consistent.
 
     Tasks, outbox entries, leases, keys and dead letters are compared with the events. The exit code is 1 if they
-    disagree. Only --repair changes anything. It writes only what the events already record, so it does not ask for
-    confirmation.
+    disagree. Only --repair changes anything. This option writes only what the events already record, so it does not
+    ask for confirmation.
     """
     with progress("checked", commits=False) as on_progress:
         broken = store.verify(repair=repair, on_progress=on_progress)

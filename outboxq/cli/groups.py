@@ -140,7 +140,7 @@ def output_checked() -> Iterator[None]:
         if error.errno not in _UNWRITTEN or error.filename is not None:  # a file that the application opened
             raise
         with suppress(OSError):  # standard error may be on the same disk
-            reason = f"{error.strerror}; free some space, or write it elsewhere"
+            reason = f"{error.strerror}; free some space, or write the output elsewhere"
             click.echo(f"outboxq: the output cannot be written: {reason}; changes that were made are kept", err=True)
         # Python writes the rest of its buffers when it exits.
         with suppress(OSError, ValueError):

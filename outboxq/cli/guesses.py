@@ -130,7 +130,7 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--purge --discard": _PURGE,
         "-f --logfile --log-file": "it is not needed: the log goes to stderr, which you can redirect",
         "-D --detach --pidfile --pid-file": "it is not needed: start the worker from a service manager, such as systemd",
-        "-I --include -i --import": "the imports in the module of APP, so that it declares all tasks",
+        "-I --include -i --import": "the imports in APP's module, so that the module declares all tasks",
         "-b --broker --url -u": "--database-url, along with APP, which a worker always needs",
         "--watch": "--reload",
         "--worker-shutdown-timeout": "--drain-timeout",

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
    0  the process stopped cleanly
-   1  a batch was cut off, a thread died, or a broker failed during a burst
+   1  a batch was unfinished, a thread died, or a broker failed during a burst
    2  wrong usage: an invalid option or APP, or APP has no relays to brokers
    3  there is no relay with this name
-   4  the file or the tables are missing or from an incompatible release
+   4  the file or the tables are missing, or are from an incompatible release
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a privilege
 """

@@ -192,8 +192,8 @@ def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options
 def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
     """Store a schedule that deletes old tasks every hour.
 
-    Completed and cancelled tasks are deleted once AGE has passed since they ended, e.g. 90d. Workers that serve the
-    queue `default` delete them. The schedule is called outboxq.retention; `remove` it to keep all tasks again.
+    Completed and cancelled tasks are deleted once AGE, e.g. 90d, has passed since they ended. Workers that serve the
+    queue `default` delete them. The schedule is called outboxq.retention; to keep all tasks again, `remove` it.
     """
     from ..outbox import Outbox
     from ..store.numbers.maintenance_jobs import PRUNE
@@ -235,7 +235,7 @@ def edit(store: Store, name: str, **values: Any) -> None:
 def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. If APP declares the schedule, it is stored again by the next
+    Planted ticks that are not due yet are cancelled. If APP declares the schedule, it is stored again by the next
     worker of APP that starts.
     """
     if dry_run:

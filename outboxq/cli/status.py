@@ -93,16 +93,16 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations for each queue.
 
-    The command counts the tasks that are due, delayed, waiting for a retry or running, and the dead letters. Each count
-    stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are
-    based on the workers' own counts, which each worker writes every ten seconds. With --json, a queue whose counts
+    The command counts the dead letters, and the tasks that are due, delayed, waiting for a retry, or running. Each
+    count stops at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and
+    are based on the workers' own counts, which each worker writes every ten seconds. With --json, a queue whose counts
     stop at 10,000 also has the last full count and its age. If the output is piped, the command prints one line for
     each queue: the most important columns, separated by tabs, with durations in seconds. To get every number, use
     --json. With --json and --watch, each refresh prints one line. On a terminal, --watch lists problems first, and also
     shows graphs and workers. A narrow terminal shows fewer columns.
 
-    The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
-    receivers.
+    The relays to brokers and the receivers follow the queues. With --json, the object has the keys `queues`, `relays`
+    and `receivers`.
     """
     look = partial(store.stats, window=window, by=by)
     on_terminal = sys.stdout.isatty()

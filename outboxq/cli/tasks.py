@@ -103,9 +103,9 @@ def list_(
     A Ready task is due, delayed, or retrying (its last attempt failed, and the next attempt is due later). With
     --status running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at most
     10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page to stderr.
-    With --sort, it reads up to the same number of the newest tasks that have started. It sorts them either by how long
-    their last attempt ran (duration) or by the time from enqueueing to the first start (wait). The exit code is 3 if
-    --queue or --task names an unknown queue or task.
+    With --sort, it reads the newest tasks that have started, up to the same limit. It sorts these tasks either by how
+    long their last attempt ran (duration) or by the time from enqueueing to the first start (wait). The exit code is 3
+    if --queue or --task names an unknown queue or task.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {
@@ -446,7 +446,7 @@ failed.add_command(
     _on_dead_letters(REDRIVE, "Run dead letters again, from their first attempt.", "redriven", _NOT_REDRIVEN)
 )
 failed.add_command(
-    _on_dead_letters(DISCARD, "Discard dead letters: they end as Cancelled.", "discarded", _NOT_DISCARDED)
+    _on_dead_letters(DISCARD, "Discard dead letters. Their status becomes Cancelled.", "discarded", _NOT_DISCARDED)
 )
 
 

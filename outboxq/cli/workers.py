@@ -64,8 +64,8 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     number of child processes for a worker that runs with --isolation process. The column also marks workers whose
     application version or outboxq release differs from that of the most recently started worker, workers whose
     receivers are failing, and workers that have been given an order, for example to go quiet. With --all, the column
-    also gives the number of tasks that other workers recovered from a worker that is not live, and the number that are
-    still leased to it. Workers that stopped normally are marked as ended.
+    also gives the number of tasks that other workers recovered from a worker that is not live, and the number of
+    tasks that are still leased to that worker. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -170,7 +170,7 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
     """Print the stacks of a worker's threads.
 
     The worker answers with its next report, at most six seconds later. The stacks name the functions and lines that
-    its threads are running, without the values of arguments. WORKER is an id, a label, a process id or HOST:PID, as
+    the threads are running, without the values of arguments. WORKER is an id, a label, a process id or HOST:PID, as
     `workers list` prints them. The exit code is 1 if the worker does not answer in time.
     """
     worker_id = store.worker_orders.find(worker)

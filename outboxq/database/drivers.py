@@ -32,7 +32,7 @@ def ensure_psycopg() -> None:
             if getattr(error, "name", None) == "psycopg"
             else f"cannot be imported ({_first_line(error)})"
         )
-        raise ConfigurationError(f"outboxq uses psycopg 3 for PostgreSQL, which {why}; run: {_INSTALL}") from error
+        raise ConfigurationError(f"for PostgreSQL, outboxq uses psycopg 3, which {why}; run: {_INSTALL}") from error
     found = version("psycopg")
     if tuple(int(part) for part in found.split(".")[:3] if part.isdigit()) < OLDEST_PSYCOPG:
         wanted = ".".join(map(str, OLDEST_PSYCOPG))

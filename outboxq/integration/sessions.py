@@ -70,7 +70,7 @@ class SessionIntegration(Integration):
 
 
 _ANEW = (
-    "creates a new Session on each call, which would never be committed; pass a function that returns the current Session, "
+    "creates a new Session on each call, and that Session would never be committed; pass a function that returns the current Session, "
     "such as scoped_session(sessionmaker(engine))"
 )
 

@@ -271,7 +271,7 @@ CURES: Mapping[str, Mapping[str, str]] = {
 OF_THE_MODULE: Mapping[str, str] = {
     **dict.fromkeys(("App", "Broker", "Celery", "DBOS", "Huey", "Queue", "RedisBroker", "app", "huey"), "Outbox(…)"),
     **dict.fromkeys(("get_broker", "set_broker"), "Outbox(…), which needs no broker"),
-    **dict.fromkeys(("Actor", "actor", "job", "shared_task", "workflow"), "outbox.task of an outbox = Outbox(…)"),
+    **dict.fromkeys(("Actor", "actor", "job", "shared_task", "workflow"), "outbox.task, where outbox = Outbox(…)"),
     **dict.fromkeys(("chord", "group"), "outbox.batch(…)"),
     **dict.fromkeys(("chain", "pipeline"), "outbox.chain(…)"),
     **dict.fromkeys(("Scheduler", "cron", "crontab", "periodic", "schedule"), '@outbox.periodic("30 2 * * *")'),

@@ -329,7 +329,7 @@ class Handle(Sourced[R_co]):
             )
         if self._known_source is None:
             raise InvalidCall(
-                f"the handle of task {self.id} does not know its outbox, because the store created it, or because it was pickled or copied; "
+                f"the handle of task {self.id} does not know its outbox, because the handle was created by the store, or was pickled or copied; "
                 "write outbox.result(handle.id)"
             )
         return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]

@@ -139,7 +139,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
 )
 def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
-    """Cancel a running task immediately: its worker loses it."""
+    """Cancel a running task immediately, and take it away from its worker."""
     now = store.cancel(task, reason=why, force=True, using=using)
     return _moved(task, now, "was cancelled; its worker's outcome will be refused")
 
@@ -158,8 +158,8 @@ def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
 
     This is possible only if the worker has not been seen for at least 90 seconds. Another worker runs the task without
-    waiting for its lease to expire. A frozen worker can no longer write the outcome. After three recoveries in a row,
-    the task becomes a dead letter.
+    waiting for its lease to expire. A frozen worker can no longer write the task's outcome. After three recoveries in
+    a row, the task becomes a dead letter.
     """
     now = store.recover_lost(task, reason=why, using=using).status
     words = {
@@ -197,9 +197,9 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     is_final=True,
 )
 def DISCARD(store: Store, task: UUID, why: str, using: object) -> Outcome:
-    """Discard a dead letter: it ends as Cancelled.
+    """Discard a dead letter.
 
-    `failed discard` does the same for one or more dead letters.
+    Its status becomes Cancelled. `failed discard` does the same for one or more dead letters.
     """
     store.discard(task, reason=why, using=using)
     return _moved(task, TaskStatus.CANCELLED, "was discarded")
@@ -314,7 +314,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Stop planting the ticks of a schedule until it is resumed.
 
-    Its planted ticks that are not due yet are cancelled. Tasks that are already running continue.
+    Planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """
     seen = Seen()
     found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
@@ -340,7 +340,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
+    hint="Planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
@@ -371,12 +371,12 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     Right.CHANGE,
     fields=(REASON,),
     is_final=True,
-    hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
+    hint="Planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
 )
 def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
+    Planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
     worker that starts.
     """
     store.schedules.remove(schedule, using=using)
@@ -446,7 +446,7 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     Right.CHANGE,
     fields=(REASON,),
     is_final=True,
-    hint="Its events that are not published yet are deleted. A relay that is declared in code is stored again by the next worker that starts.",
+    hint="Its unpublished events are deleted. A relay that is declared in code is stored again by the next worker that starts.",
 )
 def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Delete a relay to a broker, with its unpublished events.

@@ -146,7 +146,7 @@ class Parameters:
             has = f"the stored arguments have {_names(unknown)}, which the function does not accept"
             raise PayloadError(
                 f"{self._name}: {has}; if a newer release enqueued the task, deploy that release to the workers, and redrive the task "
-                "if it has failed by then; if the parameter was renamed or removed while tasks were waiting, restore it until "
+                "if it has already failed; if the parameter was renamed or removed while tasks were waiting, restore it until "
                 "they have run"
             )
         if missing := self._required - stored.keys():

@@ -282,7 +282,7 @@ class Inbox:
         what = f"inbox.accept({consumer!r})"
         if using is self._outbox:
             raise InvalidTarget(
-                f"{what}: a message must be accepted in the transaction of the work that it causes, or it is lost if that "
+                f"{what}: a message must be accepted in the transaction of the work that it causes, or the message is lost if that "
                 "work fails; write using=session with the session or connection that owns the transaction"
             )
         with resolve_target(self._outbox, using, what, is_option=True) as target:

@@ -143,7 +143,7 @@ class Wait:
         if self.transaction.is_committed:
             return self.not_found(f"{self.what} no longer exists: it was committed but has since been pruned")
         return self.not_found(
-            f"there is no {self.what}: the transaction that enqueued it was rolled back, or it has since been pruned"
+            f"there is no {self.what}: it has been pruned, or the transaction that enqueued it was rolled back"
         )
 
     def not_found(self, text: str) -> TaskNotFound | BatchNotFound:

@@ -379,7 +379,7 @@ def _calls_inside() -> int:
 
 _OUTSIDE = (
     "a task or an event was written through a connection other than the harness's: if it is committed, it outlives this test, but "
-    "what drain() does with it is rolled back; create the application's sessions on the harness's connection, with "
+    "the changes that drain() makes to it are rolled back; create the application's sessions on the harness's connection, with "
     'join_transaction_mode="create_savepoint", or let the test commit: do not pass using= to the Harness, and do not override the '
     "outboxq_using fixture; an AsyncSession on an AsyncEngine always needs a test that commits"
 )

@@ -108,7 +108,7 @@ def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "")
         raise ConfigurationError(
             f"without the test's transaction, a harness commits to {dialect.place(engine.url, lambda: None)}, which "
             "does not look like a test database; return the test's open transaction from outboxq_using, or let the tests use "
-            f"a database with the word test in its name; if they may change this one, write outboxq_test_database = {name}"
+            f"a database with the word test in its name; if they may change this database, write outboxq_test_database = {name}"
         )
 
 

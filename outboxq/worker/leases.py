@@ -436,8 +436,8 @@ class Leases:
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
-                "the lease of %s expired before the database could be reached; its handler keeps running, and its outcome counts if no "
-                "other worker has taken the task by then",
+                "the lease of %s expired before the database could be reached; its handler keeps running, and its outcome counts "
+                "unless another worker claims the task first",
                 one.claim,
                 extra=fields_of(one.claim),
             )

@@ -193,7 +193,7 @@ class WorkerSettings:
             if self.heartbeat is not None and task.options.lease <= 2 * self.heartbeat:
                 raise ConfigurationError(
                     f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
-                    f"({2 * self.heartbeat}), because otherwise one late heartbeat would lose it"
+                    f"({2 * self.heartbeat}), because otherwise a single late heartbeat would lose the lease"
                 )
 
 

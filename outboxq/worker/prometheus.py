@@ -110,7 +110,7 @@ QUEUE_PAUSED: Final = _database_gauge("outboxq_queue_paused", "queue", help="1: 
 HELD_KEYS: Final = _database_gauge(
     "outboxq_held_keys",
     "queue",
-    help="Partition keys that dead letters hold while tasks with these keys wait; at most 100 in all queues.",
+    help="Partition keys that dead letters hold while tasks with these keys wait. At most 100 are counted across all queues.",
 )
 STUCK_BATCHES: Final = _database_gauge(
     "outboxq_stuck_batches",

@@ -238,7 +238,7 @@ class Worker(Answering):
             raise ConfigurationError("this worker was created before the process forked; create one in each process")
         if self._integration.is_in_a_test():
             raise InvalidTarget(
-                "a transaction is open in this thread, perhaps that of a test, and a worker cannot see the tasks in it; in a test, "
+                "a transaction is open in this thread, perhaps a test's transaction, and a worker cannot see the tasks in it; in a test, "
                 "run them with `with Harness(outbox) as harness: harness.drain()`, or let the test commit (TransactionTestCase)"
             )
         self._parts.claim_loop.keep_tasks()

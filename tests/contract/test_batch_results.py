@@ -521,7 +521,7 @@ def test_pruned_tasks_and_batches_are_not_found(app: App, timeout: float) -> Non
     for one in (*callers, other):
         with pytest.raises(
             (TaskNotFound, BatchNotFound),
-            match=": the transaction that enqueued it was rolled back, or it has since been pruned$",
+            match=": it has been pruned, or the transaction that enqueued it was rolled back$",
         ):
             one.result(timeout)
     with pytest.raises(TaskNotFound, match=f"^there is no task {callers[1].id}$"):

@@ -118,8 +118,8 @@ ENTRY_LEFT_BEHIND = """
 SABOTAGE = [
     (spoil("DELETE FROM outboxq_demo_orders WHERE number = 1"), "orders are in the database"),
     (spoil("INSERT INTO outboxq_demo_orders (number) VALUES (5)"), "orders are in the database"),
-    (undone_task_is_there, "tasks were enqueued with them"),
-    (task_never_enqueued, "tasks were enqueued with them"),
+    (undone_task_is_there, "tasks were enqueued with the orders"),
+    (task_never_enqueued, "tasks were enqueued with the orders"),
     (completed_back_to_ready, "dead letter, because a card was declined"),
     (spoil(ENTRY_LEFT_BEHIND), "the outbox is empty"),
     (spoil("DELETE FROM execution_events WHERE event_type = 'task_retry_scheduled'"), "failed attempts were retried"),

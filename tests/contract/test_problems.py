@@ -308,7 +308,7 @@ def test_several_schedules_and_unknown_tasks_and_pauses_are_one_problem_each(dat
     database.frozen.workers.register(uuid4(), unknown_tasks=[("a", "a.new"), ("b", "b.new")], **options)
     overdue, unknown, paused = database.frozen.health(HealthLimits(queue_paused=True, oldest=None))
     assert "on the queues 'a', 'b' knows 'a.new', 'b.new'; import their modules" in unknown.sentence
-    assert overdue.sentence.startswith("no tick of 2 schedules ('daily', 'hourly') has become a task in the last 8 min")
+    assert overdue.sentence.startswith("no tick of 2 schedules ('daily', 'hourly') has been planted in the last 8 min")
     assert paused.sentence == "2 queues are paused: 'paused-a' (for 0.0 s), 'paused-b' (for 0.0 s)"
 
 

@@ -196,7 +196,7 @@ def test_arguments_that_do_not_fit_fail_the_attempt_with_a_reason():
     assert (
         "which the function does not accept; if a newer release enqueued the task, deploy that release" in outcome.error
     )
-    assert "redrive the task if it has failed by then; if the parameter was renamed or removed" in outcome.error
+    assert "redrive the task if it has already failed; if the parameter was renamed or removed" in outcome.error
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from outboxq.cli.console import speaking_plainly
 FULL = "/dev/full"
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 SENTENCE = (
-    "outboxq: the output cannot be written: No space left on device; free some space, or write it elsewhere; changes "
+    "outboxq: the output cannot be written: No space left on device; free some space, or write the output elsewhere; changes "
     "that were made are kept\n"
 )
 EXIT_UNWRITTEN = 74

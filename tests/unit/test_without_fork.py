@@ -214,7 +214,7 @@ def test_options_that_need_a_fork_are_refused_before_anything_begins(tmp_path):
     assert done.stdout.split() == ["2"] * 4, done.stderr
     said = " ".join(done.stderr.split())
     assert said.count("--processes, --reload and several databases need a system that can fork; start") == 3
-    assert said.endswith("the demo kills a worker, which needs a system that can fork, such as Linux or macOS")
+    assert said.endswith("the demo needs a system that can fork, such as Linux or macOS, because it kills a worker")
     assert list(tmp_path.glob("*.db")) == []
 
 

@@ -108,7 +108,7 @@ def test_every_use_of_postgresql_reports_what_to_install(without):
                 print(type(error).__name__, error)
         """
     ).splitlines()
-    sentence = "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'"
+    sentence = "for PostgreSQL, outboxq uses psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
     assert said[:-1] == [f"ConfigurationError {sentence}"] * 4
     assert said[-1].startswith("InvalidTarget outboxq writes with psycopg 3 or sqlite3, not with psycopg2")
 
@@ -196,7 +196,7 @@ def test_migrate_refuses_django_with_psycopg2(without):
     )
     assert (
         said
-        == "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'\n"
+        == "for PostgreSQL, outboxq uses psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'\n"
     )
 
 
@@ -219,5 +219,5 @@ def test_a_command_for_an_application_without_psycopg_says_what_to_install(witho
             print(done.exit_code, done.output, end="")
         """
     )
-    sentence = "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'"
+    sentence = "for PostgreSQL, outboxq uses psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
     assert said == "".join(f"{code} outboxq: {sentence}\n" for code in (2, 2, 2))

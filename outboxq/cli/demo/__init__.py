@@ -25,7 +25,7 @@ def demo(context: click.Context, /, url: str | None, orders: int, workers: int) 
     The demo takes a few seconds. It prints the result of each check, and exits with code 1 if any check fails.
     """
     if not CAN_FORK:
-        fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
+        fail("the demo needs a system that can fork, such as Linux or macOS, because it kills a worker", EXIT_USAGE)
     from .run import run
 
     upgrade = None if url is None else Given(url=url, from_environment=not is_typed(context, "url")).upgrade

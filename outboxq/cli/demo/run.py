@@ -227,7 +227,7 @@ def _checks(day: Day) -> dict[str, bool]:
     names = ", ".join(one.name for one in broken) or "outboxq verify found no problems"
     return {
         f"all {len(day.placed)} committed orders are in the database": stored == set(day.placed),
-        f"{enqueued} tasks were enqueued with them, and none for the {len(day.rolled_back)} that were rolled back": (
+        f"{enqueued} tasks were enqueued with the orders, and none with the {len(day.rolled_back)} that were rolled back": (
             happened[EventType.CREATED] == enqueued and not undone
         ),
         f"{completed} tasks completed; {failed} became a dead letter, because a card was declined": (

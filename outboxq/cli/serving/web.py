@@ -96,9 +96,9 @@ _LARGEST_REQUEST = 2**20
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    The dashboard shows APP's database, or the database at --url. Without APP, it does not know the application's tasks.
-    APP can also name a dashboard that your code creates with `application(…)`, or several with `Dashboards({…})`. These
-    dashboards have their own options.
+    The dashboard shows APP's database, or the database at --url. Without APP, the dashboard does not know the
+    application's tasks. APP can also name a dashboard that your code creates with `application(…)`, or several with
+    `Dashboards({…})`. These dashboards have their own options.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)

@@ -51,7 +51,7 @@ Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
    1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an invalid option, APP or outbox configuration
-   4  the file or the tables are missing or from an incompatible release
+   4  the file or the tables are missing, or are from an incompatible release
   66  the SQLite file was replaced, but its old log remains: delete the log
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not stop; restart the worker
@@ -163,7 +163,7 @@ _worker_options = stacked(
     number_option(
         "--metrics-port",
         help="Port for Prometheus. Use 0 for a free port, which is logged. Each additional process uses the next port. Needs "
-        "the extra prometheus.",
+        "the `prometheus` extra.",
         least=0,
         most=LAST_PORT,
     ),
@@ -271,10 +271,10 @@ def serve(
         raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
         raise click.UsageError(
-            "--burst with --max-tasks works only with one process: several processes would leave tasks behind"
+            "--burst with --max-tasks works only with one process, because several processes would leave tasks behind"
         )
     if len(databases) > 1 and options["listen_url"] is not None:
-        raise click.UsageError("--listen-url works only with one database: each database has its own address")
+        raise click.UsageError("--listen-url works only with one database, because each database has its own address")
     if live and log_format is LogFormat.JSON:
         raise click.UsageError("--live cannot be combined with --log-format json")
     if live is None:

@@ -188,7 +188,7 @@ class Partitioning:
             if tied := self._about(execute, time_partitions.tied, table):
                 listed = ", ".join(row["object"] for row in tied)
                 raise ConfigurationError(
-                    f"{table.name} cannot be partitioned, because these would stay with its oldest partition: {listed}; remove "
+                    f"{table.name} cannot be partitioned, because these objects would stay with its oldest partition: {listed}; remove "
                     "them, and create them again afterwards"
                 )
 

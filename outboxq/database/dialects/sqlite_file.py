@@ -74,7 +74,7 @@ def replaced(path: str) -> FileUnusable:
     """Return the error for a file that was placed next to another file's log."""
     return FileUnusable(
         f"the SQLite file {path} was replaced while it was open, and the old file's log, which is still next to the new "
-        f"file, will destroy the new file when it is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the "
+        f"file, will destroy the new file when it is opened; stop every process that uses the file, delete {path}-wal and {path}-shm, put the "
         "new file in place again, and start the processes",
         may_start_again=False,
     )

@@ -340,7 +340,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if overdue:
         names, since = [row["name"] for row in overdue], facts.age(overdue[0]["at"])
         which = f"schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({listed(map(repr, names))})"
-        sentence = f"no tick of {which} has become a task in the last {span_of(since)}: no live worker is turning ticks into tasks"
+        sentence = f"no tick of {which} has been planted in the last {span_of(since)}, because no live worker is planting ticks"
         yield Problem(
             rule=Rule.SCHEDULE_OVERDUE,
             subjects=tuple(names),

@@ -244,8 +244,8 @@ def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> Du
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
     return DuplicateTask(
         f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} now belongs to task "
-        f"{owner}, and both would do the same work; check that task, then discard this one, or take the key from the "
-        "other task with take_key_back=True (--take-key-back)",
+        f"{owner}, and both would do the same work; check the other task, then discard this one, or take the "
+        "key back with take_key_back=True (--take-key-back)",
         owner,
     )
 

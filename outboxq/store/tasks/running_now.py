@@ -115,5 +115,5 @@ def _make_due(
 
 def _values(wanted: TaskFilters, waiting: Waiting | str | None) -> dict[str, Any]:
     if (state := state_of(waiting)) is Waiting.DUE:
-        raise InvalidArgument("only delayed and retrying tasks can be made due; due tasks already are")
+        raise InvalidArgument("only delayed and retrying tasks can be made due, not tasks that are already due")
     return {**filter_values(wanted), "waiting": state or LATER}

@@ -53,7 +53,7 @@ def part_checks() -> Mapping[str, Check]:
         ),
         "function_of_other_schema": Check(
             meaning="the tables' schema was renamed, but a function created by `outboxq upgrade` still refers to the old name, so finishing "
-            "tasks in batches, emitting events for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
+            "tasks in batches, emitting events for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that corrects the function",
             broken=lambda g: g.misplaced_functions(),
         ),
     }

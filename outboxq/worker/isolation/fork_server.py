@@ -68,7 +68,7 @@ class ForkServer:
         if strangers := [name for name in others if not name.startswith("outboxq-")]:
             text = (
                 "this process was running the threads %s when it forked its fork server; these threads do not exist in the server, "
-                "and locks that they held stay locked there; start such threads later, for instance in a hook's worker_started()"
+                "and locks that they held stay locked there; start these threads later, for instance in a hook's worker_started()"
             )
             log.warning(text, ", ".join(strangers[:10]))
         ours, theirs = socket.socketpair()
