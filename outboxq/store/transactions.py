@@ -377,7 +377,7 @@ class Transactions:
         log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)
 
     def may_pass(self, error: BaseException) -> bool:
-        """Return whether another attempt may succeed later: the database is unavailable or busy, or has no free
+        """Return whether another attempt may succeed later, because the database is unavailable or busy, or has no free
         connection.
         """
         return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)

@@ -347,7 +347,9 @@ class Dialect(ABC):
         return None
 
     def version(self, raw: Any) -> int | None:  # noqa: ARG002
-        """Return a number that changes when another connection commits; None if the database does not have one."""
+        """Return a number that changes when another connection commits; None if the database does not have such a
+        number.
+        """
         return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway

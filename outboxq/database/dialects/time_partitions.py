@@ -90,7 +90,7 @@ def patience(_: Grammar) -> sa.Select[Any]:
     wait for it.
 
     The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
-    instead of another one. Sequential scans are allowed, which other transactions of outboxq avoid.
+    instead of another one. Sequential scans, which outboxq's other transactions avoid, are allowed.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
@@ -217,8 +217,8 @@ def take_over(parent: sa.Table, source: sa.TableClause, target: sa.TableClause) 
 
 
 def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
-    """Move the rows from :upper on, and the rows without a task, into their partitions, by inserting them into the
-    parent table.
+    """Move the rows with ids of :upper or higher, and the rows without a task, into their partitions, by inserting them
+    into the parent table.
     """
     key = source.c[PARTITIONED[parent]]
     beyond = key >= _upper

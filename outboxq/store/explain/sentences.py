@@ -248,7 +248,7 @@ def _period(rate: Bucket) -> str:
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if there is no live worker that would run the task and knows it."""
+    """Return the reason if no live worker knows the task and would run it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker serves its queue {task.queue!r}"

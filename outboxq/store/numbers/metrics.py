@@ -203,7 +203,7 @@ class Metrics:
         return sorted(found, key=lambda one: (-one.completed - one.failures - one.retries, one.task_name, one.queue))
 
     def sum_up(self, *, spans: int = 100) -> int:
-        """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of
+        """Roll up old metrics, at most `spans` spans of each length, and delete very old metrics. Returns the number of
         spans.
 
         Each span is a separate transaction, and is rolled up only once, however many workers attempt it. The call

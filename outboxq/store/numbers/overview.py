@@ -404,7 +404,8 @@ def _first_event() -> sa.Select[Any]:
 
 def _lost_workers(g: Grammar) -> sa.Select[Any]:
     """Select workers that fell silent, each with the number of leases that it still holds. The workers that hold the
-    most come first, then the ones that were seen last. One more than LOST are selected, to show that there are more.
+    most leases come first, then those that were seen most recently. Up to LOST + 1 workers are selected, to show
+    whether there are more than LOST.
     """
     worker, lease = tables.workers.c, tables.task_leases.c
     held = sa.select(lease.worker_id, sa.func.count().label("number")).group_by(lease.worker_id).subquery("held")

@@ -250,7 +250,7 @@ def _last_of_steps(g: Grammar) -> sa.CTE:
 def thin_out(g: Grammar) -> sa.Delete:
     """Delete the samples from :since up to, but not including, :before, except the first of each hour.
 
-    A sample is kept with the rows of all queues, because `series` takes a queue without a row to have no tasks.
+    A sample is kept with the rows of all queues, because `series` assumes that a queue without a row has no tasks.
     """
     other = queue_samples.alias("other")
     first = sa.select(sa.func.min(other.c.at)).where(other.c.at >= g.hour(_sample.at)).correlate(queue_samples)

@@ -168,7 +168,7 @@ class Batches(Answering):
     def _ids(
         self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
-        """Return the ids and statuses of a batch's next tasks that this statement selects."""
+        """Return the ids and statuses of the next tasks that this statement selects from a batch."""
         values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
         return self._store.run_one(found, using=using, **values)
 

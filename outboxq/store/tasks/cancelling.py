@@ -269,7 +269,7 @@ def largest_first(part: Part) -> tuple[int, str, str, str]:
 def look_up(
     store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
 ) -> tuple[list[UUID], UUID | None]:
-    """Return the next ids, and the last id that was read. None replaces that id if there are no more tasks."""
+    """Return the next ids, and the last id that was read. The last id is None if there are no more tasks."""
     source = source_of(target, status, values)
     given = store.values(target, **values)
     ended = ending(target, source, given, up=True)

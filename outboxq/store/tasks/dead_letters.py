@@ -100,9 +100,9 @@ class Wanted(TypedDict, total=False):
     exception: str | None
     """Class of the exception: its full dotted name, or the last part of it."""
     since: datetime | None
-    """Earliest time of the failure, aware."""
+    """The earliest time of the failure, as an aware datetime."""
     until: datetime | None
-    """Time before which the task failed, aware."""
+    """The time before which the task failed, as an aware datetime."""
     group: str | None
     """Id of a DeadLetterGroup. It is applied after the other filters, error by error."""
 

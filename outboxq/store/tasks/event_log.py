@@ -345,7 +345,7 @@ class Snapshot:
     open: frozenset[int] = frozenset()
     """Ids of the transactions below `begun` that were open; empty on SQLite."""
     begun: range = range(0)
-    """Range of the newest ids, above those of all transactions that had ended."""
+    """The range of the newest ids, above the ids of all transactions that had ended."""
 
     @classmethod
     def take(cls, target: Target) -> Self:
