@@ -387,8 +387,8 @@ class Transactions:
         return self.dialect.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
-        """Return whether the database cannot write until an administrator intervenes: it is out of disk space or
-        memory, or its disk is failing.
+        """Return whether the database cannot write until an administrator intervenes, because it is out of disk space
+        or memory, or its disk is failing.
         """
         return self.dialect.cannot_write_now(error)
 

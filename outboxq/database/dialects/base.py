@@ -194,7 +194,7 @@ class Dialect(ABC):
         """Return whether another transaction kept a row locked for longer than our transaction waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
+        """Return whether a statement was cancelled because it ran for too long, or was cancelled by another session."""
         return False
 
     def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002

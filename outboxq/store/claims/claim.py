@@ -51,7 +51,7 @@ _CURSORS = 64
 
 
 class ClaimCursor:
-    """Hints for the next claim of one claimer: where it begins, and what it can skip.
+    """Hints for the next claim of one claimer: where the claim begins, and what it can skip.
 
     A claim without hints finds the same tasks, but later or in another order. All claims with one cursor must be from
     the same queues and topics. A worker's claim loop has its own cursor. Other claims use the store's cursor.
@@ -176,7 +176,7 @@ class _Call:
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
         server crash may undo the claim; the task is then claimed again. The next holder of the same token has another
         worker id, so this worker is fenced. A later commit that is flushed, such as the task's completion, never
-        survives a crash without the claim.
+        survives a crash unless the claim survives too.
         """
         if using is None:
             dialect = self.store.dialect

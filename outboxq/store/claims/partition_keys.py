@@ -56,7 +56,9 @@ class KeyTurns:
         turns is affected.
         """
         self._served: dict[str, int] = {}
-        """Rank of each queue by the time at which one of its keys was last acquired, from `_wins`."""
+        """The rank of each queue, from `_wins`. Queues are ranked by the time at which one of their keys was last
+        acquired.
+        """
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
         """Queues in which the last claim read many keys but could not acquire any."""

@@ -118,9 +118,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
 
 
 def _is_impossible_lease(task: TaskExecution) -> bool:
-    """Return whether the lease is invalid, and so was not written by a claim: its end is not a time, or its length is
-    impossible.
-    """
+    """Return whether the lease's end is not a time, or its length is impossible. No claim writes such a lease."""
     return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
 
 

@@ -460,7 +460,7 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     """Select the sums over all spans that begin at :since or later, or that begin at :earlier or later and are at least
-    :seconds long. Spans after :until are ignored: they were written before the clock was set back.
+    :seconds long. Spans after :until are ignored, because they were written before the clock was set back.
     """
     names = _KEY if by_task else _KEY[:1]
     sums = (_sum(_metric[name], name) for name in SUMMED)

@@ -193,8 +193,8 @@ def record(g: Grammar) -> Transition:
 
 
 def latest(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of the last sample. Samples in the future are ignored: they were taken before the clock was set
-    back.
+    """Select the rows of the last sample. Samples in the future are ignored, because they were taken before the clock
+    was set back.
     """
     last = sa.select(sa.func.max(_sample.at)).where(_sample.at <= g.now)
     return sa.select(queue_samples).where(_sample.at == last.scalar_subquery())

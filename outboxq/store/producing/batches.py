@@ -140,7 +140,7 @@ class Batches(Answering):
         return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
     def statuses(self, batch_id: AnyId, *, using: object = None) -> dict[TaskStatus, int]:
-        """Count the tasks of a batch by status, including the `then` tasks. This reads all of them."""
+        """Count the tasks of a batch by status, including the `then` tasks. This reads all of the batch's tasks."""
         rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 

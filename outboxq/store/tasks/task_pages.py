@@ -344,8 +344,8 @@ def _entries(*, keyed: bool) -> sa.Select[Any]:
 
 
 def _members() -> sa.Select[Any]:
-    """Select the tasks in :batch through their index. All of them are read, because that index is not ordered by id: to
-    read fewer, the primary key would have to be searched.
+    """Select the tasks in :batch through their index. All of the batch's tasks are read, because that index is not
+    ordered by id. To read fewer tasks, the query would have to search the primary key.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return sa.select(*columns).where(

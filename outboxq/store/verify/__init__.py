@@ -67,7 +67,7 @@ def verify(
     using: object = None,
 ) -> list[Violation]:
     """Check every invariant in one snapshot of a running system, and return the violated ones. This reads all tables,
-    which takes time.
+    so it takes time.
 
     With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, and is due at the
     time that the task's last event gives. Stale entries, leases, dead letters and claims of partition keys are deleted.
