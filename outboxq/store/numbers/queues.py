@@ -455,8 +455,8 @@ def forget_key_rates(_: Grammar) -> sa.Delete:
 
 
 def queue_names(_: Grammar) -> sa.Select[Any]:
-    """Select the names of the queues that have settings, waiting or running tasks, or dead letters. At most :most dead
-    letters are searched.
+    """Select the names of the queues that have settings, waiting or running tasks, or dead letters. At most :most
+    dead letters are searched.
     """
     some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
     parts: list[sa.FromClause] = [
