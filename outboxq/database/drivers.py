@@ -1,6 +1,6 @@
 """Find the drivers that an application uses, and give advice on drivers that outboxq cannot use for writing.
 
-psycopg is imported only where PostgreSQL is used: an application on SQLite does not need it.
+psycopg is imported only where PostgreSQL is used, because an application on SQLite does not need it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def is_async_psycopg(raw: object) -> TypeGuard[psycopg.AsyncConnection[Any]]:
 
 
 def is_unreached(error: BaseException | None) -> bool:
-    """Return True if psycopg or its connection pool could not reach the server: the error has no SQLSTATE."""
+    """Return True if psycopg or its connection pool could not reach the server, in which case the error has no
+    SQLSTATE.
+    """
     return isinstance(error, _classes("OperationalError")) and getattr(error, "sqlstate", None) is None
 
 

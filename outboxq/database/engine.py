@@ -23,9 +23,9 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
     """Create an engine of our own. Its connections are autocommit: every transaction begins with its own statement
     (`store`).
 
-    With `poolclass` None, SQLAlchemy chooses the pool. If it creates an SQLite file, only the file's owner can read and
-    write it. Raises ConfigurationError for a string that is not a URL, and UnsupportedDatabase for a database that
-    outboxq does not run on.
+    With `poolclass` None, SQLAlchemy chooses the pool. If the engine creates an SQLite file, only the file's owner can
+    read and write it. Raises ConfigurationError for a string that is not a URL, and UnsupportedDatabase for a database
+    that outboxq does not run on.
     """
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
@@ -58,8 +58,8 @@ def connection_options(engine: Engine) -> Mapping[str, Any]:
 def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it resets the
-    option.
+    Such a connection must not get the option again, because SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it resets
+    the option.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()
@@ -159,9 +159,9 @@ def configure_sqlite(engine: Engine) -> Engine:
     help. A connection that only reads may set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL
     mode and a busy timeout of 30 seconds.
 
-    Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that
-    an application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another
-    database.
+    Call this function once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned
+    unchanged, so that an application may use SQLite in development and PostgreSQL in production. Raises
+    UnsupportedDatabase for another database.
     """
     dialect_for(engine.dialect.name).begin_for_real(engine)
     return engine

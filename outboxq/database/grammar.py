@@ -57,11 +57,11 @@ class Transition:
     returns: str | None = None
     """The step whose rows are the outcome; None for a transition without one."""
     returning: tuple[str, ...] | None = None
-    """The columns of that step that the outcome includes; None means all columns."""
+    """The columns of the `returns` step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
     """Steps whose columns are added to the outcome's row with the same `id`; None where a step has no row with that `id`."""
     joined_columns: tuple[str, ...] | None = None
-    """The columns that are added; None means all columns."""
+    """The columns of the joined steps that are added to the outcome; None means all columns."""
 
     def joined(self, columns: Iterable[str]) -> list[str]:
         """Return the columns of a joined step that are added to the outcome."""
@@ -206,7 +206,7 @@ class Grammar(Protocol):
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
         """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions
-        below `beyond` that are open at that time. All transactions from `beyond` on are open.
+        below `beyond` that are open at that time. All transactions with the id `beyond` or a higher one are open.
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

@@ -22,9 +22,11 @@ class Role(StrEnum):
     WORKER = "worker"
     """Runs tasks. If its tasks enqueue other tasks, the role is also a producer."""
     VIEWER = "viewer"
-    """Reads: `status`, `task list`, `verify`."""
+    """Reads with commands such as `status`, `task list` and `verify`."""
     OPERATOR = "operator"
-    """Reads and changes: `task cancel`, `failed redrive`, `queue pause`, `prune`, `verify --repair`."""
+    """Reads and changes with commands such as `task cancel`, `failed redrive`, `queue pause`, `prune` and `verify
+    --repair`.
+    """
     MIGRATOR = "migrator"
     """Creates and upgrades the tables, and owns them."""
 

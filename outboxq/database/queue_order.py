@@ -19,7 +19,8 @@ from .grammar import Columns, Grammar
 from .tables import queue_settings, task_leases, task_outbox
 
 FLOORS: Columns = {"queue": sa.Text(), "priority": sa.SmallInteger(), "below": sa.SmallInteger(), "since": Instant}
-"""The columns of `Grammar.floors`: pairs with many dead entries before the due time `since` (NULL: read them all).
+"""The columns of `Grammar.floors`: pairs with many dead entries before the due time `since` (NULL means that all of
+them are read).
 
 `below` is the next lower priority of the queue. Each queue begins with a row whose priority is `TOP`.
 """
@@ -265,8 +266,8 @@ def paused_or_limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether no task in the queue may start now: the queue is paused, or has reached its
-    concurrency limit or rate limit.
+    """Return a condition that tests whether no task in the queue may start now, because the queue is paused or has
+    reached its concurrency limit or rate limit.
 
     A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
     (`store/claims/limits_sql.py`).

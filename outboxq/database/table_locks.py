@@ -77,7 +77,7 @@ class Holder:
     """The state in pg_stat_activity, such as "idle in transaction"; None if the role is not permitted to see it."""
     query: str | None
     age: timedelta | None
-    """Age of its transaction."""
+    """The age of the session's transaction."""
     in_state: timedelta | None
 
     @classmethod

@@ -108,7 +108,7 @@ class Target(ABC):
         them.
 
         Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
-        around several statements that may raise one of outboxq's errors. The commands `then` are sent with the
+        around several statements that may raise one of outboxq's errors. The commands in `then` are sent with the
         savepoint, in the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
@@ -351,8 +351,8 @@ class DriverTarget(Target):
 
 
 class DjangoTarget(Target):
-    """A Django connection, through its own cursor: SQLAlchemy on Django's raw connection would roll back the user's
-    work.
+    """A Django connection, used through its own cursor, because SQLAlchemy on Django's raw connection would roll back
+    the user's work.
     """
 
     def __init__(self, connection: Any, schema: str | None) -> None:
@@ -381,7 +381,7 @@ class DjangoTarget(Target):
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
         """Make Django roll back the innermost `atomic()` with a savepoint when it ends, as it does after an error in an
-        `atomic()` without one.
+        `atomic()` without a savepoint.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query

@@ -78,7 +78,7 @@ def prune(
     that can be deleted in about 50 ms, and a pause only after a batch whose tasks took more than 1.5 times as long as
     those in the fastest batch. In that case, the server is busy. Locked tasks, and tasks whose idempotency key is
     locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a
-    chain is deleted only if the batch also ended before that time and the tasks after it have completed or been
+    chain is deleted only if the batch also ended before that time and the tasks after the batch have completed or been
     cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without
     subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`),
     except those from the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever
@@ -203,12 +203,12 @@ def _delete(
     on_progress: Progress,
     on_change: OnChange | None,
 ) -> int:
-    """Delete the rows between two ids in batches, and return the number of deleted tasks, including the earlier ones
-    (`deleted`).
+    """Delete the rows between two ids in batches, and return the number of deleted tasks, including the tasks deleted
+    earlier (`deleted`).
     """
 
     def work(target: Target) -> tuple[list[Row], int]:
-        """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
+        """Delete a batch. Returns the tasks that were read (a skipped task does not have a status), and the number of
         deleted events without a task.
         """
         with target.atomic():

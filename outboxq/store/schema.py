@@ -48,7 +48,7 @@ def explain_undefined(target: Target, error: Exception, check: Callable[[Target]
 
 @contextmanager
 def in_a_transaction_that_goes_on() -> Iterator[None]:
-    """Add a note to a SchemaOutOfDate error: the caller's transaction is still usable."""
+    """Note in a SchemaOutOfDate error that the caller's transaction is still usable."""
     try:
         yield
     except SchemaOutOfDate as error:

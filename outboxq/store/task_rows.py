@@ -167,8 +167,8 @@ def new_entry(
 def new_execution(
     g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause | None
 ) -> Statement:
-    """Insert a Ready execution for each of `rows` (None means only one), with the `given` values and the values of its
-    entry.
+    """Insert a Ready execution for each of `rows` (None means only one execution), with the `given` values and the
+    values of its entry.
     """
     values = {
         **given,
@@ -227,8 +227,8 @@ def event(
     worker_id: sa.ColumnElement[Any] = _NO_WORKER,
     lease_token: sa.ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
-    """Insert one event for each of `rows` (None means only one). `task` has the columns that identify the task; the
-    last two arguments identify a claim.
+    """Insert one event for each of `rows` (None means only one event). `task` has the columns that identify the task;
+    the last two arguments identify a claim.
     """
     values = {
         "pipeline_execution_id": task.pipeline_execution_id,
@@ -293,7 +293,7 @@ def key_held(g: Grammar, execution: Any) -> Statement:
 
 
 def key_freed(g: Grammar, execution: Any) -> Statement:
-    """Free the partition keys of the other tasks, each for the next task with that key."""
+    """Free the partition keys of the tasks whose keys are not held, each for the next task with that key."""
     free = (
         sa.select(execution.id)
         .where(execution.partition_key.is_not(None), sa.not_(_holds(execution)))

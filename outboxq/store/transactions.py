@@ -377,7 +377,7 @@ class Transactions:
         log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)
 
     def may_pass(self, error: BaseException) -> bool:
-        """Return whether another attempt may succeed later: the database is unavailable or busy, or has no free
+        """Return whether another attempt may succeed later, because the database is unavailable or busy, or has no free
         connection.
         """
         return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)
@@ -387,8 +387,8 @@ class Transactions:
         return self.dialect.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
-        """Return whether the database cannot write until an administrator intervenes: it is out of disk space or
-        memory, or its disk is failing.
+        """Return whether the database cannot write until an administrator intervenes, because it is out of disk space
+        or memory, or its disk is failing.
         """
         return self.dialect.cannot_write_now(error)
 

@@ -194,7 +194,7 @@ class Dialect(ABC):
         """Return whether another transaction kept a row locked for longer than our transaction waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
+        """Return whether a statement was cancelled because it ran for too long, or was cancelled by another session."""
         return False
 
     def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -347,7 +347,9 @@ class Dialect(ABC):
         return None
 
     def version(self, raw: Any) -> int | None:  # noqa: ARG002
-        """Return a number that changes when another connection commits; None if the database does not have one."""
+        """Return a number that changes when another connection commits; None if the database does not have such a
+        number.
+        """
         return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway

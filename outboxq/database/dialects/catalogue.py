@@ -159,8 +159,8 @@ def _partitions_without(of_table: sa.ColumnElement[Any], trigger: str) -> sa.Sel
 
 def _without_primary_key(of_table: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the table with this oid if it does not have its primary key. If the table is partitioned, select the
-    partitions without a primary key instead. Partitions number their rows separately, so their parent does not have
-    one.
+    partitions without a primary key instead. Partitions number their rows separately, so their parent does not have a
+    primary key.
     """
     partitions = sa.select(pg_inherits.c.inhrelid).where(pg_inherits.c.inhparent == of_table)
     holds_rows = pg_class.c.relkind == sa.literal_column("'r'")

@@ -133,7 +133,7 @@ class Partitioning:
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`. Meanwhile, the tables remain usable, except for
         `default`, which does not normally contain any of today's tasks. If it does, because the partitions had run out,
-        all other transactions wait: an insert that has just chosen `default` would be refused.
+        all other transactions wait, because an insert that has just chosen `default` would otherwise be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:
@@ -275,8 +275,9 @@ class Partitioning:
         return int(number)
 
     def _count_from(self, execute: Execute, parent: _Name, number: int) -> None:
-        """Number the rows from a sequence. Every role may draw from it, as from an identity, so that the INSERT privilege is
-        enough for a role that gets it later. Numbers that a role draws without it are merely skipped.
+        """Number the rows from a sequence. Every role may draw from the sequence, as from an identity, so that a role
+        that gets the INSERT privilege later does not need another privilege. Numbers that a role draws without the INSERT
+        privilege are merely skipped.
         """
         sequence = _Name(parent.schema, SEQUENCE)
         text = f"{sequence.schema}.{sequence.last}"

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 Cells = Sequence[Any]
 """A row in the driver's types."""
 Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
-"""Runs one statement on one connection, and returns the driver's rows. A statement without a result has none."""
+"""Runs one statement on one connection, and returns the driver's rows. A statement without a result returns no rows."""
 Encoder = Callable[[Any], Any]
 """Converts a Python value, or None, into a value for the driver."""
 

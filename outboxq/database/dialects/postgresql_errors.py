@@ -167,7 +167,9 @@ def hide_rows(error: BaseException) -> None:
 
 
 def is_bad_value(error: BaseException) -> bool:
-    """Return True if the server could not compute with a value: it is out of range or has the wrong form."""
+    """Return True if the server could not compute with a value, because the value is out of range or has the wrong
+    form.
+    """
     return _state(error).startswith(_DATA)
 
 

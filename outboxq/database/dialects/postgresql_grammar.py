@@ -206,10 +206,10 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: sa.FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks that
-        number of each pair. It skips entries that other claims hold. If other claims hold all entries of a pair, a
-        second pass fills the gap from any pair that has entries left. So a claim returns fewer than :limit entries only
-        if all due entries are taken.
+        The first pass reads without locks how many of the best :limit entries belong to each pair, and then locks that
+        number of entries of each pair. It skips entries that other claims hold. If other claims hold all entries of a
+        pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer than :limit
+        entries only if all due entries are taken.
         """
         entry = task_outbox.alias("entry")
         unlocked = queue_order.due(self, found, entry.c.available_at, entry.c.id, entry=entry)

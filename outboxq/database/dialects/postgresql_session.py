@@ -5,8 +5,9 @@ BEGIN with its settings, the statement, and COMMIT take three round trips, but a
 of them. So a worker's own connections get the settings when they are opened, and a transaction of one statement
 consists of that statement alone.
 
-The encoding must be UTF-8, in the database and on the connection: no other encoding can represent every string. The server
-reports both encodings when a connection is opened and when they change, so checking them does not take a statement.
+The encoding must be UTF-8, in the database and on the connection, because no other encoding can represent every string.
+The server reports both encodings when a connection is opened and when they change, so checking them does not take a
+statement.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def _readers(index: os.stat_result) -> tuple[int, ...]:
 
 
 _READ_LOCKS = range(123, 128)
-"""The bytes of the index that readers lock: "WAL-Index Locks" in https://www.sqlite.org/walformat.html."""
+"""The bytes of the index that readers lock; see "WAL-Index Locks" in https://www.sqlite.org/walformat.html."""
 
 
 def code(error: BaseException) -> int | None:
@@ -274,7 +274,9 @@ _FILE = "outboxq_file"
 
 
 def _new_path(name: str, *, is_uri: bool) -> str | None:
-    """Return the absolute path of the file that SQLite creates if it does not exist; None if it creates none."""
+    """Return the absolute path of the file that SQLite creates if the file does not exist; None if SQLite does not
+    create a file.
+    """
     said = _said(name)[1] if is_uri else {}
     return _path(name, is_uri=is_uri) if said.get("mode", "rwc") == "rwc" else None
 

@@ -86,11 +86,11 @@ def sizes(g: Grammar) -> sa.Select[Any]:
 
 
 def patience(_: Grammar) -> sa.Select[Any]:
-    """Set the timeouts of a transaction that locks whole tables: it gives up early, because all other sessions have to
-    wait for it.
+    """Set the timeouts of a transaction that locks whole tables. The transaction gives up early, because all other
+    sessions have to wait for it.
 
     The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
-    instead of another one. Sequential scans are allowed, which other transactions of outboxq avoid.
+    instead of another one. Sequential scans, which outboxq's other transactions avoid, are allowed.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
@@ -171,7 +171,7 @@ def keys_ahead(g: Grammar, executions: sa.FromClause, _: sa.FromClause) -> State
 
 
 def _forget(helper: sa.Table, _: Grammar) -> sa.Delete:
-    """Delete the rows of all tasks between two ids except the kept ones."""
+    """Delete the rows of all tasks between two ids except the kept tasks."""
     task_id = helper.c.task_execution_id
     return sa.delete(helper).where(task_id >= _lower, task_id < _upper, task_id != sa.func.all(_kept))
 
@@ -190,7 +190,7 @@ FORGET: Mapping[str, Builder] = {
 
 
 def queues_to_wake(_: Grammar) -> sa.Select[Any]:
-    """Select the queues in which a dead letter between two ids, except the kept ones, holds a partition key."""
+    """Select the queues in which a dead letter between two ids holds a partition key. Kept tasks are left out."""
     claim = tables.partition_claims.c
     task_id = claim.task_execution_id
     dropped = (task_id >= _lower, task_id < _upper, task_id != sa.func.all(_kept))
@@ -203,7 +203,9 @@ def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClau
 
 
 def bring_events(_: Grammar, _executions: sa.FromClause, events: sa.FromClause) -> sa.Insert:
-    """Move the events of the kept tasks with their numbers: one part for each of the three disjoint indexes."""
+    """Move the events of the kept tasks with their numbers. The query has one part for each of the three disjoint
+    indexes.
+    """
     event = events.c
     mine = sa.select(*event).where(event.task_execution_id == sa.func.any(_kept))
     parts = sa.union_all(*(mine.where(kind) for kind in history.kinds(event).values())).subquery("parts")
@@ -217,8 +219,8 @@ def take_over(parent: sa.Table, source: sa.TableClause, target: sa.TableClause) 
 
 
 def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
-    """Move the rows from :upper on, and the rows without a task, into their partitions, by inserting them into the
-    parent table.
+    """Move the rows with ids of :upper or higher, and the rows without a task, into their partitions, by inserting them
+    into the parent table.
     """
     key = source.c[PARTITIONED[parent]]
     beyond = key >= _upper

@@ -1,4 +1,4 @@
-"""Isolate rows that cannot be claimed or used, so that only their own tasks fail and all others run.
+"""Isolate rows that cannot be claimed or used, so that only the tasks of these rows fail and all other tasks run.
 
 The tables refuse such rows. This module handles rows that were written while the tables lacked their constraints.
 """
@@ -87,10 +87,10 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
     """Fail the tasks of due entries that cannot be claimed, and return the number of these tasks.
 
-    The entries are claimed together, and the claim is rolled back. After an error, each half is tried in the same way.
-    An error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's) counts only if the
-    claim of another entry succeeds. Otherwise, every task would fail because of a fault that an administrator has to
-    repair.
+    The entries are claimed together, and the claim is rolled back. After an error, each half of the entries is tried in
+    the same way. An error that may have another cause (such as a CHECK, trigger or listener that is not outboxq's)
+    counts only if the claim of another entry succeeds. Otherwise, every task would fail because of a fault that an
+    administrator has to repair.
     """
     if time.monotonic() < search.again_at:
         return 0

@@ -51,10 +51,10 @@ _CURSORS = 64
 
 
 class ClaimCursor:
-    """Hints for the next claim of one claimer: where it begins, and what it can skip.
+    """Hints for the next claim of one claimer: where the claim begins, and what it can skip.
 
-    A claim without hints finds the same tasks, but later or in another order. All claims with one cursor must be from the
-    same queues and topics. A worker's claim loop has its own cursor. Other claims use the store's.
+    A claim without hints finds the same tasks, but later or in another order. All claims with one cursor must be from
+    the same queues and topics. A worker's claim loop has its own cursor. Other claims use the store's cursor.
     """
 
     def __init__(self, likely: Iterable[Pair] = ()) -> None:
@@ -65,7 +65,7 @@ class ClaimCursor:
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
         """The turns in which tasks without a key come first. Until the next turn, these tasks come last if there are
-        many other queues, because a claim then takes a long time to find out that there are no such tasks.
+        many other queues, because a claim from many queues takes a long time to find out that there are no such tasks.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
@@ -86,7 +86,7 @@ class ClaimCursor:
 
 
 class Claiming(Transactions):
-    """The transactions of a store, and its cursors for claims that do not pass one."""
+    """The transactions of a store, and its cursors for claims that do not pass a cursor."""
 
     @cached_property
     def _cursor_for(self) -> Callable[[frozenset[str] | None, frozenset[str] | None], ClaimCursor]:
@@ -116,13 +116,14 @@ class Claiming(Transactions):
         If a long transaction keeps many dead rows from being vacuumed, a claim may skip a task that becomes claimable
         more than a second after its due time, such as one that is committed late. The task is skipped for a second, or
         for up to ten seconds if these rows take a long time to read. On PostgreSQL, if more than 64 queues have tasks
-        without a key, a new task may be skipped for the same time while claims are full. If a claim finds no task
-        without a key, and more than 16 queues have keys or limits, tasks without a key may come last for up to ten
+        without a key, a new task may also be skipped for up to ten seconds while claims are full. If a claim finds no
+        task without a key, and more than 16 queues have keys or limits, tasks without a key may come last for up to ten
         seconds.
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
         patterns (``order.*``); None means all tasks. `lease` replaces the tasks' own leases. `cursor` holds the hints
-        from the claimer's last claims from the same queues and topics; None means the store's own cursor for these.
+        from the claimer's last claims from the same queues and topics; None means the store's own cursor for these
+        queues and topics.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
         recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
@@ -175,7 +176,7 @@ class _Call:
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
         server crash may undo the claim; the task is then claimed again. The next holder of the same token has another
         worker id, so this worker is fenced. A later commit that is flushed, such as the task's completion, never
-        survives a crash without the claim.
+        survives a crash unless the claim survives too.
         """
         if using is None:
             dialect = self.store.dialect

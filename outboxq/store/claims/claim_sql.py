@@ -1,7 +1,7 @@
 """Claim due tasks without a partition key: find the (queue, priority) pairs, take their entries, and start the tasks.
 
-Each dialect has its own statement that picks and deletes entries. The steps after that DELETE are shared, and read the
-rows that it returns.
+Each dialect has its own statement that picks and deletes entries. The later steps are the same in both dialects, and
+read the rows that the DELETE returns.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def from_all(g: Grammar) -> Transition:
 
 
 def _heads(g: Grammar, *, given: bool) -> sa.Select[Any]:
-    """Select the first due entry for each pair in the given queues, or in all queues, best first."""
+    """Select the first due entry for each (queue, priority) pair in the given queues, or in all queues, best first."""
     found = pairs_beyond(g, given_queues(g) if given else queues_beyond(g), queue_order.paused_or_limited)
     joined, first = g.each(found, "first", lambda entry: _due(g, found, entry))
     columns = found.c.queue, found.c.priority, first.available_at, queue_order.are_many(found).label("many")

@@ -1,4 +1,4 @@
-"""Tell a worker that finds no task whether a claim could take one, and when the next one becomes due.
+"""Tell a worker that finds no task whether a claim could take a task, and when the next task becomes due.
 
 A wrong "yes" costs a claim that finds nothing, but a "no" must never be wrong.
 """
@@ -95,7 +95,7 @@ def look_with_schedules(
 
 def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[str, Any]) -> Row:
     """Return the first statement's row. If that statement found nothing due and a queue limits its keys, return the
-    second statement's row.
+    second statement's row instead.
     """
     found = target.run(statements[0], values)[0]
     return target.run(statements[1], values)[0] if found["by_key"] and not found.get("due") else found

@@ -72,7 +72,9 @@ class Finishes(Protocol):
 
 
 def compile_ends(store: Transactions) -> None:
-    """Compile in advance the statements that a worker needs after its first claims, so that nothing waits for this."""
+    """Compile in advance the statements that a worker needs after its first claims, so that no claim waits for the
+    compilation.
+    """
     store.dialect.warm(extend_leases, end)
 
 
@@ -101,10 +103,10 @@ def finish(
 ) -> frozenset[UUID]:
     """End many claims of one worker in one statement, each with its own outcome.
 
-    Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the
-    commit is on disk. A crash of the server, but not of this process, may then undo the most recent ends, and these
-    tasks run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits`
-    is False and another session keeps a row locked for more than two seconds, the call raises an error that
+    Returns the ids of the lost claims, for which nothing was written. Unless `durable` is true, PostgreSQL answers
+    before the commit is on disk. A crash of the server, but not of this process, may then undo the most recent ends,
+    and these tasks run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If
+    `waits` is False and another session keeps a row locked for more than two seconds, the call raises an error that
     `is_locked_out` recognizes, and the transaction is not retried.
     """
     if not outcomes:

@@ -81,8 +81,8 @@ class Floors:
         self, target: Target, queues: Collection[str] | None, *, at_front: bool, least: int | None = None
     ) -> dict[str, Any]:
         """Return the parameters of a statement on these queues; None means all queues. With `at_front`, the statement
-        also reads the dead entries of the pairs. With `least`, it reads only this priority and higher ones, in the
-        given queues.
+        also reads the dead entries of the pairs. With `least`, it reads only the pairs with this priority or a higher
+        one, in the given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:

@@ -3,7 +3,7 @@
 A claim that takes the best tasks of all queues reads 13 pages for each queue, which is 65,000 pages for 5,000 queues. A
 claimer that serves more than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time
 of the first task of a (queue, priority) pair. Between these readings, claims read only the queues with the best heads.
-The last task that a claim took from a pair becomes the pair's head.
+The due time of the last task that a claim took from a pair becomes the pair's head.
 
 The heads affect only the order in which tasks are claimed. No statement takes a task whose priority is lower than that
 of a head that it leaves, and a claim that finds too few tasks reads the heads again. So no due task is missed. While

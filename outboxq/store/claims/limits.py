@@ -146,7 +146,7 @@ class _Claim:
     fair: bool
     found: list[Row] = field(default_factory=list)
     expired: bool = False
-    """True if a due task had expired, in which case another search may find more."""
+    """True if a due task had expired, in which case another search may find more tasks."""
 
     def __post_init__(self) -> None:
         rate = self.key_limits.key_rate
@@ -240,8 +240,8 @@ class _Claim:
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 
     def _take(self, places: Sequence[_Place]) -> None:
-        """Claim up to the requested number of tasks with these keys. If `fair`, take one for each key, then a second for each,
-        and so on; otherwise, take those that have been due longest.
+        """Claim up to the requested number of tasks with these keys. If `fair`, take one task for each key, then a
+        second task for each key, and so on; otherwise, take the tasks that have been due longest.
         """
         picks = list(_in_turns(places)) if self.fair else _by_age(places)
         picks = picks[: self._wanted]

@@ -14,7 +14,7 @@ Two statements search for tasks whose keys have limits. Both skip keys that are 
 * `hop` goes from key to key with one probe for each key, however many entries the key has. `entries` then reads the due
   entries of some keys.
 
-A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
+Tasks with the same partition key still run one at a time and in order. `partition_keys.acquire_given` acquires the key.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
 
 
 def hop(g: Grammar) -> sa.Select[Any]:
-    """Select, from the first :budget keys of :queue after :after and up to :upto, those that may start a task, and the
-    last key.
+    """Select the keys that may start a task, and also the last key, from the first :budget keys of :queue after :after
+    and up to :upto.
 
     A true `free` does not imply that a concurrency key has a due entry.
     """
@@ -215,8 +215,8 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
     """Select, for each of these `open_queues`, the next time at which a waiting key may start a task again.
 
-    The query reads the `HORIZON` keys that may start a task soonest. If none of them is waiting, it selects the time of
-    the last of them as the time of the next search.
+    The query reads the `HORIZON` keys that may start a task soonest. If none of these keys is waiting, the query
+    selects the last key's time as the time of the next search.
     """
     entry = task_outbox.alias("entry_of_key")
     spent = (
@@ -252,7 +252,7 @@ _STATE = ("partition_key", "is_concurrency", "running", "full_at")
 
 
 def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
-    """Return :queue as a relation, with the limits that the caller has read under its lock."""
+    """Return :queue as a relation, with the limits that the caller has read while the queue's settings are locked."""
     columns: dict[str, tuple[Any, Any]] = {
         "queue": (_queue, sa.Text),
         "key_concurrency": (_key_concurrency, sa.Integer),

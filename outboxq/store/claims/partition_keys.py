@@ -5,9 +5,9 @@ A claim consists of two statements in one transaction:
 1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. To
    acquire a key whose head is due, it inserts a row into `partition_claims`. The primary key of that table gives each
    key to one worker.
-2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
-   held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
-   workers could see different heads of a key, lock different rows, and run both tasks.
+2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The
+   worker that held the key before has ended its task by then, and an entry that it put back is visible. If one
+   statement did both, two workers could see different heads of a key, lock different rows, and run both tasks.
 
 The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
 longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
@@ -56,7 +56,9 @@ class KeyTurns:
         turns is affected.
         """
         self._served: dict[str, int] = {}
-        """Rank of each queue by the time at which one of its keys was last acquired, from `_wins`."""
+        """The rank of each queue, from `_wins`. Queues are ranked by the time at which one of their keys was last
+        acquired.
+        """
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
         """Queues in which the last claim read many keys but could not acquire any."""
@@ -167,7 +169,7 @@ class KeyTurns:
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
     """Claim the heads of the acquired keys. Returns the claimed tasks, and whether some heads had expired, in which
-    case another search may find more.
+    case another search may find more tasks.
     """
     if not won:
         return [], False
@@ -420,7 +422,9 @@ def _any_oldest(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether at least one of these keys can be acquired or meets one of `others`."""
+    """Return a condition that tests whether at least one of these keys can be acquired or meets one of the conditions
+    in `others`.
+    """
     return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 

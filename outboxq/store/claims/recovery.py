@@ -221,7 +221,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
     """Make entries due if they were delayed because the clock was running fast, and return their number.
 
     These are the entries that were written while the clock was ahead, and the entries that were due by `until`, the
-    database's time just before its clock was set back. Each batch of 500 is a separate transaction.
+    database's time just before its clock was set back. Each batch of 500 entries is a separate transaction.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0
@@ -375,10 +375,10 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
     """Recover the tasks of the leases that `expired` selects and locks.
 
     The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries
-    recoveries. A claim whose handler had not begun does not count: a suspect task that is waiting its turn must not
-    reach the limit because of another task's failures. A lease whose task is not Running under it was left behind by
-    mistake: the lease is deleted, and the task is not changed. A locked task keeps its lease for the next recovery, so
-    that one stuck transaction does not delay other tasks.
+    recoveries. A claim whose handler had not begun does not count, because a suspect task that is waiting its turn must
+    not reach the limit because of another task's failures. A lease whose task is not Running under it was left behind
+    by mistake, so the lease is deleted and the task is not changed. A locked task keeps its lease for the next
+    recovery, so that one stuck transaction does not delay other tasks.
     """
     return Transition(
         given=given or {},
@@ -454,8 +454,8 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    """Return the task to the outbox. An entry that was left behind by mistake is kept, because an error would stop the
-    recovery of other tasks.
+    """Return the task to the outbox. If an entry was left behind by mistake, it is kept, because an error about a
+    second entry would stop the recovery of other tasks.
     """
     new: Any = task_rows.entry(g, r["recovered"].c, r["recovered"], due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]

@@ -325,7 +325,7 @@ def forget(_: Grammar) -> sa.Delete:
 
 
 def forget_ended(g: Grammar) -> sa.Delete:
-    """Delete expired requests: each one that remains adds a lookup to every enqueue.
+    """Delete expired requests, because each one that remains adds a lookup to every enqueue.
 
     A live worker writes a new request when it falls asleep again. A request that is being written now is skipped.
     """

@@ -319,7 +319,7 @@ def live_workers(
     target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, with_ended: bool = False
 ) -> list[LiveWorker]:
     """Return the workers that were seen within this time, oldest first. Without `with_ended`, a worker that was last
-    seen in the future is left out: it has not reported since the clock was set back.
+    seen in the future is left out, because it has not reported since the clock was set back.
     """
     try:
         since = now - within
@@ -430,8 +430,8 @@ def register(g: Grammar) -> sa.Insert:
 
 
 def seen(g: Grammar) -> sa.Update:
-    """Record that a registered worker is alive, and which unknown tasks it has come across. Returns no row for any
-    other worker.
+    """Record that a registered worker is alive, and which unknown tasks it has come across. Returns no row for a worker
+    that is not registered.
     """
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
@@ -487,7 +487,7 @@ def recovered(_: Grammar) -> sa.Select[Any]:
 
 
 def beyond(_: Grammar) -> sa.Select[Any]:
-    """Select one row if there are more than :most events with numbers from :first on."""
+    """Select one row if there are more than :most events with the number :first or a higher one."""
     after = sa.select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
     return after.offset(_most).limit(sa.literal_column("1"))
 

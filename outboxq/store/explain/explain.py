@@ -259,8 +259,8 @@ def _facts(
 def _registered(
     target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]
 ) -> tuple[dict[UUID, str], dict[UUID, datetime]]:
-    """Return the labels of the registered workers among these, and the times at which they were last seen. Those of the
-    workers in `live` are already known.
+    """Return the labels of the registered workers among these, and the times at which they were last seen. The labels
+    and times of the workers in `live` are already known.
     """
     found = {one.id: one.label for one in live}
     seen = {one.id: one.last_seen_at for one in live}

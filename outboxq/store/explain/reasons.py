@@ -135,7 +135,7 @@ def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
 
 
 def of_lost(task_id: UUID) -> tuple[Cure, ...]:
-    """Return the command that takes a running task back from a lost worker."""
+    """Return the command that recovers a running task from a lost worker."""
     return cure_of("recover it from the lost worker", "task", "recover", task_id)
 
 
@@ -145,7 +145,7 @@ def of_other(task_id: UUID) -> tuple[Cure, ...]:
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
-    """Return a command and its purpose, as the only cure in a tuple."""
+    """Return a tuple with a single cure, which consists of a command and its purpose."""
     return (Cure(purpose, tuple(str(word) for word in words)),)
 
 

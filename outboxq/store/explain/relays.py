@@ -170,7 +170,9 @@ def _open_transaction(found: Row, relay: str) -> str:
 
 
 def _of_task(task: Row) -> Explanation:
-    """Return the explanation for an event that is a task of its relay: one that the broker refused, or a webhook's."""
+    """Return the explanation for an event that has become a task of its relay: an event that the broker refused, or an
+    event for a webhook.
+    """
     relay, task_id, error = f"the relay {_relay_of(task)!r}", task["id"], task["last_error"]
     why = f": {error}" if error else ""
     if task["status"] is TaskStatus.FAILED:

@@ -118,9 +118,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
 
 
 def _is_impossible_lease(task: TaskExecution) -> bool:
-    """Return whether the lease is invalid, and so was not written by a claim: its end is not a time, or its length is
-    impossible.
-    """
+    """Return whether the lease's end is not a time, or its length is impossible. No claim writes such a lease."""
     return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
 
 
@@ -248,7 +246,7 @@ def _period(rate: Bucket) -> str:
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if there is no live worker that would run the task and knows it."""
+    """Return the reason if no live worker knows the task and would run it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker serves its queue {task.queue!r}"

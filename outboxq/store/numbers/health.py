@@ -35,7 +35,8 @@ _LONG_AGO = timedelta(minutes=10)
 """The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
-"""If the last prune is longer ago than this, nothing seems to delete old tasks. Usual intervals are at most a month."""
+"""If the last prune was longer ago than this, nothing seems to delete old tasks. Usual intervals are at most a month.
+"""
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
@@ -517,7 +518,7 @@ def _no_retention(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
-    """Return whether something deletes old tasks: a schedule (a row without a time), or a recent prune."""
+    """Return whether old tasks are deleted, as shown by a schedule (a row without a time) or by a recent prune."""
     return any(row["at"] is None or now - row["at"] < _PRUNED_WITHIN for row in rows)
 
 

@@ -181,7 +181,7 @@ def _by_queue(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Count the entries that are due now and the entries that are due later, in several rows per queue.
 
     Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up
-    entries that are due later. Each of them is looked up in a large table.
+    entries that are due later. Each of these entries is looked up in a large table.
     """
     plain, keyed = asked_queues(g, given=given, beyond_floors=False)
     without_key = pairs(plain)

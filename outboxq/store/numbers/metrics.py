@@ -203,7 +203,7 @@ class Metrics:
         return sorted(found, key=lambda one: (-one.completed - one.failures - one.retries, one.task_name, one.queue))
 
     def sum_up(self, *, spans: int = 100) -> int:
-        """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of
+        """Roll up old metrics, at most `spans` spans of each length, and delete very old metrics. Returns the number of
         spans.
 
         Each span is a separate transaction, and is rolled up only once, however many workers attempt it. The call
@@ -460,7 +460,7 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     """Select the sums over all spans that begin at :since or later, or that begin at :earlier or later and are at least
-    :seconds long. Spans after :until are ignored: they were written before the clock was set back.
+    :seconds long. Spans after :until are ignored, because they were written before the clock was set back.
     """
     names = _KEY if by_task else _KEY[:1]
     sums = (_sum(_metric[name], name) for name in SUMMED)

@@ -1,6 +1,6 @@
 """Read the overview of an outbox: the numbers for all queues, the problems, the change mark, and trends. A few
-statements read all of this at a cost that does not depend on the size of the tables: each part uses an index, reads a
-small table, or stops after a bounded number of rows.
+statements read all of this at a cost that does not depend on the size of the tables, because each part uses an index,
+reads a small table, or stops after a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def overview(
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
     waiting tasks per queue and priority, and 10,000 dead letters, are counted. Beyond that, the queue's last sample is
     used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000 delayed
-    tasks per queue and priority are looked up to find those that are waiting for a retry; otherwise these count as
-    delayed.
+    tasks per queue and priority are looked up to find those that are waiting for a retry. Without `retries`, such tasks
+    count as delayed.
 
     The call runs four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
     tasks failed or are late, a retry storm is under way, or a worker was lost.
@@ -404,7 +404,8 @@ def _first_event() -> sa.Select[Any]:
 
 def _lost_workers(g: Grammar) -> sa.Select[Any]:
     """Select workers that fell silent, each with the number of leases that it still holds. The workers that hold the
-    most come first, then the ones that were seen last. One more than LOST are selected, to show that there are more.
+    most leases come first, then those that were seen most recently. Up to LOST + 1 workers are selected, to show
+    whether there are more than LOST.
     """
     worker, lease = tables.workers.c, tables.task_leases.c
     held = sa.select(lease.worker_id, sa.func.count().label("number")).group_by(lease.worker_id).subquery("held")

@@ -31,10 +31,10 @@ class Rule(StrEnum):
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker is turning the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
-    """A schedule's ticks were planted further ahead than workers plant them by the current time."""
+    """A schedule's ticks were planted further ahead than the current clock allows."""
     RELAY_LATE = "relay_late"
-    """The events of a relay to a broker are not published: the broker is unavailable, no worker is sending them, or the
-    relay is paused.
+    """The events of a relay to a broker are not published, because the broker is unavailable, no worker is sending
+    them, or the relay is paused.
     """
     RECEIVER_FAILING = "receiver_failing"
     """The receivers of a source cannot receive its messages, usually because the broker is unavailable."""

@@ -206,8 +206,8 @@ class Queues(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def unused(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
-        """Return a sentence for each of a worker's `queues` that is not used by any task, setting or declaration: its
-        name may be mistyped.
+        """Return a sentence for each of a worker's `queues` that is not used by any task, setting or declaration,
+        because its name may be mistyped.
         """
 
         def read(target: Target) -> builtins.list[str]:
@@ -274,8 +274,8 @@ class Queues(Answering):
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
-        """Change the settings, and return the row and whether a setting differs from before. If the rate per key
-        changes, all buckets are full again.
+        """Change the settings, and return the row and whether any setting has changed. If the rate per key changes, all
+        buckets are full again.
         """
         # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
         # start under the old rate.
@@ -455,8 +455,8 @@ def forget_key_rates(_: Grammar) -> sa.Delete:
 
 
 def queue_names(_: Grammar) -> sa.Select[Any]:
-    """Select the names of the queues that have settings, tasks that are waiting or running, or dead letters. At most
-    :most dead letters are searched.
+    """Select the names of the queues that have settings, waiting or running tasks, or dead letters. At most :most
+    dead letters are searched.
     """
     some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
     parts: list[sa.FromClause] = [

@@ -193,8 +193,8 @@ def record(g: Grammar) -> Transition:
 
 
 def latest(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of the last sample. Samples in the future are ignored: they were taken before the clock was set
-    back.
+    """Select the rows of the last sample. Samples in the future are ignored, because they were taken before the clock
+    was set back.
     """
     last = sa.select(sa.func.max(_sample.at)).where(_sample.at <= g.now)
     return sa.select(queue_samples).where(_sample.at == last.scalar_subquery())
@@ -250,7 +250,7 @@ def _last_of_steps(g: Grammar) -> sa.CTE:
 def thin_out(g: Grammar) -> sa.Delete:
     """Delete the samples from :since up to, but not including, :before, except the first of each hour.
 
-    A sample is kept with the rows of all queues, because `series` takes a queue without a row to have no tasks.
+    A sample is kept with the rows of all queues, because `series` assumes that a queue without a row has no tasks.
     """
     other = queue_samples.alias("other")
     first = sa.select(sa.func.min(other.c.at)).where(other.c.at >= g.hour(_sample.at)).correlate(queue_samples)

@@ -49,7 +49,9 @@ class Statistics:
     due: int = 0
     """Number of tasks that are due now."""
     due_at_least: bool = False
-    """True if there are more than `due` tasks: the count stopped at its bound. `sample` has the last full count."""
+    """True if the actual number is higher than `due`, because the count stopped at its bound. `sample` has the last
+    full count.
+    """
     delayed: int = 0
     """Number of tasks that are due later and are not waiting for a retry."""
     delayed_at_least: bool = False

@@ -140,7 +140,7 @@ class Batches(Answering):
         return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
     def statuses(self, batch_id: AnyId, *, using: object = None) -> dict[TaskStatus, int]:
-        """Count the tasks of a batch by status, including the `then` tasks. This reads all of them."""
+        """Count the tasks of a batch by status, including the `then` tasks. This reads all of the batch's tasks."""
         rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 
@@ -168,7 +168,7 @@ class Batches(Answering):
     def _ids(
         self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
-        """Return the ids and statuses of a batch's next tasks that this statement selects."""
+        """Return the ids and statuses of the next tasks that this statement selects from a batch."""
         values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
         return self._store.run_one(found, using=using, **values)
 

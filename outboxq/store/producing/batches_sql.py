@@ -193,7 +193,7 @@ def unended(g: Grammar) -> sa.Select[Any]:
 
 
 def _lock(table: sa.Table, key: str, g: Grammar) -> sa.Select[Any]:
-    """Lock the rows of the tasks of `unended` in this table, in id order."""
+    """Lock this table's rows for the tasks that `unended` selects, in id order."""
     found, mine = unended(g).subquery("found"), table.c[key]
     return sa.select(mine).where(g.among(mine, found.c.id)).order_by(mine).with_for_update()
 

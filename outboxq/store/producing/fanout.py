@@ -53,8 +53,8 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
     The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
-    With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with it. If
-    two emits use the same key, the second waits for the first to commit or roll back, and writes tasks only for new
+    With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with the key.
+    If two emits use the same key, the second waits for the first to commit or roll back, and writes tasks only for new
     subscribers. `enqueue_many` describes when a key is free again, and what happens above READ COMMITTED. `using` works
     as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers), InvalidTarget and SchemaOutOfDate
     before anything is written.
@@ -330,8 +330,8 @@ def unrouted(_: Grammar) -> sa.Select[Any]:
 
 
 def unsent(_: Grammar) -> sa.Select[Any]:
-    """Select a message of an event that no broker has confirmed yet. There is no index for this, because the query runs
-    only after an answer was lost.
+    """Select one of an event's messages that no broker has confirmed yet. There is no index for this, because the query
+    runs only after an answer was lost.
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     return sa.select(relay_messages.c.event_id).where(relay_messages.c.event_id == _pipeline).limit(one)

@@ -128,7 +128,7 @@ def cancel_all(
     asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
-    status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate
+    status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate
     transaction (with `using`, all batches are part of the caller's transaction). Tasks that another session changes in
     the meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
     `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it changes.
@@ -269,7 +269,7 @@ def largest_first(part: Part) -> tuple[int, str, str, str]:
 def look_up(
     store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
 ) -> tuple[list[UUID], UUID | None]:
-    """Return the next ids, and the last id that was read. None replaces that id if there are no more tasks."""
+    """Return the next ids, and the last id that was read. The last id is None if there are no more tasks."""
     source = source_of(target, status, values)
     given = store.values(target, **values)
     ended = ending(target, source, given, up=True)

@@ -92,8 +92,8 @@ class FailuresOfVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtWork:
-    """An application version that has workers, with the tasks that they know, and the time at which one of them was
-    last seen.
+    """An application version that has workers, with the tasks that they know, and the time at which one of these
+    workers was last seen.
     """
 
     version: str

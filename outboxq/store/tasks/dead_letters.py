@@ -100,9 +100,9 @@ class Wanted(TypedDict, total=False):
     exception: str | None
     """Class of the exception: its full dotted name, or the last part of it."""
     since: datetime | None
-    """Earliest time of the failure, aware."""
+    """The earliest time of the failure, as an aware datetime."""
     until: datetime | None
-    """Time before which the task failed, aware."""
+    """The time before which the task failed, as an aware datetime."""
     group: str | None
     """Id of a DeadLetterGroup. It is applied after the other filters, error by error."""
 
@@ -282,10 +282,10 @@ class DeadLetters(Answering):
         Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
         their chain was deleted, are left out. A warning states their number. With the `snapshot` of a count, tasks that
         have failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
-        beginning. Each batch of 500 is a separate transaction (with `using`, all batches belong to the caller's
-        transaction). Dead letters that another session changes in the meantime are not counted. `on_progress` is called
-        after each batch with the number of tasks changed so far, `stop` is called before each batch, and `on_change` in
-        each transaction with the number of tasks that it changes.
+        beginning. Each batch of 500 dead letters is a separate transaction (with `using`, all batches belong to the
+        caller's transaction). Dead letters that another session changes in the meantime are not counted. `on_progress`
+        is called after each batch with the number of tasks changed so far, `stop` is called before each batch, and
+        `on_change` in each transaction with the number of tasks that it changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)

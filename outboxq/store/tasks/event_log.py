@@ -16,20 +16,20 @@ to a reader's position is complete if one of these conditions is met:
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
 transactions that were open at the mark have ended, and it never reads more than its limit from its position. A gap
 delays it only while an open transaction might fill the gap. A long transaction without events delays it only at gaps of
-rolled-back transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not:
-a transaction that began before the task was committed may cancel the task.
+rolled-back transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not
+reflect that order, because a transaction that began before the task was committed may cancel the task.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
 the answer until that transaction ends. So a reader uses its own transactions.
 
 On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
-A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if the event's number
-is not higher than that number and the event's transaction was not open. Numbers are drawn one by one, after their
-transactions have their ids, so the transaction of a smaller number already had its id: it was open or had ended.
-PostgreSQL lists the open transactions below the highest id that has ended. All ids above that id, up to the next id to
-be assigned, belong to open transactions too. An id beyond these comes from another server, so the events in a restored
-dump belong to every snapshot.
+A *snapshot* is the highest number seen and the ids of the open transactions. A snapshot contains an event if the
+event's number is not higher than the snapshot's number and the event's transaction was not open. Numbers are drawn one
+by one, after their transactions have their ids, so the transaction of a smaller number already had its id, and was open
+or had ended. PostgreSQL lists the open transactions below the highest id that has ended. All ids above that id, up to
+the next id to be assigned, belong to open transactions too. An id beyond these comes from another server, so the events
+in a restored dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and once these transactions are committed, their tasks count as seen.
@@ -239,7 +239,8 @@ def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) 
     """Return a condition that tests whether a waiting or running task existed and had not ended at the snapshot :head,
     :open.
 
-    With :only_ready or :only_running, the task must also have had that status. This is inferred from later events.
+    With :only_ready or :only_running, the task must also have had that status. The past status is inferred from later
+    events.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
@@ -345,7 +346,7 @@ class Snapshot:
     open: frozenset[int] = frozenset()
     """Ids of the transactions below `begun` that were open; empty on SQLite."""
     begun: range = range(0)
-    """Range of the newest ids, above those of all transactions that had ended."""
+    """The range of the newest ids, above the ids of all transactions that had ended."""
 
     @classmethod
     def take(cls, target: Target) -> Self:

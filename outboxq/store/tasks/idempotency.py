@@ -349,7 +349,7 @@ def take_over_keys(g: Grammar) -> Transition:
     """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since
     `key_holders`.
 
-    The previous task of a key may have been redriven since then. This is visible, because a redrive locks the key
+    The previous task of a key may have been redriven since then. Such a redrive is visible, because it locks the key
     first.
     """
 

@@ -79,11 +79,11 @@ class TaskFilters(TypedDict, total=False):
     """Partition key or concurrency key, as stored in the tables."""
     topic: str | None
     since: datetime | None
-    """Earliest time at which the task was enqueued, aware. It is compared with the time in the task's id, to the
-    millisecond.
+    """The earliest time at which the task was enqueued, as an aware datetime. It is compared with the time in the
+    task's id, to the millisecond.
     """
     until: datetime | None
-    """Time before which the task was enqueued, aware."""
+    """The time before which the task was enqueued, as an aware datetime."""
 
 
 class PageFilters(TaskFilters, total=False):
@@ -310,7 +310,7 @@ _SAME = {
 """Filters: columns of a task and their values. NULL matches any value."""
 
 _TEXTS = ("last_error", "args")
-"""Those of a task's long columns that filters read."""
+"""The long columns of a task that filters read."""
 _ONE, _COLON = sa.literal_column("1", sa.Integer), text_literal(":")
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
@@ -344,8 +344,8 @@ def _entries(*, keyed: bool) -> sa.Select[Any]:
 
 
 def _members() -> sa.Select[Any]:
-    """Select the tasks in :batch through their index. All of them are read, because that index is not ordered by id: to
-    read fewer, the primary key would have to be searched.
+    """Select the tasks in :batch through their index. All of the batch's tasks are read, because that index is not
+    ordered by id. To read fewer tasks, the query would have to search the primary key.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return sa.select(*columns).where(

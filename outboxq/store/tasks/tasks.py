@@ -48,9 +48,9 @@ class Attempt:
     """Module and name of the exception's class."""
     traceback: str | None = None
     progress: Progress | None = None
-    """Last progress that the handler reported; None if it did not report any, or if the worker died."""
+    """The last progress that the handler reported; None if it did not report any, or if the worker died."""
     log: tuple[LogLine, ...] = ()
-    """Last lines that the handler logged; empty while the attempt is running, or if the worker died."""
+    """The last lines that the handler logged; empty while the attempt is running, or if the worker died."""
     log_omitted: int = 0
     """Number of earlier lines that were not kept."""
 

@@ -67,18 +67,18 @@ def verify(
     using: object = None,
 ) -> list[Violation]:
     """Check every invariant in one snapshot of a running system, and return the violated ones. This reads all tables,
-    which takes time.
+    so it takes time.
 
     With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, and is due at the
     time that the task's last event gives. Stale entries, leases, dead letters and claims of partition keys are deleted.
     An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a lease
     gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
-    returned to the task that is running or holding it, unless another task has taken it. A due time, retry time,
-    completion time, error, worker, position, idempotency key, expiry of a key or cancel request that differs from the
-    task's events gets the value from the events. A lease or rate that ends too late is set to end after its own length,
-    counted from now, a relay that waits too long tries again now, and the position counter continues after the largest
-    position. Ticks and steps without tasks are deleted. Each repair is a separate transaction. With `using`, the
-    snapshot of this connection's transaction is used.
+    returned to its running task, or to the dead letter that holds the key, unless another task has taken it. A due
+    time, retry time, completion time, error, worker, position, idempotency key, expiry of a key or cancel request that
+    differs from the task's events gets the value from the events. A lease or rate that ends too late is set to end
+    after its own length, counted from now. A relay that waits too long tries again now. The position counter continues
+    after the largest position. Ticks and steps without tasks are deleted. Each repair is a separate transaction. With
+    `using`, the snapshot of this connection's transaction is used.
 
     `on_progress` is called after each check, with the number of finished checks and the total number of checks.
     """

@@ -225,7 +225,7 @@ def set_stage(g: Grammar) -> Transition:
 
 
 def set_back(g: Grammar) -> Transition:
-    """Set the time of the last change to now for batches that were changed in the future."""
+    """Set the time of the last change to now for batches whose last change is in the future."""
     return updated(task_batches, sa.and_(_GOES_ON, _ahead(g)), {"updated_at": g.now}, _batch.id)
 
 

@@ -350,8 +350,9 @@ def _events_differ(g: Grammar) -> sa.Select[Any]:
 def _completions(g: Grammar) -> sa.FromClause:
     """Select each event that records a completed step, in one pass over the events of the tasks that have steps.
 
-    It `lasts` unless a rewind from its step or an earlier one deleted it. `was_held` is true if, of the events
-    before it that begin or end a claim, the last one begins a claim. `latest` is the last completion of the same step.
+    `lasts` is true unless a rewind from this step or an earlier step deleted the step. `was_held` is true if the last
+    preceding event that begins or ends a claim is one that begins a claim. `latest` is the last completion of the same
+    step.
     """
     completes, rewinds = (
         sa.and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
