@@ -33,7 +33,7 @@ KINDS = {
     "Callable[[], Session | None]": "a function that returns a `Session`",
 }
 """Annotations that are written in other words."""
-OF_THE_LIBRARY = "every `Outbox()` that is given no database"
+OF_THE_LIBRARY = "every `Outbox()` that is created without a database"
 """The other readers of OUTBOXQ_DATABASE_URL, in addition to commands."""
 THEIR_PLACE = (
     "Database errors pass through as SQLAlchemy raises them. "
@@ -135,7 +135,7 @@ def context() -> str:
     lines = [
         "## TaskContext",
         "",
-        "A handler whose first parameter is annotated with `TaskContext` gets one: `def send_receipt(ctx: TaskContext, order_id: int)`.",
+        "A handler whose first parameter is annotated with `TaskContext` receives a context: `def send_receipt(ctx: TaskContext, order_id: int)`.",
         "",
         "| | type | |",
         "|---|---|---|",
@@ -263,7 +263,7 @@ def environment() -> str:
         "| `OUTBOXQ_OPERATOR` | the name that `outboxq actions` shows for your changes | Your name. Default: the login name. |"
     )
     lines.append(
-        "| `OUTBOXQ_STATEMENT_TIMEOUT` | the limit of a statement that reads whole tables or upgrades them | 1h by default; 0s: none. |"
+        "| `OUTBOXQ_STATEMENT_TIMEOUT` | the time limit of a statement that reads or upgrades whole tables | The default is 1h; 0s turns the limit off. |"
     )
     lines.append(
         "| `OUTBOXQ_WEB_TOKEN` | the token of `outboxq web` | The token for logging in. `--token-file` takes precedence. |"
