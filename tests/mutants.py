@@ -1739,7 +1739,13 @@ MUTANTS = (
     Mutant(
         "an autoscaler gets the starts of all queues",
         "alembic/versions/0001_tables.py",
-        (("newest.created_at >= since AND queue = (", "newest.created_at >= since AND '' <> ("),),
+        (("BETWEEN since AND moment AND queue = (", "BETWEEN since AND moment AND '' <> ("),),
+        ("tests/dialects/test_backlog.py",),
+    ),
+    Mutant(
+        "an autoscaler counts starts from before the clock was set back",
+        "alembic/versions/0001_tables.py",
+        (("BETWEEN since - interval '10 seconds' AND moment", ">= since - interval '10 seconds'"),),
         ("tests/dialects/test_backlog.py",),
     ),
     Mutant(
