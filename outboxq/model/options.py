@@ -241,7 +241,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     event.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
-    a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.
+    a name is reserved or longer than 100 characters, or if the headers are larger than 8 KiB in total.
     """
     if not isinstance(headers, Mapping):
         raise InvalidArgument(

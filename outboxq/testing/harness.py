@@ -68,8 +68,8 @@ class Harness(Answering):
     """A context manager for using an outbox in a test: `with Harness(outbox, using=connection) as harness:`.
 
     `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
-    a psycopg or sqlite3 connection, a Django connection or alias. Every outbox transaction then becomes a savepoint in
-    the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django outbox uses
+    a psycopg or sqlite3 connection, or a Django connection or alias. Every outbox transaction then becomes a savepoint
+    in the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django outbox uses
     Django's connection, and any other outbox commits to its own database, as in production.
 
     A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.

@@ -55,7 +55,7 @@ class Series(NamedTuple):
     name: str
     """The word in the legend, which is also the name of the color in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
-    """None if the value is unknown."""
+    """The values. None stands for an unknown value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -426,7 +426,7 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the steps without samples, if any follow a step with samples."""
+    """Return a sentence about the steps without samples that follow a step with samples, if there are any."""
     if True not in shown:
         return []
     first = shown.index(True)

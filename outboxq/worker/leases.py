@@ -76,7 +76,8 @@ class ActiveClaim:
     written: Progress | None = None
     """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
-    """If this worker has claimed the task again, the time of its first request for the claim (`time.monotonic()`)."""
+    """If this worker has claimed the task again, the time at which it first requested the claim (`time.monotonic()`).
+    """
     is_counted: bool = False
     """True after the meter has counted the attempt. `Leases.count` sets it."""
 
@@ -155,7 +156,7 @@ class Leases:
         and lost claims.
         """
         self.beat_moved = threading.Event()
-        """Set when the next heartbeat may be due earlier than `pause()` last indicated."""
+        """A `threading.Event` that is set when the next heartbeat may be due earlier than `pause()` last indicated."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)

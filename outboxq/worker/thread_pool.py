@@ -39,9 +39,9 @@ class HandlerPool(Generic[T]):
     recent pace.
     """
     on_thread_failure: Callable[[BaseException], None]
-    """Called with the error that ends a thread."""
+    """A function that is called with the error that ends a thread."""
     on_thread_exit: Callable[[], object] = lambda: None
-    """Called in each thread when it ends."""
+    """A function that is called in each thread when it ends."""
     log_fields: Callable[[T], Mapping[str, Any]] = lambda _: {}
     """A function that returns the fields of a log record about a job."""
 

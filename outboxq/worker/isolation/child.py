@@ -154,7 +154,7 @@ class ChildProcess:
         """The latest news about the current or the next job."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
-        """Set when this process is about to exit."""
+        """A `threading.Event` that is set when this process is about to exit."""
         self._outcome: Outcome | None = None
         """The job's outcome, to be sent in the answer. The worker writes it."""
 
