@@ -233,8 +233,8 @@ class TaskContext(Answering):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. Even then, another thread with a copy of the handler's `contextvars`
-        can refer to this context.
+        """Return whether the handler has ended. After the end, another thread with a copy of the handler's
+        `contextvars` can still refer to this context.
         """
         return self.ended is not None
 

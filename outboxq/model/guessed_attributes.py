@@ -263,8 +263,8 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "info log logger": _LOGGER,
     },
 }
-"""Replacements for attributes that other libraries' objects have, keyed by outboxq's object. A key may list several
-names.
+"""Replacements for attributes that other libraries' objects have, keyed by the corresponding outboxq object. A key may
+list several names.
 """
 CURES: Mapping[str, Mapping[str, str]] = {
     noun: {name: cure for names, cure in rows.items() for name in names.split()} for noun, rows in _ROWS.items()

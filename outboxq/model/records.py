@@ -132,9 +132,9 @@ ENDS_CLAIM = frozenset(
         EventType.CANCELLED,
     }
 )
-"""The types of events that can end a claim. If an event of these types has a lease token, it ended the claim with that
-token. If a user changed a task that was not running, the event has no token and did not end a claim. A claim can end
-only once: a unique index over (task, token) for these types turns a second attempt to end it into an error.
+"""The types of events that can end a claim. If an event of one of these types has a lease token, it ended the claim
+with that token. If a user changed a task that was not running, the event has no token and did not end a claim. A claim
+can end only once: a unique index over (task, token) for these types turns a second attempt to end it into an error.
 """
 
 

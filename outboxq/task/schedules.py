@@ -288,7 +288,7 @@ class PeriodicTasks(AwaitedResults):
             catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. A `schedule_skipped` event
                 records how many others were skipped.
             grace: The time after the tick until which its task may still be started. None means no limit or, with
-            overlap="skip", the time until the next tick.
+                overlap="skip", the time until the next tick.
             jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the
                 same delay for the same tick.
             starts_at: The time before which there are no ticks. None means the time at which the schedule is stored.

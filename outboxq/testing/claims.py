@@ -54,7 +54,7 @@ class Series:
     """The time of the next claim."""
 
     def begin(self) -> None:
-        """Claim the first task, without first checking whether any task is due."""
+        """Claim the first task without checking whether any task is due."""
         self.claimer.cursor.may_be_more = True
         self.claim, self.moment = self.claimer.claim(self.queues), self.claimer.clock()
 

@@ -252,9 +252,9 @@ class Harness(Answering):
         converted to JSON and back.
 
         The task gets a context and, if it is transactional, a transaction. This method raises the task's exceptions,
-        except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if
-        the first of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for
-        the same reasons as `enqueue()`.
+        except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, the task runs
+        as if the first of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError
+        for the same reasons as `enqueue()`.
         """
         __tracebackhide__ = True
         task = self._own(task)

@@ -68,11 +68,11 @@ class ActiveClaim:
     is_limited: bool = False
     """True if the worker enforces the task's timeout."""
     warned_late: bool = False
-    """True once the warning has been logged that the handler has run past the timeout."""
+    """True once the worker has logged the warning that the handler has run past the timeout."""
     was_locked: bool = False
     """True if the last heartbeat found the claim's row locked, so the claim's next heartbeat is sent separately."""
     warned_unreachable: bool = False
-    """True once the warning has been logged that the lease expired before the database could be reached."""
+    """True once the worker has logged the warning that the lease expired before the database could be reached."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
