@@ -93,7 +93,7 @@ def read_event(
     """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any other
     JSON.
 
-    `headers` contain the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
+    `headers` contains the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
     message does not contain them. Raises MessageUnreadable.
     """
     try:

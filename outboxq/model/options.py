@@ -104,7 +104,7 @@ def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_column(name: str, value: Any) -> Any:
-    """Return the value of the option with this name, which its column stores as `value`."""
+    """Return the value of the option with this name, given the `value` in its column."""
     return OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
 
 

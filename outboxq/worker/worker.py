@@ -120,7 +120,7 @@ class Worker(Answering):
     @naming_options("run()", OF_A_RUN)
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
-        at the end of the drain timeout, it releases them.
+        at the end of the drain timeout, the worker releases them.
 
         With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
         the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same

@@ -323,7 +323,7 @@ class MetricsWriter:
         self._unwritten = ()
 
     def _counted(self) -> list[TaskMetric]:
-        """Return the rows for the counts since the last call."""
+        """Return the rows for the counts since the previous call."""
         before, self._written = self._written, self.meter.read()
         return [
             TaskMetric(id=uuid7(), queue=queue, task_name=name, counts=now.since(before.get((queue, name), _NOTHING)))
