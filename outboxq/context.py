@@ -233,8 +233,8 @@ class TaskContext(Answering):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. Even after its end, a copy of its `contextvars` in another thread can
-        refer to this context.
+        """Return whether the handler has ended. After the end, another thread with a copy of the handler's
+        `contextvars` can still refer to this context.
         """
         return self.ended is not None
 
@@ -289,7 +289,7 @@ class TaskContext(Answering):
 
     @property
     def batch_id(self) -> UUID | None:
-        """The id of this task's batch or chain; None if the task is not in either."""
+        """The id of this task's batch or chain; None if the task belongs to neither."""
         return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
 
     @cached_property

@@ -1,7 +1,7 @@
 """The exceptions that outboxq raises on purpose.
 
-Database errors are passed on as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction,
-because the transaction would then be aborted without its owner's knowledge.
+Database errors are passed on as SQLAlchemy raises them. outboxq never catches a database error inside a caller's
+transaction, because the transaction would then be aborted without its owner's knowledge.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ class UnsupportedDatabase(ConfigurationError):
 
 
 class SchemaOutOfDate(ConfigurationError):
-    """The database does not have outboxq's tables, or its tables belong to a release that this one cannot work with."""
+    """The database does not have outboxq's tables, or its tables belong to a release with which the installed release
+    cannot work.
+    """
 
     def __init__(self, fault: str, *, remedy: str | None = None, code_is_older: bool = False) -> None:
         """Build the message from the fault and the remedy, if there is one."""
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the tables belong to a later release, so the package, not the tables, must be upgraded."""
+        """True if the tables belong to a later release. The package must then be upgraded, not the tables."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
         """True if `outboxq upgrade` makes the tables fit this release."""
 
@@ -171,7 +173,7 @@ class QueueNotFound(OutboxqError, LookupError):
         """True if the refused call has an option that sets up the queue."""
 
     def mended_by(self, creation: str) -> QueueNotFound:
-        """Return this error with another way to set up the queue, or unchanged if the refused call cannot do that."""
+        """Return this error with another way to set up the queue, or unchanged if the refused call cannot set one up."""
         return QueueNotFound(self.fault, creation=creation) if self.can_be_created else self
 
 

@@ -51,7 +51,7 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """The base class of the classes for every schema."""
+    """The base class of each schema's ORM classes."""
 
     def __init__(self, **_: object) -> None:
         _refuse(self, "created: enqueue the task with task.using(session).enqueue(…)")
@@ -127,7 +127,7 @@ class ExecutionEvent(_Row):
     pipeline_execution_id: Mapped[UUID]
     task_execution_id: Mapped[UUID | None]
     event_type: Mapped[str]
-    """A value of EventType, or one that a later release has added."""
+    """A value of EventType, or the string for a type that a later release has added."""
     event_data: Mapped[str | None]
     worker_id: Mapped[UUID | None]
     lease_token: Mapped[int | None]

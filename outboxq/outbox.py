@@ -243,10 +243,11 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event with such a topic; the event's payload is the task's only argument.
-            on_dead_letter: The effect on a partition key when a task with this key is Failed. "release": the key's next
-                task runs. "hold": the key waits until the dead letter is redriven or discarded.
-            check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
-                None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.
+            on_dead_letter: The effect on a partition key when a task with this key becomes Failed. "release": the key's
+                next task runs. "hold": the key waits until the dead letter is redriven or discarded.
+            check_types: When enqueueing, refuse an argument that does not match its parameter's annotation, if the
+                annotation is a plain type (`int`, `str | None`, `list[int]`, a TypedDict). With False, such parameters
+                accept any JSON.
 
         `queue`, `priority`, `lease`, `timeout` and `on_dead_letter` are stored with each task. If you change them,
         tasks that are already enqueued keep the former values. The other options are read from the worker's code.

@@ -322,7 +322,7 @@ def _type_of(body: bytes) -> str | None:
 
 
 def _is_url(url: object) -> bool:
-    """Return whether this is the URL of an endpoint and can be sent in a request as it is."""
+    """Return whether the value is an endpoint's URL that can be sent in a request unchanged."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
         return False
     try:

@@ -240,8 +240,8 @@ def _group(letter: Letter) -> str:
 def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
     """Divide the letters into turns that have at most one letter from each group.
 
-    A batch may fail in part. A later event from the same group in that batch would then overtake the one that failed,
-    and deduplication would preserve the wrong order.
+    Some events in a batch may fail. A later event from the same group in that batch would then overtake the failed
+    event, and deduplication would preserve the wrong order.
     """
     turns: list[list[Letter]] = []
     used: defaultdict[str, int] = defaultdict(int)

@@ -142,8 +142,8 @@ class _Link:
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
             self.stream = _passing_errors_on(self.client.jetstream())
-            """Created once per connection, because each JetStream context subscribes to its answers when it first
-            publishes.
+            """The JetStream context. It is created once per connection, because each context subscribes to its answers
+            when it first publishes.
             """
         except BaseException:
             self.close()

@@ -50,7 +50,7 @@ _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max si
 
 
 _thread = threading.local()
-"""Has the attribute `is_quiet` in a thread while that thread works with an outboxq connection."""
+"""An object that has the attribute `is_quiet` in a thread while that thread works with an outboxq connection."""
 
 
 @contextmanager
@@ -199,7 +199,7 @@ class _Batch:
         self.left = left
         """The number of answers that are missing."""
         self.answered = threading.Event()
-        """Set when every answer has arrived, or no more can arrive."""
+        """A `threading.Event` that is set when every answer has arrived, or when no more answers can arrive."""
         self.lock = threading.Lock()
         self.is_over = False
 
@@ -223,7 +223,7 @@ class _Link(threading.Thread):
 
         super().__init__(name="outboxq-rabbitmq", daemon=True)
         self.ready = threading.Event()
-        """Set when the connection can be used, or is lost."""
+        """A `threading.Event` that is set when the connection can be used, or when it is lost."""
         self.fault: str | None = None
         """The reason why the connection was lost."""
         self.blocked: str | None = None

@@ -47,9 +47,9 @@ _LOOK: Final = 0.2
 """Seconds between checks for Ctrl-C while waiting for an answer."""
 
 FEW: Final = 5
-"""Maximum number of items that `--dry-run` lists."""
+"""The maximum number of items that `--dry-run` lists."""
 ATTENDED: Final = "outboxq.attended"
-"""Key in `Context.meta`. The value is False if a program rather than a person calls the command."""
+"""A key in `Context.meta`. Its value is False if a program rather than a person calls the command."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +192,7 @@ class Progress:
 
     def __init__(self, done: str, total: int | Exactly | Count | None, *, commits: bool = True) -> None:
         self.number = 0
-        """Number of items that have been processed and committed."""
+        """The number of items that have been processed and committed."""
         self.total = total
         self.was_stopped = False
         """True after the operation has seen the request to stop early."""

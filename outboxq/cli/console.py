@@ -35,12 +35,12 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""Exit code of a worker whose SQLite file was replaced but whose old log was left behind: a new process would destroy
-the new file.
+"""The exit code of a worker whose SQLite file was replaced but whose old log was left behind: a new process would
+destroy the new file.
 """
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
-"""Exit code of a command that gave up because another session held a lock. It may succeed later."""
+"""The exit code of a command that gave up because another session held a lock. It may succeed later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES: dict[type[Exception], int] = {
@@ -60,9 +60,9 @@ _EXIT_CODES: dict[type[Exception], int] = {
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
 _LEAST = 10
-"""Width in characters below which a text column is not wrapped, as long as there are columns to leave out."""
+"""The width in characters below which a text column is not wrapped, as long as there are columns to leave out."""
 _NARROWEST = 6
-"""Width in characters below which a text column is never wrapped."""
+"""The width in characters below which a text column is never wrapped."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
 """Matches a count in a table: a whole number, with a + if there are more."""
@@ -74,9 +74,9 @@ _MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     """Report outboxq's errors, database errors and Ctrl-C in one sentence on stderr, and exit with the matching code.
 
-    Other exceptions keep their tracebacks; if the application's import raised them, only its own frames are shown.
-    `upgrade` is the command that creates the tables, as a user would type it.
-    None means the current group's `upgrade` command.
+    Other exceptions keep their tracebacks; if the application's import raised them, only the application's own frames
+    are shown. `upgrade` is the command that creates the tables, as a user would type it. None means the current group's
+    `upgrade` command.
     """
     from sqlalchemy.exc import DBAPIError
 

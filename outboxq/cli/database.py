@@ -40,10 +40,10 @@ DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
 
 FRONT_END = "outboxq.front_end"
-"""Key in `Context.meta` for the FrontEnd of a program whose command line click cannot see, such as manage.py."""
+"""The key in `Context.meta` for the FrontEnd of a program whose command line click cannot see, such as manage.py."""
 
 OUTBOX = "outboxq.outbox"
-"""Key in `Context.meta` for a function that returns the application's outbox with its tasks, if the command has an
+"""The key in `Context.meta` for a function that returns the application's outbox with its tasks, if the command has an
 application.
 """
 
@@ -407,7 +407,7 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not. It must not appear in a message, because it may
+    """Return whether the string could be an APP. A URL could not. A URL must not appear in a message, because it may
     contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))

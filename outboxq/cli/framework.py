@@ -46,7 +46,7 @@ class Frame:
     attended: bool = True
     """False if a program calls the commands. They then ask no questions."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names of omitted commands, each with what to use instead."""
+    """The names of omitted commands, each with what to use instead."""
 
 
 ELSEWHERE: Final = {

@@ -26,18 +26,18 @@ from click.shell_completion import CompletionItem, get_completion_class
 from .serving.starting import leave_on_signals, starts_worker
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
-"""Names of the parameters that choose the database. A framework's commands omit them, because its settings make that
-choice.
+"""The names of the parameters that choose the database. A framework's commands omit them, because its settings make
+that choice.
 """
 
 PROGRAM: Final = "{program}"
-"""Placeholder in a hint for the words before a command, such as `flask outboxq`."""
+"""The placeholder in a hint for the words before a command, such as `flask outboxq`."""
 
 EXIT_INTERRUPTED: Final = 130
 """The exit code that, by shell convention, a command has if it was stopped with Ctrl-C."""
 
 EXIT_UNWRITTEN: Final = 74
-"""Exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
+"""The exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """The errors that a write to a full or broken disk raises."""

@@ -105,7 +105,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     group: {name: cure for names, cure in rows.items() for name in names.split()}
     for group, rows in _ROWS_OF_COMMANDS.items()
 }
-"""The same table with a key for each name."""
+"""The replacements in `_ROWS_OF_COMMANDS`, with a separate key for each name."""
 
 _CODE = "in the code: timeout= of @outbox.task"
 _QUEUES, _PROCESSES = "-q, once for each queue: -q mail -q crm", "--processes"
@@ -157,7 +157,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     command: {name: cure for names, cure in rows.items() for name in names.split()}
     for command, rows in _ROWS_OF_OPTIONS.items()
 }
-"""The same table with a key for each name."""
+"""The replacements in `_ROWS_OF_OPTIONS`, with a separate key for each name."""
 
 _QUEUE: Final = ("a queue", "-q {word}")
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {

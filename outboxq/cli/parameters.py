@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 _MOST: Final = 1_000_000
-"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter."""
+"""The maximum number of characters that are read from standard input. Arguments and payloads are much shorter."""
 C = TypeVar("C", bound=Callable[..., Any])
 
 

@@ -283,9 +283,9 @@ def _lines(
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNITS: Final = ("", "k", "M", "G")
 _STEPS: Final = 24
-"""Number of bars in a curve."""
+"""The number of bars in a curve."""
 _CURVES: Final = 6
-"""Maximum number of queues for which a curve is drawn. Each curve requires one statement."""
+"""The maximum number of queues for which a curve is drawn. Each curve requires one statement."""
 _PROBLEMS: Final = 5
 _WORKERS: Final = 8
 _CURVES_EVERY: Final = 15.0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..store.tasks.tasks import Attempt
 
 _FEW_LINES = 10
-"""Number of handler log lines that are printed by default."""
+"""The number of handler log lines that are printed by default."""
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
     EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} follows {wait} later",

@@ -479,7 +479,7 @@ def _line(failed: TaskExecution | DeadLetter) -> str:
 
 _HEAD = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
 _SHOWN = 20
-"""Maximum number of tasks that `batch show` lists. As in the dashboard, failed tasks come first."""
+"""The maximum number of tasks that `batch show` lists. As in the dashboard, failed tasks come first."""
 _LISTED = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
 
 

@@ -14,10 +14,11 @@ LONGEST: Final = 4096
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return our headers, with the earlier headers' baggage added. If both contain the same member, ours is kept.
+    """Return the hook's headers, with the earlier headers' baggage added. If both contain the same member, the hook's
+    is kept.
 
-    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise the hook's headers could
-    become too long.
+    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise the headers could become
+    too long.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
     kept: list[str] = []

@@ -227,7 +227,9 @@ def _schemas(bind: Engine | Connection) -> object:
 
 
 def _home(session: Session) -> Engine | None:
-    """Return the engine with which the session writes to outboxq's tables. It may read with a different engine."""
+    """Return the engine with which the session writes to outboxq's tables. The session may read with a different
+    engine.
+    """
     try:
         return session.get_bind(clause=task_executions.update()).engine
     except UnboundExecutionError:

@@ -24,10 +24,11 @@ class Interface(StrEnum):
 
 
 class CommandAction(StrEnum):
-    """The changes that people make with commands that are not verbs, named after these commands."""
+    """The changes that people make with commands other than verbs, named after these commands."""
 
     ENQUEUE = "enqueue"
-    """Enqueueing a task in the dashboard. The command is not recorded, because programs use it too."""
+    """Enqueueing a task in the dashboard. The command `outboxq enqueue` is not recorded, because programs use it too.
+    """
     PRUNE = "prune"
     SCHEDULE_ADD = "schedule add"
     SCHEDULE_ADD_RETENTION = "schedule add-retention"

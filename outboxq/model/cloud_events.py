@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, MessageUnreadable
 from .options import is_name
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-"""One encoder for all events, because `json.dumps` would make one for each event."""
+"""An encoder for all events. `json.dumps` would create an encoder for each event."""
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 """The names that CloudEvents allows for attributes."""
 
@@ -93,7 +93,7 @@ def read_event(
     """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any other
     JSON.
 
-    `headers` contain the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
+    `headers` contains the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
     message does not contain them. Raises MessageUnreadable.
     """
     try:

@@ -263,11 +263,13 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "info log logger": _LOGGER,
     },
 }
-"""Replacements for attributes that other libraries' objects have, keyed by our object. A key may list several names."""
+"""Replacements for attributes that other libraries' objects have, keyed by the corresponding outboxq object. A key may
+list several names.
+"""
 CURES: Mapping[str, Mapping[str, str]] = {
     noun: {name: cure for names, cure in rows.items() for name in names.split()} for noun, rows in _ROWS.items()
 }
-"""The same table with a key for each name."""
+"""The replacements in `_ROWS`, with a separate key for each name."""
 OF_THE_MODULE: Mapping[str, str] = {
     **dict.fromkeys(("App", "Broker", "Celery", "DBOS", "Huey", "Queue", "RedisBroker", "app", "huey"), "Outbox(…)"),
     **dict.fromkeys(("get_broker", "set_broker"), "Outbox(…), which needs no broker"),

@@ -251,7 +251,9 @@ OF_A_LIMIT: Mapping[str, str] = {
     "per_key": "concurrency_per_key=, or rate_per_key=",
     "rate_limit": "rate=(100, timedelta(minutes=1))",
 }
-"""Replacements for options of a queue's limits, under their names on the command line and in other libraries."""
+"""Replacements for the options that limit a queue, under the names that they have on the command line and in other
+libraries.
+"""
 OF_REDIS: Mapping[str, str] = {
     **_each("client connection db host password port username", 'url="redis://:password@host:6379/0"'),
     **_each("max_len maxlen", "max_length="),

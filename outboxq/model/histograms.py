@@ -23,7 +23,7 @@ def bucket_of(seconds: float) -> int:
 @dataclass(kw_only=True, slots=True)
 class AttemptCounts:
     """The outcomes of the attempts at one task in one queue. Each attempt is counted in exactly one of the first eight
-    numbers.
+    fields.
     """
 
     completed: int = 0

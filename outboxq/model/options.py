@@ -104,7 +104,7 @@ def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_column(name: str, value: Any) -> Any:
-    """Return the value of the option with this name, which its column stores as `value`."""
+    """Return the value of the option with this name, given the `value` in its column."""
     return OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
 
 
@@ -241,7 +241,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     event.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
-    a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.
+    a name is reserved or longer than 100 characters, or if the headers are larger than 8 KiB in total.
     """
     if not isinstance(headers, Mapping):
         raise InvalidArgument(

@@ -132,9 +132,9 @@ ENDS_CLAIM = frozenset(
         EventType.CANCELLED,
     }
 )
-"""The types of events that can end a claim. If an event of these types has a lease token, it ended the claim with that
-token. If a user changed a task that was not running, the event has no token and did not end a claim. A claim can end
-only once: a unique index over (task, token) for these types turns a second attempt to end it into an error.
+"""The types of events that can end a claim. If an event of one of these types has a lease token, it ended the claim
+with that token. If a user changed a task that was not running, the event has no token and did not end a claim. A claim
+can end only once: a unique index over (task, token) for these types turns a second attempt to end it into an error.
 """
 
 
@@ -235,8 +235,8 @@ class NewTask(TaskOptions):
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
-    """A key that only one task with this name can have, for as long as the task is kept or as the next two fields
-    specify.
+    """A key that only one task with this name can have for as long as the task is kept, unless `unique_for` or
+    `unique_until_finished` specifies a shorter time.
     """
     unique_for: timedelta | None = None
     """The time after which the key becomes free again."""
@@ -310,7 +310,7 @@ class Handle(Sourced[R_co]):
     created: bool = True
     """If False, the idempotency key already belonged to a task, whose id is `id`."""
     replaced: bool = False
-    """If True, that task was still Ready, and got the new arguments and options."""
+    """If True, the task that had the key was still Ready, and got the new arguments and options."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the task has ended, and return what its function returned, read according to the return
@@ -500,7 +500,7 @@ class Retry(Exception):
     instead of after the delay that the policy specifies.
 
     The attempt is counted. A time before 1970 makes the task due immediately; a time after the year 9000 makes it due
-    at the end of that year. Raises InvalidArgument unless exactly one of the two is given.
+    at the end of that year. Raises InvalidArgument unless exactly one of `delay` and `at` is given.
     """
 
     @naming_options("Retry()", OF_A_RETRY)
@@ -528,7 +528,7 @@ class TaskTimeout(BaseException):
 
 
 LOST: Final = "lost"
-"""The outcome of a claim that another worker may have taken over or whose worker died."""
+"""The outcome of a claim whose worker died, or whose task another worker may have claimed."""
 
 OUTCOMES: Final[Mapping[EventType, str]] = {
     EventType.COMPLETED: "completed",

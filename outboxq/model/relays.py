@@ -108,9 +108,9 @@ class ShardBacklog:
 
     shard: int
     messages: int
-    """The number of these events, among the relay's first `COUNTED` events."""
+    """The number of unconfirmed events in the shard, among the relay's first `COUNTED` events."""
     oldest_at: datetime
-    """The time of the oldest of these events."""
+    """The time of the oldest unconfirmed event in the shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

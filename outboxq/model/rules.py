@@ -192,7 +192,7 @@ class _Cron(Rule):
             timedelta(hours=1): seconds * minutes,
             timedelta(minutes=1): seconds,
         }
-        """The number of ticks in a day, an hour or a minute that has any ticks, if the clocks do not change."""
+        """The number of ticks in each day, hour or minute that has any ticks and in which the clocks do not change."""
 
     def after(self, moment: datetime) -> datetime | None:
         moment = max(moment.astimezone(UTC), self._earliest)
@@ -263,7 +263,7 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the time, to the second, at which the clock changes between `before` and `after` to the offset that it
+        """Return the time between `before` and `after`, to the second, at which the clock changes to the offset that it
         has at `after`.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
@@ -277,7 +277,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""The files in the time zone directory that contain this machine's own setting."""
+"""The files in the time zone directory that are settings of the machine, not IANA time zones."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field gives the seconds"
 
 
@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The longest time before its due time at which a worker with a correct clock can have planted a tick."""
+"""The longest time before a tick's due time at which a worker with a correct clock can have planted the tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

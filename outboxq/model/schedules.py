@@ -22,7 +22,7 @@ class Overlap(StrEnum):
     QUEUE = "queue"
     """The later task waits. Ticks run one at a time, in order, and no tick is lost."""
     SKIP = "skip"
-    """The later task is Cancelled (`task_expired`) if the earlier one is still running when the `grace` after the tick
+    """The later task is Cancelled (`task_expired`) if the earlier one is still running when the later tick's `grace`
     ends.
     """
 
@@ -71,8 +71,8 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """The time after the tick until which its task may still be started. None means that the task may start no matter
-    how late it is or, with `Overlap.SKIP`, until the next tick.
+    """The time after the tick until which its task may still be started. None means no limit or, with `Overlap.SKIP`,
+    the time until the next tick.
     """
     jitter: timedelta | None = None
     """The maximum delay for a tick's task. The exact delay is derived from the schedule's name and the tick."""

@@ -48,7 +48,7 @@ class Answering:
 
 
 def without_session(cure: str) -> str:
-    """Return a cure without the session, as it is written where `enqueue()` finds the current transaction."""
+    """Return a cure without the session, for an application in which `enqueue()` finds the current transaction."""
     for session, nothing in (("using(session).", ""), ("using(session, ", "using("), ("using=session, ", "")):
         cure = cure.replace(session, nothing)
     return cure

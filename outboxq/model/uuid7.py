@@ -38,7 +38,7 @@ def is_uuid7(value: object) -> bool:
 
 
 def are_uuid7s(values: Sequence[object]) -> bool:
-    """Return whether each of the values is a version 7 UUID."""
+    """Return whether all of the values are version 7 UUIDs."""
     return set(map(type, values)) == {UUID} and {value.int & _FIXED for value in values} == {_SEVEN}  # type: ignore[attr-defined]
 
 

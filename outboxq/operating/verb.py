@@ -246,7 +246,7 @@ class Verb:
 
 
 def declare(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Outcome]], Verb]:
-    """Return the decorator that turns a function calling the store into a verb.
+    """Return the decorator that turns a function that calls the store into a verb.
 
     `more` contains further fields of `Verb`. By default, pages always offer the verb, and its label is its name.
     """

@@ -104,7 +104,7 @@ class Parameters:
         return _encode(stored, f"{self._name}: the arguments")
 
     def load(self, text: str, *, is_new: bool = False) -> dict[str, object]:
-        """Return the keyword arguments for the function. `is_new` is True for JSON that a person has written, and that
+        """Return the keyword arguments for the function. `is_new` is True for JSON that a person has written and that
         is not stored yet.
 
         Raises UnreadableArguments for a string that no version of the code can read, and PayloadError for arguments

@@ -57,7 +57,7 @@ class Changed(CodecError):
     def __init__(self, what: str, label: str) -> None:
         super().__init__(f"{what} is stored where {label} is expected: was the annotation changed?")
         self.if_new = f"{what} does not fit {label}: pass a value of that type"
-        """The reason for a value that a person has written as JSON."""
+        """The reason to give instead if a person has written the value as JSON."""
 
 
 class Limits:

@@ -337,8 +337,8 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each call is enqueued by the transaction in which the call before it completes, and finds that call's return
-        value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the chain.
+        Each later call is enqueued by the transaction in which the call before it completes, and finds that call's
+        return value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the chain.
 
         Args:
             calls: The calls, in order.

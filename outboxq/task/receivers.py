@@ -80,7 +80,7 @@ class Receivers:
                 the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
-        Raises the same exceptions as `task`, and ConfigurationError for a function that cannot take a payload or a
+        Raises the same exceptions as `task`, and ConfigurationError for a function that cannot take a payload and for a
         source from which nothing can be received.
         """
         if not isinstance(source, WebhookSource) and not callable(getattr(source, "connect", None)):
@@ -126,9 +126,9 @@ class Receivers:
             source: The sender. None means this outbox's only `WebhookSource`.
             using: A transaction, as for a task; commit it before you respond. None means a separate transaction.
 
-        Raises WebhookInvalid for a request that must be refused with the error's `status`, before anything is written,
-        and ConfigurationError for a source without a receiver. After any other error, the sender must send the webhook
-        again, so respond with a status from 500 to 599.
+        Raises WebhookInvalid for a request that must be refused with the error's `status`, and ConfigurationError for a
+        source without a receiver. Both errors are raised before anything is written. After any other error, the sender
+        must send the webhook again, so respond with a status from 500 to 599.
         """
         known, receivers = _webhooks_of(self.tasks, source)
         message = known.verify(headers, body)
@@ -143,7 +143,7 @@ class Reader:
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The names of its receivers' tasks."""
+        """The names of the tasks that the source's messages become."""
         return tuple(sorted(one.task.name for one in self._receivers))
 
     def read(self, message: Message) -> list[Arrival]:

@@ -209,8 +209,8 @@ def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
     """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
 
     The relays come first, because an emit writes messages as soon as there are subscriptions. Both transactions are
-    retried, because the database may be busy or restarting when a process starts. At that time, no request is waiting
-    for them.
+    retried, because the database may be busy or restarting when a process starts, and no request is waiting for the
+    process yet.
     """
     names = [task.name for task in tasks]
     with patience():

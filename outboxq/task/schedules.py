@@ -252,7 +252,7 @@ T = TypeVar("T")
 
 
 class PeriodicTasks(AwaitedResults):
-    """An Outbox's schedules: declared in its code, or stored at run time."""
+    """An Outbox's schedules, which are declared in its code or stored at run time."""
 
     @naming_options(
         "@outbox.periodic()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE
@@ -287,8 +287,8 @@ class PeriodicTasks(AwaitedResults):
                 the newest one, immediately) or "all".
             catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. A `schedule_skipped` event
                 records how many others were skipped.
-            grace: The time after the tick until which its task may still be started. None means that it may start no
-                matter how late it is or, with overlap="skip", until the next tick.
+            grace: The time after the tick until which its task may still be started. None means no limit or, with
+                overlap="skip", the time until the next tick.
             jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the
                 same delay for the same tick.
             starts_at: The time before which there are no ticks. None means the time at which the schedule is stored.

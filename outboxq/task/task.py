@@ -166,8 +166,8 @@ class Task(Answering, Generic[P, R]):
                 is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets
                 these arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-                `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not
-                begin with `outboxq-`. Hooks can add more headers.
+                `ctx.headers`. Their total size is at most 8 KiB. A name has 1 to 100 characters, and must not begin
+                with `outboxq-`. Hooks can add more headers.
         """
         if target is None:
             raise no_target(self.outbox, self.name)
@@ -202,7 +202,7 @@ class Task(Answering, Generic[P, R]):
         }
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """Return this call to the function, checked but not enqueued, for a batch's `then=` or for a chain.
+        """Return a call to the function, checked but not enqueued, for a batch's `then=` or for a chain.
 
         To set options, write ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError, as `enqueue` does.
         """

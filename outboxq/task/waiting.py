@@ -215,8 +215,8 @@ class Poller:
 
     @property
     def _is_to_be_checked(self) -> bool:
-        """Return whether it is time to check whether tasks still exist, because something has been committed since the
-        last check.
+        """Return whether it is time to check that tasks still exist. A check is needed only if something has been
+        committed since the previous check.
         """
         return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
 

@@ -24,7 +24,7 @@ class Claimer:
     worker_id: UUID = field(default_factory=uuid4)
     cursor: ClaimCursor = field(default_factory=ClaimCursor)
     _queues: frozenset[str] | None = field(default=None, init=False)
-    """The queues to which the cursor belongs; None means all."""
+    """The queues for which `cursor` was created; None means all queues."""
 
     def claim(self, queues: Sequence[str] | None, *, using: Target | None = None) -> Claim | None:
         """Claim the next task that is due."""
@@ -54,7 +54,7 @@ class Series:
     """The time of the next claim."""
 
     def begin(self) -> None:
-        """Claim the first task without checking whether one is due."""
+        """Claim the first task without checking whether any task is due."""
         self.claimer.cursor.may_be_more = True
         self.claim, self.moment = self.claimer.claim(self.queues), self.claimer.clock()
 

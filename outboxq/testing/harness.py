@@ -68,8 +68,8 @@ class Harness(Answering):
     """A context manager for using an outbox in a test: `with Harness(outbox, using=connection) as harness:`.
 
     `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
-    a psycopg or sqlite3 connection, a Django connection or alias. Every outbox transaction then becomes a savepoint in
-    the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django outbox uses
+    a psycopg or sqlite3 connection, or a Django connection or alias. Every outbox transaction then becomes a savepoint
+    in the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django outbox uses
     Django's connection, and any other outbox commits to its own database, as in production.
 
     A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.
@@ -252,9 +252,9 @@ class Harness(Answering):
         converted to JSON and back.
 
         The task gets a context and, if it is transactional, a transaction. This method raises the task's exceptions,
-        except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if
-        the first of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for
-        the same reasons as `enqueue()`.
+        except Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, the task runs
+        as if the first of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError
+        for the same reasons as `enqueue()`.
         """
         __tracebackhide__ = True
         task = self._own(task)

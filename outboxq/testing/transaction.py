@@ -58,7 +58,7 @@ class TestTransaction:
 
     @contextmanager
     def transaction(self, begin: Begin = Begin.WRITE) -> Iterator[Target]:
-        """Open a savepoint in the transaction. An exception rolls back to it."""
+        """Open a savepoint in the transaction. An exception rolls the transaction back to the savepoint."""
         target = self.target()
         if begin is Begin.READ:
             yield target

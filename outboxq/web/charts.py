@@ -55,7 +55,7 @@ class Series(NamedTuple):
     name: str
     """The word in the legend, which is also the name of the color in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
-    """None if the value is unknown."""
+    """The values. None stands for an unknown value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -383,7 +383,7 @@ def _value_ticks(highest: float, round_up: Callable[[float], float]) -> list[flo
 
 
 def _whole(least: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, 20, … that is not below a number."""
+    """Return the smallest of 1, 2, 5, 10, 20, … that is at least `least`."""
     if least <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -391,7 +391,7 @@ def _whole(least: float) -> float:
 
 
 def _round_span(least: float) -> float:
-    """Return the shortest round span, in seconds, that is not below a number of seconds."""
+    """Return the shortest round span, in seconds, that is at least `least` seconds long."""
     return next((float(one) for one in _SPANS if one >= least), None) or 86_400 * _whole(least / 86_400)
 
 
@@ -426,7 +426,7 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the steps without samples, if any follow a step with samples."""
+    """Return a sentence about the steps without samples that follow a step with samples, if there are any."""
     if True not in shown:
         return []
     first = shown.index(True)

@@ -68,8 +68,8 @@ class Freshness:
         return f"{self.shared('mark', self._read_mark)} {int(time.time()) // AGES}"
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of `make`, or its result for the same key if it is less than 2 s old. One thread calls
-        `make` while others wait.
+        """Return the result of `make`, or an earlier result for the same key that is less than 2 s old. One thread
+        calls `make` while others wait.
 
         Raises whatever `make` raises, and TooSlow.
         """

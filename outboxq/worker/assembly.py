@@ -298,8 +298,8 @@ class Connections:
     def watch(self, on_loss: Callable[[], object]) -> None:
         """Call `on_loss` whenever a connection to the server may have broken. SQLite has no such connection.
 
-        The pool's event is needed too: with `pool_pre_ping=True`, the pool replaces a broken connection without failing
-        a transaction.
+        This method also listens to the pools, because with `pool_pre_ping=True`, a pool replaces a broken connection
+        without failing a transaction.
         """
         for one in (self.outcomes, self.urgent, self.claims):
             if not one.dialect.one_writer:

@@ -70,14 +70,14 @@ class ClaimLoop(threading.Thread):
     cursor: ClaimCursor
     stopping: threading.Event
     on_finished: Callable[[], None]
-    """Called when the worker has finished its burst or its `max_tasks`."""
+    """A function that is called when the worker has finished its burst or its `max_tasks`."""
     on_thread_failure: Callable[[BaseException], None]
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
     """True while an order keeps the worker from claiming tasks and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
-    """Called when `is_quiet` has changed."""
+    """A function that is called when `is_quiet` has changed."""
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
@@ -101,7 +101,7 @@ class ClaimLoop(threading.Thread):
         """
 
     def expect_recovered(self) -> None:
-        """Make the next claim small, so that no recovered tasks that it finds have to be released."""
+        """Make the next claim small, so that none of the recovered tasks that it finds has to be released."""
         self._found_recovered = True
 
     def be_quiet(self) -> None:

@@ -87,9 +87,10 @@ class Completer(threading.Thread):
     leases: Leases
     on_thread_failure: Callable[[BaseException], None]
     on_unblocked: Callable[[], None] = lambda: None
-    """Called after a write that may let other tasks start."""
+    """A function that is called after a write that may let other tasks start."""
     on_member_failed: Callable[[], None] = lambda: None
-    """Called after the failure of a task in a batch has been written, because the other tasks may have to be cancelled.
+    """A function that is called after the failure of a task in a batch has been written, because the other tasks may
+    have to be cancelled.
     """
     failures: WorkFailures = field(default_factory=WorkFailures)
     durable: bool = True
@@ -98,8 +99,8 @@ class Completer(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
         self.can_write = threading.Event()
-        """Set while outcomes can be written and not too many of them are waiting for locks. Otherwise, the worker does
-        not claim any tasks.
+        """A `threading.Event` that is set while outcomes can be written and not too many of them are waiting for locks.
+        Otherwise, the worker does not claim any tasks.
         """
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()

@@ -84,7 +84,7 @@ def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 
 def wants_context(function: Callable[..., Any]) -> bool:
     """Return whether the function takes the context as its first argument. A function whose signature is unknown is
-    assumed not to take it.
+    assumed not to take the context.
     """
     try:
         if type(function) is not FunctionType:

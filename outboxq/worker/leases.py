@@ -68,15 +68,16 @@ class ActiveClaim:
     is_limited: bool = False
     """True if the worker enforces the task's timeout."""
     warned_late: bool = False
-    """True once the warning has been logged that the handler has run past the timeout."""
+    """True once the worker has logged the warning that the handler has run past the timeout."""
     was_locked: bool = False
     """True if the last heartbeat found the claim's row locked, so the claim's next heartbeat is sent separately."""
     warned_unreachable: bool = False
-    """True once the warning has been logged that the lease expired before the database could be reached."""
+    """True once the worker has logged the warning that the lease expired before the database could be reached."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote or failed to write."""
     first_sent: float | None = None
-    """If this worker has claimed the task again, the time of its first request for the claim (`time.monotonic()`)."""
+    """If this worker has claimed the task again, the time at which it first requested the claim (`time.monotonic()`).
+    """
     is_counted: bool = False
     """True after the meter has counted the attempt. `Leases.count` sets it."""
 
@@ -155,7 +156,7 @@ class Leases:
         and lost claims.
         """
         self.beat_moved = threading.Event()
-        """Set when the next heartbeat may be due earlier than `pause()` last indicated."""
+        """A `threading.Event` that is set when the next heartbeat may be due earlier than `pause()` last indicated."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)

@@ -165,12 +165,12 @@ class WorkerSettings:
     """The worker's name, for people to read. None means the host name and the process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})
     """The port on which the worker serves `/metrics` to Prometheus. 0 means a free port, which is logged. None means no
-    port. Needs the extra `prometheus`.
+    port. A port requires the extra `prometheus`.
     """
     metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
     """The address on which `metrics_port` is opened. Anyone who can reach it can read the names of queues and tasks."""
     on_failpoint: OnFailpoint = ignore_failpoint
-    """Called at each `Failpoint`, for tests."""
+    """A function that is called at each `Failpoint`, for tests."""
 
     @classmethod
     @naming_options("worker()", OF_A_WORKER, options=WorkerOptions.__annotations__)

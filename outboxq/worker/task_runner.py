@@ -68,9 +68,9 @@ class TaskRunner:
     leases: Leases
     outcomes: Outcomes
     begin: Callable[[Claim], bool]
-    """Records that a suspect begins. Returns whether the suspect's claim is still valid."""
+    """A function that records that a suspect begins, and returns whether the suspect's claim is still valid."""
     attempt: Callable[[ActiveClaim], object]
-    """Runs the handler of a claim, and passes its outcome on."""
+    """A function that runs the handler of a claim, and passes its outcome on."""
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. If `outcomes` does not get the claim's outcome, drop the claim here, because heartbeats would
@@ -187,8 +187,8 @@ class HandlerRunner:
     force.
     """
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
-    """Called when an attempt has been ended even though its handler is still running, with the attempt and the ident of
-    the handler's thread.
+    """A function that is called, with the attempt and the ident of the handler's thread, when an attempt has been ended
+    even though its handler is still running.
     """
 
     def __post_init__(self) -> None:

@@ -39,9 +39,9 @@ class HandlerPool(Generic[T]):
     recent pace.
     """
     on_thread_failure: Callable[[BaseException], None]
-    """Called with the error that ends a thread."""
+    """A function that is called with the error that ends a thread."""
     on_thread_exit: Callable[[], object] = lambda: None
-    """Called in each thread when it ends."""
+    """A function that is called in each thread when it ends."""
     log_fields: Callable[[T], Mapping[str, Any]] = lambda _: {}
     """A function that returns the fields of a log record about a job."""
 
@@ -105,8 +105,8 @@ class HandlerPool(Generic[T]):
         return jobs
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
-        """Wait until at most this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether at
-        most this many are in flight.
+        """Wait until at most this many jobs are in flight, until `wake()` is called, or for `timeout` seconds. Returns
+        whether at most this many are in flight.
         """
         with self._changed:
             if self.in_flight > jobs:

@@ -59,7 +59,8 @@ class TimeLimit:
     grace: float
     """The seconds from TaskTimeout until the attempt is ended without waiting for its handler. Infinity means never."""
     on_kill: Callable[[], object]
-    """Called, in another thread, when the attempt was ended without waiting for its handler."""
+    """A function that is called, in another thread, after the attempt has been ended without waiting for its handler.
+    """
     timeouts: Timeouts
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class TimeLimit:
         """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
         self._is_reported = threading.Event()
-        """Set when `on_kill` has returned."""
+        """A `threading.Event` that is set when `on_kill` has returned."""
         self._ended_by: dict[str, str] = {}
         """The side that ended the attempt: the first side to write to this dict. A repeated `setdefault` returns the
         same value.

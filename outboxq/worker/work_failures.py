@@ -36,7 +36,7 @@ class WorkFailures:
     """
 
     on_change: Callable[[], object] = lambda: None
-    """Called when `current` has changed, so that the registration is renewed."""
+    """A function that is called when `current` has changed, so that the registration is renewed."""
     _found: dict[str, WorkFailure] = field(default_factory=dict, init=False)
     _counts: dict[str, int] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

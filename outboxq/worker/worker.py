@@ -120,10 +120,10 @@ class Worker(Answering):
     @naming_options("run()", OF_A_RUN)
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
-        at the end of the drain timeout, it releases them.
+        at the end of the drain timeout, the worker releases them.
 
-        With `burst`, the worker stops when no task is due, or none of those that are due can be claimed; until then, it
-        also runs the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
+        With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
+        the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
         exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
         ConfigurationError without `burst`. A burst in another thread leaves signal handling and the exit of the process
         to the program, and `request_stop` ends the burst early.

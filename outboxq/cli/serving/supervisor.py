@@ -24,12 +24,12 @@ from .stop_requests import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""Environment variable that tells a process not to log its database and tasks, because another process does. Users
+"""The environment variable that tells a process not to log its database and tasks, because another process does. Users
 should not set it.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
-"""Environment variable that contains the number of a process, counted from 1. The processes that replace it get the
+"""The environment variable that contains the number of a process, counted from 1. The processes that replace it get the
 same number. Users should not set it.
 """
 
@@ -48,7 +48,7 @@ _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """Environment variables that a process gets in addition to the supervisor's, and its name in the log."""
+    """The environment variables that a process gets in addition to the supervisor's, and the process's name in the log."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -353,11 +353,11 @@ class _WorkerProcess:
     starts: int = 0
     started: float = 0.0
     failures: int = 0
-    """Number of times in a row that the process has died soon after its start."""
+    """The number of times in a row that the process has died soon after its start."""
     refused: int = 0
     """The exit code of the process's latest start if that start failed; otherwise 0."""
     refusal: float = 0.0
-    """Duration of the longest failed start, in seconds. A process that lives for twice as long has started
+    """The duration of the longest failed start, in seconds. A process that lives for twice as long has started
     successfully.
     """
     reloading: bool = False

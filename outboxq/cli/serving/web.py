@@ -42,7 +42,7 @@ _EVERY_ADDRESS = {"", "*", "0.0.0.0", "::"}  # noqa: S104
 _OF_SERVER = frozenset({"app", "app_argument", "host", "port", "threads"})
 """The parameters that also apply to a dashboard that the application has created."""
 _LARGEST_REQUEST = 2**20
-"""Maximum number of bytes in a request. The dashboard itself refuses forms larger than 64 kB."""
+"""The maximum number of bytes in a request. The dashboard itself refuses forms larger than 64 kB."""
 
 
 @click.command()

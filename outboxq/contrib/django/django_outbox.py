@@ -134,7 +134,7 @@ class DjangoStore(FrameworkStore):
     """A Store for one of DATABASES. It creates an engine only for work that Django's own connection cannot do."""
 
     def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
-        """Create the Store. If `alias` is None, it is a worker's own Store, created from another Store's engine."""
+        """Create the Store. If `alias` is None, the new Store is a worker's own, created from another Store's engine."""
         super().__init__(engine, **options)
         self.alias = alias
         self._migrated = alias

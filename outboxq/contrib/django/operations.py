@@ -50,7 +50,9 @@ def _take_back(connection: Connection, revision: str, *, schema: str | None) -> 
 
 
 def has_tables(alias: str) -> bool:
-    """Return whether outboxq's tables belong in this database: outboxq must support it, and no router may exclude them."""
+    """Return whether outboxq's tables belong in this database: outboxq must support the database, and no router may
+    exclude the tables.
+    """
     return runs_on(alias) and router.allow_migrate(alias, "outboxq")
 
 
@@ -182,6 +184,6 @@ def _places() -> Iterator[CheckMessage]:
 
 
 def _is_migrated(alias: str) -> bool:
-    """Return whether outboxq's migrations have run. If they have not, Django itself reports it."""
+    """Return whether outboxq's migrations have run. If they have not run, Django itself reports this."""
     executor = MigrationExecutor(connections[alias])
     return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))

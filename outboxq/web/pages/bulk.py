@@ -51,7 +51,7 @@ _GONE = {
     BulkAction.RUN_NOW: "become due or ended",
 }
 _OF_TASKS = frozenset({BulkAction.CANCEL, BulkAction.RUN_NOW})
-"""The actions on tasks that have not ended. The others change dead letters."""
+"""The actions on tasks that have not ended. The other actions change dead letters."""
 _FINAL = frozenset({BulkAction.DISCARD, BulkAction.CANCEL})
 _CANCELLABLE = {status.lower(): status for status in (TaskStatus.READY, TaskStatus.RUNNING)}
 _LATER = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRYING)}
@@ -96,7 +96,7 @@ def page(request: PageRequest) -> View:
 
 def start(request: PageRequest) -> Redirect | View:
     """Change up to 500 tasks immediately, or enqueue a task that changes more. A second click finds nothing left to
-    change, or finds that task.
+    change, or finds the enqueued task.
     """
     try:
         given = _asked(request)

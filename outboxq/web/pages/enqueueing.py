@@ -95,7 +95,7 @@ class Wanted:
     args: str = field(default="{}", repr=False)
     """The arguments as a JSON object."""
     queue: str | None = None
-    """None means the declared queue."""
+    """The queue that the person chose. None means the declared queue."""
     delay: timedelta | None = None
     at: datetime | None = None
     key: str | None = None

@@ -33,7 +33,7 @@ class GroupByException:
     """The dead letters with the same exception, whatever their tasks and messages."""
 
     exception: str | None
-    """None for the tasks that failed without an exception."""
+    """The exception's class; None for the tasks that failed without an exception."""
     task_names: tuple[str, ...]
     """The tasks, the one with the most dead letters first."""
     count: int

@@ -83,7 +83,7 @@ class TimedAttempt:
 
     attempt: Attempt
     waited: timedelta | None
-    """None if the events do not include the beginning of the attempt."""
+    """The time that the attempt waited; None if the events do not include the beginning of the attempt."""
     ran: timedelta | None
     worker: str
     ends_as: str

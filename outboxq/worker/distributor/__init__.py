@@ -43,7 +43,8 @@ def create_work_distributor(
         listen_url: The address of the server itself, if the engine's address leads to a pooler.
         commits_of: The engine whose commits in this process are noticed immediately (SQLite). None means the database's
             engine.
-        on_break: Called, in one of the distributor's threads, when its connection to the server is lost (PostgreSQL).
+        on_break: A function that is called, in one of the distributor's threads, when the distributor's connection to
+            the server is lost (PostgreSQL).
         floors: The floors for claims (PostgreSQL). Without them, every search begins at the front of the outbox.
     """
     store = database if isinstance(database, Store) else Store(database)

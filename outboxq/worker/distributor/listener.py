@@ -57,13 +57,13 @@ class Listener(threading.Thread):
     dialect: Dialect
     _: KW_ONLY
     connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None
-    """Connects to the worker's database. None means that `connect` is used."""
+    """A function that connects to the worker's database. None means that `connect` is used."""
     on_notify: Callable[[str], None]
-    """Called with the payload of each notification."""
+    """A function that is called with the payload of each notification."""
     on_change: Callable[[], None]
-    """Called when listening begins or ends."""
+    """A function that is called when listening begins or ends."""
     on_break: Callable[[], object] = lambda: None
-    """Called when the connection is lost."""
+    """A function that is called when the connection is lost."""
     ping_every: float = PING_EVERY
     answer_timeout: float = ANSWER_TIMEOUT
 

@@ -71,7 +71,9 @@ class PostgresDistributor(DistributorSettings):
         self._sleeping.compile(self.queues)
         self._closed = False
         self._announced_connection = 0
-        """The number of the listener's connection to which the announcement belongs."""
+        """The number of the listener's connection at the time of the worker's last announcement that it is about to
+        sleep.
+        """
         self._announced_until = -math.inf
         self._written = False
         self._horizon = 0

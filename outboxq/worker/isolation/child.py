@@ -76,11 +76,11 @@ class Notice(Enum):
     """A message without content."""
 
     COMPLETING = auto()
-    """Sent by the child when it is about to commit a completion in the task's own transaction."""
+    """The child sends this when it is about to commit a completion in the task's own transaction."""
     KNOWN = auto()
     """The worker's answer to COMPLETING."""
     STACKS = auto()
-    """Sent by the worker when a person is waiting for the stacks of the child's threads."""
+    """The worker sends this when a person is waiting for the stacks of the child's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +92,8 @@ class Stacks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """Sent by the child when it gets or gives up the database's only lock. While the child has the lock, no other
-    worker can take the task.
+    """A message that the child sends when it gets or gives up the database's only lock. While the child has the lock,
+    no other worker can take the task.
     """
 
     deadline: float
@@ -154,7 +154,7 @@ class ChildProcess:
         """The latest news about the current or the next job."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
-        """Set when this process is about to exit."""
+        """A `threading.Event` that is set when this process is about to exit."""
         self._outcome: Outcome | None = None
         """The job's outcome, to be sent in the answer. The worker writes it."""
 

@@ -105,7 +105,9 @@ class Sender(threading.Thread):
         self._finds_none_free = False
         self._announced_until = 0.0
         self._announced_to = 0
-        """The listening connection to which the announcement belongs."""
+        """The number of the listening connection at the time of the sender's last announcement that it is about to
+        sleep.
+        """
         self._pause = _FIRST_PAUSE
         self._busy = 0
         """The number of consecutive searches that found messages."""

@@ -94,7 +94,7 @@ class WorkerRegistration:
         self._written_state: WorkerState | None = None
         self._ended = False
         self._lock = threading.Lock()
-        """Prevents one thread from registering the worker while another removes the registration."""
+        """A lock that prevents one thread from registering the worker while another removes the registration."""
 
     def run_once(self) -> None:
         """Renew the registration, unless the worker has ended. Any thread may call this."""
@@ -188,15 +188,15 @@ class PartitionMaker:
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks in batches in which a task has failed, if the batch's policy requires it, even if the
-    worker that ran the failed task has died.
+    """Cancels the other tasks in a batch after a task in the batch has failed, if the batch's policy requires it. This
+    happens even if the worker that ran the failed task has died.
     """
 
     store: Store
 
     def __post_init__(self) -> None:
         self.wake = threading.Event()
-        """Ends the thread's pause."""
+        """A `threading.Event` that ends the thread's pause."""
         self._is_due = False
         self._looked_at = -math.inf
         """The time of the last check (`time.monotonic()`)."""
@@ -323,7 +323,7 @@ class MetricsWriter:
         self._unwritten = ()
 
     def _counted(self) -> list[TaskMetric]:
-        """Return the rows for the counts since the last call."""
+        """Return the rows for the counts since the previous call."""
         before, self._written = self._written, self.meter.read()
         return [
             TaskMetric(id=uuid7(), queue=queue, task_name=name, counts=now.since(before.get((queue, name), _NOTHING)))

@@ -55,7 +55,7 @@ class Recovery:
     prove_writable: Callable[[], object]
     """A function that writes, and raises an error if the database does not accept writes."""
     on_recovery: Callable[[], object]
-    """Called before tasks are recovered."""
+    """A function that is called before tasks are recovered."""
 
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()

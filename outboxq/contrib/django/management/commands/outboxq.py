@@ -113,7 +113,7 @@ def _again(lifeline: int) -> list[str]:
 
 
 def _options(alias: str) -> list[click.Option]:
-    """Return the options that every command has. The hidden ones have no effect, because Django has already parsed
+    """Return the options that every command has. The hidden options have no effect, because Django has already parsed
     them.
     """
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
