@@ -127,7 +127,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the newer one's
-                schedules apply. "" means that the schedules of the worker that started last apply.
+                schedules apply. With "", the schedules that apply are those of the worker that started last.
             retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
                 an hour. None means that no worker deletes them.
             outage_timeout: The time for which one of outboxq's own transactions, such as `using(outbox)` or

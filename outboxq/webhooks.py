@@ -241,7 +241,7 @@ class WebhookSource:
         """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid
         otherwise.
 
-        Only the signed parts identify the message: its id and its body. The only headers that are kept are the trace
+        Only the signed parts, its id and its body, identify the message. The only headers that are kept are the trace
         headers.
         """
         self.check_length(len(body))

@@ -2806,13 +2806,13 @@ MUTANTS = (
         ("tests/contract/test_retention.py",),
     ),
     Mutant(
-        "a worker keeps using an SQLite file that another file has replaced",
+        "a worker keeps using a SQLite file that another file has replaced",
         "outboxq/worker/upkeep/recovery.py",
         (("        self.store.check_file()\n", ""),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
-        "a task is enqueued in an SQLite file that another file has replaced",
+        "a task is enqueued in a SQLite file that another file has replaced",
         "outboxq/database/dialects/sqlite_file.py",
         (("if file is not None and not file.is_there:", "if False:"),),
         ("tests/dialects/test_sqlite_file.py",),

@@ -37,7 +37,7 @@ class Driver:
     settings: ClassVar[str] = "as it comes"
 
     def __init__(self, url: str) -> None:
-        """`url` is postgresql://… or the path of an SQLite file."""
+        """`url` is postgresql://… or the path of a SQLite file."""
         self.url = url
 
     def setup(self) -> None:

@@ -23,7 +23,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
     """Create an engine of our own. Its connections are autocommit: every transaction begins with its own statement
     (`store`).
 
-    With `poolclass` None, SQLAlchemy chooses the pool. If the engine creates an SQLite file, only the file's owner can
+    With `poolclass` None, SQLAlchemy chooses the pool. If the engine creates a SQLite file, only the file's owner can
     read and write it. Raises ConfigurationError for a string that is not a URL, and UnsupportedDatabase for a database
     that outboxq does not run on.
     """
@@ -120,7 +120,7 @@ def _forget_in_children(engine: Engine) -> None:
 
     def forget() -> None:
         if (ours := alive()) is not None:
-            # The pool is kept, because closing an SQLite connection takes a lock that a thread of the parent may have
+            # The pool is kept, because closing a SQLite connection takes a lock that a thread of the parent may have
             # held.
             _inherited.append(ours.pool)
             ours.dispose(close=False)

@@ -72,7 +72,7 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
 
 
 def no_file(path: str) -> SchemaOutOfDate:
-    """Return the error for an SQLite file that does not exist, and so has no tables."""
+    """Return the error for a SQLite file that does not exist, and so has no tables."""
     return SchemaOutOfDate(f"there is no SQLite file {path}, and none was created", remedy=UPGRADE)
 
 

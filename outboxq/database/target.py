@@ -218,7 +218,7 @@ class SqlalchemyTarget(Target):
             raise InvalidTarget(advice(self.connection.dialect.driver))
 
     def has_real_savepoints(self) -> bool:
-        """Return False for an SQLite connection whose driver would commit at the end of the first savepoint."""
+        """Return False for a SQLite connection whose driver would commit at the end of the first savepoint."""
         raw = self._raw()
         return not (isinstance(raw, sqlite3.Connection) and _begins_by_itself(raw))
 

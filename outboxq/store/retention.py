@@ -74,9 +74,9 @@ def prune(
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
     transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
     `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
-    took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks (50 to 2,000)
-    that can be deleted in about 50 ms, and a pause only after a batch whose tasks took more than 1.5 times as long as
-    those in the fastest batch. In that case, the server is busy. Locked tasks, and tasks whose idempotency key is
+    took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to 2,000) as
+    can be deleted in about 50 ms. A pause then follows only a batch whose tasks took more than 1.5 times as long to
+    delete as those in the fastest batch: in that case, the server is busy. Locked tasks, and tasks whose idempotency key is
     locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a
     chain is deleted only if the batch also ended before that time and the tasks after the batch have completed or been
     cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without

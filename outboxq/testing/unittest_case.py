@@ -96,7 +96,7 @@ def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "")
     checked, because its test runner creates them.
 
     A test database is in memory or in the directory for temporary files, or its name contains the word `test`, or it
-    matches `allowed`: the name of a database or of an SQLite file, in which ``*`` matches any text.
+    matches `allowed`: the name of a database or of a SQLite file, in which ``*`` matches any text.
     """
     if hasattr(outbox.integration, "alias"):
         return

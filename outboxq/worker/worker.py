@@ -331,7 +331,7 @@ class Worker(Answering):
             parts.senders.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
-        """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and release the rest.
+        """Stop claiming, give running tasks up to `timeout` to finish (default: the drain timeout), and release the rest.
 
         Returns whether all running tasks finished. A handler that is still running is fenced: its outcome is discarded.
 

@@ -1,4 +1,4 @@
-"""Replacing an SQLite file beside its old log: the new file stays intact, because processes that had the old file open do not write to it."""
+"""Replacing a SQLite file beside its old log: the new file stays intact, because processes that had the old file open do not write to it."""
 
 from __future__ import annotations
 

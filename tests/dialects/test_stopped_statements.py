@@ -69,7 +69,7 @@ def test_the_exception_of_a_signal_during_the_rollback_is_raised(postgresql, mon
 
 
 def test_a_signal_does_not_close_the_sqlite_connection(sqlite):
-    """When a signal is noticed, an SQLite statement has run completely or not at all, so the connection stays usable."""
+    """When a signal is noticed, a SQLite statement has run completely or not at all, so the connection stays usable."""
     used = []
 
     def work(target):

@@ -136,7 +136,7 @@ def test_the_tests_of_a_django_project_pass(project):
 @pytest.mark.current  # the page's model_class is from Flask-SQLAlchemy 3.1, which requires SQLAlchemy 2.0.16
 @pytest.mark.parametrize("plugin", [(), ("-p", "no:flask")], ids=["pytest-flask", "without"])
 def test_the_tests_of_a_flask_application_pass(project, plugin):
-    """The tests use an SQLite file, as the page says. They name neither the outbox nor the application."""
+    """The tests use a SQLite file, as the page says. They name neither the outbox nor the application."""
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
     assert "2 passed" in run(project, *PYTEST, *plugin, "test_web.py")

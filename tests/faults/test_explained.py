@@ -148,7 +148,7 @@ def test_a_killed_worker_is_reported_before_and_after_its_lease_expires(database
     soon = database.store.now() + timedelta(minutes=2)  # as if eight minutes had passed
     database.run(f"UPDATE task_leases SET lease_expires_at = '{soon.isoformat(timespec='microseconds')}'")
     assert reason(database, task_id) is Reason.WORKER_SILENT
-    assert "has not extended the lease for 8 min" in told(task_id)[0]
+    assert "should have extended the lease, but has not done so in the last 8 min" in told(task_id)[0]
     died(worker)
     assert reason(database, task_id) is Reason.LEASE_ENDED
     sentence, cures = told(task_id)

@@ -168,7 +168,7 @@ class Dialect(ABC):
         return f"the database {address}"
 
     def log_of(self, url: URL) -> Log | None:  # noqa: ARG002
-        """Return the log next to an SQLite file; None if there is none."""
+        """Return the log next to a SQLite file; None if there is none."""
         return None
 
     def is_in_memory(self, url: URL) -> bool:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Look after the file of an SQLite database: create it so that only its owner can access it, and notice if it is
+"""Look after the file of a SQLite database: create it so that only its owner can access it, and notice if it is
 replaced.
 
 A process keeps using a file that it has opened, even if the name later refers to another file. Writes to a file that

@@ -89,8 +89,8 @@ class Heads:
     def claimed(self, asked: dict[Pair, datetime], rows: Sequence[Row]) -> None:
         """Put back the heads that `best` returned, after a claim that took its full number of tasks from these queues.
 
-        The claim took the best tasks. So pairs with a higher priority than the last of these tasks have no tasks left,
-        and pairs with the same priority have none that became due before it.
+        The claim took the best tasks. So pairs whose priority is higher than that of the last claimed task have no tasks
+        left, and pairs with the same priority have none that became due before that task.
         """
         last = max(((-row["priority"], row["available_at"]) for row in rows), default=(-TOP, None))
         pairs = {(row["queue"], row["priority"]): row["available_at"] for row in rows} | asked

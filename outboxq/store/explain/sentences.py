@@ -107,7 +107,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         silent_for = f"its {name} {unseen(now - seen_at)}: it was killed, cut off, or frozen"
         return Explanation(Reason.WORKER_SILENT, f"{silent_for}; {recovered}", lost)
     if silent := _silence(task, ends, now):
-        overdue = f"its {name} has not extended the lease for {span_of(silent)}, although it should have"
+        overdue = f"its {name} should have extended the lease, but has not done so in the last {span_of(silent)}"
         cures = cure_of("see the worker", "workers", "show", worker_id)
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {recovered}", cures)
     done = "" if progress is None else f"; its handler reported {progress}"

@@ -156,7 +156,7 @@ class Queues(Answering):
         return self._say(queue, using, on_change, create=create, fair=fair)
 
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
-        """Delete and return the settings of a queue without tasks, for example after a mistyped name.
+        """Delete and return the settings of a queue without tasks, for example if its name was mistyped.
 
         Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has unfinished
         tasks or dead letters, which could start without the settings; use `resume` and `limit` instead.

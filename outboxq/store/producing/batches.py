@@ -386,8 +386,8 @@ def _check(batch: NewBatch) -> None:
     for number, task in enumerate(batch.then, start=1):
         if task.id != (needed := BatchLink(batch_id=batch.id, number=number).task_id):
             raise InvalidArgument(
-                f"the task at place {number} of the batch's `then` must have the id {needed}, not {task.id}, because retention "
-                "finds the task by this id; BatchLink(batch_id=…, number=…).task_id is this id"
+                f"the task at position {number} in the batch's `then` must have the id {needed}, not {task.id}, because "
+                "retention finds the task by this id; get the id from BatchLink(batch_id=…, number=…).task_id"
             )
     if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind must be a BatchKind")

@@ -525,7 +525,7 @@ def relay_checks() -> Mapping[str, Check]:
             "number of shards and start a worker",
             broken=_relays_wrong,
             also={
-                "relay_waits_too_long": "a relay waits for its next attempt for longer than any pause after a failure, so none of its events is published"
+                "relay_waits_too_long": "the time until a relay's next attempt is longer than any pause after a failure, so none of its events is published"
             },
         ),
     }

@@ -406,7 +406,7 @@ class Service(Protocol):
 class ServiceThread(threading.Thread):
     """Runs a service until stopped. The service decides how long the pauses between its runs are.
 
-    After an error, which is logged, the thread continues, because the database may be down for a while. But an SQLite
+    After an error, which is logged, the thread continues, because the database may be down for a while. But a SQLite
     file that has become unusable ends the thread and the worker.
     """
 

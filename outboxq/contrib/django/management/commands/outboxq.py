@@ -1,4 +1,4 @@
-"""`manage.py outboxq …`: the commands of `outboxq` on one of DATABASES."""
+"""`manage.py outboxq …`: the commands of `outboxq` on one of the databases in `DATABASES`."""
 
 from __future__ import annotations
 
