@@ -12,7 +12,7 @@ from tests.brokers.campaign import Campaign, Plan
 from tests.brokers.conftest import AVAILABLE
 from tests.conftest import Database
 
-FEW = Plan(events=275, keys=20, kills=3, crashes=1, patience=120)
+FEW = Plan(events=200, keys=20, kills=2, crashes=1, patience=120)
 FULL = Plan(events=20_000, keys=200, kills=50, crashes=5)
 
 

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from tests import postgres
+from tests import forked, postgres
 from tests.forked import ROOT
 from tests.waiting import until
 
@@ -36,9 +36,8 @@ def test_an_accepted_order_is_invoiced_and_a_refused_order_is_not(bench, tmp_pat
         "RABBITMQ_URL": bench.server.direct,
         "SHOP_PORT": str(port),
     }
-    started = subprocess.Popen(
-        [sys.executable, "start.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    given = {"warm": forked.FRAMEWORKS, "cwd": tmp_path, "env": environment, "text": True}
+    started = forked.Popen([sys.executable, "start.py"], **given, starts_others=True, stdout=subprocess.PIPE)
     try:
         assert started.stdout is not None
         assert any("is ready" in line for line in started.stdout)
@@ -48,10 +47,7 @@ def test_an_accepted_order_is_invoiced_and_a_refused_order_is_not(bench, tmp_pat
         assert posted(url, 250) == 201
 
         def invoices() -> str:
-            command = [sys.executable, "billing.py"]
-            return subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-            ).stdout
+            return str(forked.run([sys.executable, "billing.py"], **given, capture_output=True, check=True).stdout)
 
         until(lambda: len(invoices().splitlines()) >= 2, seconds=60)
         assert sorted(invoices().splitlines()) == ["order 1: 995 cents", "order 2: 250 cents"]

@@ -21,14 +21,14 @@ WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
 OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
 
-def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules):
+def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules, only_different):
     """Return the faults of a page and, on a phone, those of its unfolded forms and lists."""
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []
     found += [*tab.problems[before:], *tab.layout(), *tab.cut()]
     if axe:
-        found += tab.accessibility(only_seen=not by_all_rules)
+        found += tab.accessibility(only_seen=not by_all_rules, only_different=only_different)
     if PICTURES:
         tab.picture(Path(PICTURES) / f"{page.replace(' ', '-')}.{window}.{scheme}.png")
     if window == "phone":
@@ -55,6 +55,6 @@ def test_each_page_fits_its_window_and_is_accessible(open_tab, site, filling, wi
     pages = PAGES if PICTURES or not is_plain else FIRST if is_full else FIRST[::2]
     wrong = []
     for page in pages:
-        rules = {"axe": page in for_axe, "by_all_rules": is_plain or not is_full}
+        rules = {"axe": page in for_axe, "by_all_rules": is_plain or not is_full, "only_different": not is_full}
         wrong += looked_at(tab, page, address(page, filling), window, scheme, **rules)
     assert not wrong, "\n".join(wrong)

@@ -20,11 +20,10 @@ PERIOD = 6_000
 
 @pytest.fixture
 def at(open_tab, site, filling, browser):
-    """Open one of `PAGES` in a tab whose clock is stopped."""
+    """Open one of `PAGES` in a tab whose clock the test controls."""
 
     def opened(page):
-        tab = open_tab(site.url)
-        tab.page.clock.install()
+        tab = open_tab(site.url, clock=True)
         tab.open(address(page, filling))
         tab.page.evaluate("window.sameDocument = true")
         return tab
