@@ -213,6 +213,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each process start at another file of a directory, so that not all of them compile the same files at the same time.
+
+    In a new checkout, compiling takes more time than the rest of the collection. A process loads what another has compiled.
+    """
+    report = yield
+    if isinstance(collector, pytest.Dir) and hasattr(collector.config, "workerinput"):
+        worker = collector.config.workerinput
+        first = len(report.result) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        report.result[:] = report.result[first:] + report.result[:first]
+    return report
+
+
 def pytest_collection_finish() -> None:
     """Exclude the loaded modules and tests, which are never freed, from garbage collection."""
     gc.freeze()
@@ -319,11 +335,13 @@ def pytest_report_header() -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Ignore files without selected tests, because every process would otherwise import all of them."""
+    marks = config.getoption("markexpr")
+    if collection_path == Path(servers.__file__).parent:
+        return marks == f"{DEFAULT_MARKS} and not long" or None
     if collection_path.is_dir() or collection_path.suffix != ".py":
         return None
     if config.getoption("quick") and not collection_path.relative_to(config.rootpath).as_posix().startswith(QUICK):
         return True
-    marks = config.getoption("markexpr")
     is_long = collection_path.relative_to(config.rootpath).as_posix().startswith(LONG)
     if marks == f"{DEFAULT_MARKS} and not long":
         return is_long or None
@@ -341,7 +359,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The last tests are then short, so that all processes end at about the same time.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    is_turned = hasattr(config, "workerinput")  # see pytest_make_collect_report
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), str(item.path) if is_turned else ""))
     for item in items:
         if item.nodeid.startswith(LONG) and item.get_closest_marker("campaign") is None:
             item.add_marker("long")
