@@ -403,7 +403,8 @@ def taken_elsewhere(items: list[pytest.Item], *, every: bool) -> set[pytest.Item
         on_both = {parameters: cases for parameters, cases in variants.items() if len(cases) == len(DATABASES)}
         first = zlib.crc32(function.encode())
         for number, (parameters, cases) in enumerate(on_both.items(), start=first):
-            if every or cases[DATABASES[0]].get_closest_marker("in_turn") or function.startswith(IN_TURN):
+            is_listed = function.startswith(IN_TURN) and not function.startswith(ON_BOTH)
+            if every or is_listed or cases[DATABASES[0]].get_closest_marker("in_turn"):
                 elsewhere.add(cases[DATABASES[zlib.crc32(f"{function}[{parameters}".encode()) % 2]])
             elif len(on_both) >= MANY and not function.startswith(ON_BOTH):
                 elsewhere.add(cases[DATABASES[number % 2]])
@@ -436,6 +437,9 @@ IN_TURN = (
             "log_fields",
             "lost_workers",
             "meter",
+            "metrics",
+            "missed_events",
+            "overview",
             "own_transactions",
             "periodic",
             "problems",
@@ -444,16 +448,21 @@ IN_TURN = (
             "receivers",
             "registry",
             "relay_reasons",
+            "relays",
             "replay",
+            "results",
             "run_in_a_thread",
+            "samples",
             "schedules",
             "sent_headers",
+            "series",
             "silent_workers",
             "states",
+            "statistics",
             "steps",
             "stuck_rows",
             "tail",
-            "task_ids",
+            "task_",
             "timeouts",
             "unclosed_batches",
             "unknown_",
@@ -463,14 +472,21 @@ IN_TURN = (
     ),
     "tests/integrations/dashboard/",
     "tests/integrations/flask_app/",
+    "tests/integrations/sqlalchemy_session/test_session_host",
+    "tests/integrations/sqlalchemy_session/test_uncommitted",
     "tests/integrations/testing_helpers/",
     "tests/unit/",
 )
-"""Tests of texts, of front ends and of a worker's Python code. Other tests run the same SQL statements on both databases."""
+"""Tests of texts, of front ends and their numbers, of sessions and of a worker's Python code.
+
+Other tests, or other cases of the same file, run the same SQL statements on both databases.
+"""
 
 ON_BOTH = (
     "tests/contract/test_migrations.py",
+    "tests/contract/test_metrics.py::test_simultaneous_sum_ups_count_nothing_twice",
     "tests/contract/test_results.py::test_waiting_for_a_task_not_yet_committed_by_this_thread_is_refused",
+    "tests/contract/test_samples.py::test_only_one_of_several_simultaneous_stores_gets_a_job",
     "tests/contract/test_schema",
     "tests/contract/test_targets.py",
     "tests/dialects/",
