@@ -213,6 +213,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each process start at another file of a directory, so that not all of them compile the same files at the same time.
+
+    In a new checkout, compiling takes more time than the rest of the collection. A process loads what another has compiled.
+    """
+    report = yield
+    if isinstance(collector, pytest.Dir) and hasattr(collector.config, "workerinput"):
+        worker = collector.config.workerinput
+        first = len(report.result) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        report.result[:] = report.result[first:] + report.result[:first]
+    return report
+
+
 def pytest_collection_finish() -> None:
     """Exclude the loaded modules and tests, which are never freed, from garbage collection."""
     gc.freeze()
@@ -319,11 +335,13 @@ def pytest_report_header() -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Ignore files without selected tests, because every process would otherwise import all of them."""
+    marks = config.getoption("markexpr")
+    if collection_path == Path(servers.__file__).parent:
+        return marks == f"{DEFAULT_MARKS} and not long" or None
     if collection_path.is_dir() or collection_path.suffix != ".py":
         return None
     if config.getoption("quick") and not collection_path.relative_to(config.rootpath).as_posix().startswith(QUICK):
         return True
-    marks = config.getoption("markexpr")
     is_long = collection_path.relative_to(config.rootpath).as_posix().startswith(LONG)
     if marks == f"{DEFAULT_MARKS} and not long":
         return is_long or None
@@ -341,7 +359,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The last tests are then short, so that all processes end at about the same time.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    is_turned = hasattr(config, "workerinput")  # see pytest_make_collect_report
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), str(item.path) if is_turned else ""))
     for item in items:
         if item.nodeid.startswith(LONG) and item.get_closest_marker("campaign") is None:
             item.add_marker("long")
@@ -384,7 +403,8 @@ def taken_elsewhere(items: list[pytest.Item], *, every: bool) -> set[pytest.Item
         on_both = {parameters: cases for parameters, cases in variants.items() if len(cases) == len(DATABASES)}
         first = zlib.crc32(function.encode())
         for number, (parameters, cases) in enumerate(on_both.items(), start=first):
-            if every or cases[DATABASES[0]].get_closest_marker("in_turn") or function.startswith(IN_TURN):
+            is_listed = function.startswith(IN_TURN) and not function.startswith(ON_BOTH)
+            if every or is_listed or cases[DATABASES[0]].get_closest_marker("in_turn"):
                 elsewhere.add(cases[DATABASES[zlib.crc32(f"{function}[{parameters}".encode()) % 2]])
             elif len(on_both) >= MANY and not function.startswith(ON_BOTH):
                 elsewhere.add(cases[DATABASES[number % 2]])
@@ -417,6 +437,9 @@ IN_TURN = (
             "log_fields",
             "lost_workers",
             "meter",
+            "metrics",
+            "missed_events",
+            "overview",
             "own_transactions",
             "periodic",
             "problems",
@@ -425,16 +448,21 @@ IN_TURN = (
             "receivers",
             "registry",
             "relay_reasons",
+            "relays",
             "replay",
+            "results",
             "run_in_a_thread",
+            "samples",
             "schedules",
             "sent_headers",
+            "series",
             "silent_workers",
             "states",
+            "statistics",
             "steps",
             "stuck_rows",
             "tail",
-            "task_ids",
+            "task_",
             "timeouts",
             "unclosed_batches",
             "unknown_",
@@ -444,14 +472,21 @@ IN_TURN = (
     ),
     "tests/integrations/dashboard/",
     "tests/integrations/flask_app/",
+    "tests/integrations/sqlalchemy_session/test_session_host",
+    "tests/integrations/sqlalchemy_session/test_uncommitted",
     "tests/integrations/testing_helpers/",
     "tests/unit/",
 )
-"""Tests of texts, of front ends and of a worker's Python code. Other tests run the same SQL statements on both databases."""
+"""Tests of texts, of front ends and their numbers, of sessions and of a worker's Python code.
+
+Other tests, or other cases of the same file, run the same SQL statements on both databases.
+"""
 
 ON_BOTH = (
     "tests/contract/test_migrations.py",
+    "tests/contract/test_metrics.py::test_simultaneous_sum_ups_count_nothing_twice",
     "tests/contract/test_results.py::test_waiting_for_a_task_not_yet_committed_by_this_thread_is_refused",
+    "tests/contract/test_samples.py::test_only_one_of_several_simultaneous_stores_gets_a_job",
     "tests/contract/test_schema",
     "tests/contract/test_targets.py",
     "tests/dialects/",

@@ -10,6 +10,8 @@ from moto.sqs.models import Message, SQSBackend
 
 from tests.brokers import indexed_queue
 
+pytestmark = pytest.mark.apart
+
 NAME = "orders.fifo"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
@@ -34,11 +35,15 @@ class Stage:
 
     def post(self, action: str, **fields: str) -> int:
         """Send a form that the page does not show, with the token of Ann's forms."""
+        self.visitor.send(Form(action=action, method="post"), {"csrf": self.token, **fields})
+        return self.visitor.status
+
+    @cached_property
+    def token(self) -> str:
         viewer, self.viewer = self.viewer, ANN
         token = self.page("/queue?name=default").forms[-1].fields["csrf"]
         self.viewer = viewer
-        self.visitor.send(Form(action=action, method="post"), {"csrf": token, **fields})
-        return self.visitor.status
+        return token
 
 
 @pytest.fixture
