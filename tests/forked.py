@@ -179,7 +179,7 @@ class Popen(subprocess.Popen[Any]):
             plan |= {"session": new_session, "terminal": preexec_fn is own_terminal, "numbers": [0, 1, 2, *pass_fds]}
             plan |= {"starts_others": self._starts_others, "ignores": self._ignores}
             plan |= {"ahead": [*self._ahead, *(["alembic.command"] if "upgrade" in plan["arguments"] else [])]}
-            plan |= {"compile": self._warm.compiles and "worker" in plan["arguments"]}
+            plan |= {"compile": self._warm.compiles and "worker" in plan["arguments"], "others": self._warm.compiles}
             self.pid = self._warm.start(plan, [*given, *pass_fds])
             self._child_created = True
         finally:
@@ -412,6 +412,7 @@ def _main() -> None:
     for number in plan["ignores"]:
         signal.signal(number, signal.SIG_IGN)
     if plan["starts_others"]:
+        OUTBOXQ.compiles = plan["others"]  # another root may contain no tests/compiled.py
         plan, descriptors = _fork_for_others(descriptors) or served
     _begin(plan, descriptors)
     try:

@@ -132,7 +132,7 @@ class Broker:
 @pytest.mark.parametrize(
     ("events", "keys", "kills", "restarts"),
     [
-        (300, 20, 3, 1),
+        (200, 20, 2, 1),
         pytest.param(20_000, 200, 50, 5, marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
     ],
     ids=["few", "campaign"],

@@ -20,6 +20,33 @@ RELEASING = {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}
 STEPS = {Failpoint.BEFORE_STEP, Failpoint.AFTER_STEP, Failpoint.STEP_WRITTEN}
 IN_A_TRANSACTION = {Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT}
 """Points at which a frozen process holds locks. No other process can continue before it wakes or dies."""
+SAME_TABLES = {
+    Failpoint.BEFORE_CLAIM,
+    Failpoint.BEFORE_START,
+    Failpoint.BEFORE_STEP,
+    Failpoint.AFTER_HANDLER,
+    Failpoint.TRANSACTION_BEGUN,
+    Failpoint.BEFORE_BEAT,
+    Failpoint.BEFORE_RECOVERY,
+    Failpoint.AFTER_SLEEP,
+}
+"""Points at which a death leaves the same rows as at another point, or as before the worker started."""
+SAME_NEXT_STATEMENT = {
+    Failpoint.BEFORE_CLAIM,
+    Failpoint.BEFORE_START,
+    Failpoint.BEFORE_STEP,
+    Failpoint.AFTER_HANDLER,
+    Failpoint.TRANSACTION_BEGUN,
+    Failpoint.AFTER_BEAT,
+    Failpoint.AFTER_RECOVERY,
+    Failpoint.AFTER_SLEEP,
+}
+"""Points at which a frozen worker continues with the same statement as at another point."""
+
+
+def each(points, *, repeats):
+    """Return the points as parameters. Those that repeat others run only with `--full`."""
+    return [pytest.param(point, marks=[pytest.mark.full] if point in repeats else []) for point in points]
 
 
 @pytest.fixture
@@ -65,7 +92,7 @@ def test_a_task_is_completed_after_its_worker_dies_while_releasing_it(database, 
     all_completed(database, [task_id])
 
 
-@pytest.mark.parametrize("point", [point for point in Failpoint if point not in RELEASING])
+@pytest.mark.parametrize("point", each([point for point in Failpoint if point not in RELEASING], repeats=SAME_TABLES))
 def test_another_worker_completes_all_tasks_after_a_death_at_a_failpoint(
     database, scene, fork, died, effects, tmp_path, point
 ):
@@ -111,7 +138,10 @@ def alone(database, add, died, tmp_path):
     return set_up
 
 
-@pytest.mark.parametrize("point", [point for point in Failpoint if point not in IN_A_TRANSACTION | RELEASING])
+@pytest.mark.parametrize(
+    "point",
+    each([point for point in Failpoint if point not in IN_A_TRANSACTION | RELEASING], repeats=SAME_NEXT_STATEMENT),
+)
 def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_continues(
     database, alone, add, fork, died, effects, point
 ):
@@ -134,7 +164,7 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_continues(
     assert effects() == expected.get(point, [])
 
 
-@pytest.mark.parametrize("point", sorted(IN_A_TRANSACTION))
+@pytest.mark.parametrize("point", each(sorted(IN_A_TRANSACTION), repeats=SAME_NEXT_STATEMENT))
 def test_a_transaction_of_a_frozen_worker_is_committed_completely_or_not_at_all(
     database, scene, fork, died, effects, point
 ):

@@ -22,7 +22,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
 
-KEYS, TASKS, AT_ONCE, STARTS, SECONDS = 4, 80, 2, 8, 2.0
+KEYS, TASKS, AT_ONCE, STARTS, SECONDS = 4, 56, 2, 8, 2.0
 
 
 def most_at_once(seen):

@@ -16,7 +16,7 @@ from tests.standby import following, hosts, promote
 
 pytestmark = pytest.mark.in_turn
 
-SHORT, LONG = 120, 1500
+SHORT, LONG = 80, 1500
 """The number of tasks in the short and the long tests."""
 AWAY = 3.0
 """The number of seconds without a primary or without room, which is longer than a lease."""

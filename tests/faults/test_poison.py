@@ -58,12 +58,12 @@ def test_a_poison_task_is_abandoned_after_three_recoveries_and_no_other_task_fai
 
 def test_several_poison_tasks_are_abandoned_and_no_other_task_fails(database, add, fork, died, tmp_path):
     normal, poison = [], []
-    for number in range(40):
+    for number in range(24):
         normal.append(add("note", directory=str(tmp_path), name=f"n{number}", milliseconds=20))
         if number % 8 == 4:
             poison.append(add("poison"))
     deaths = run_until_done(database, fork, died)
-    assert deaths >= 4 * 3
+    assert deaths >= 2 * len(poison) + 2, "as suspects, they run alone"
     assert {database.store.get(one).status for one in poison} == {TaskStatus.FAILED}
     assert [runs_of(database, one) for one in poison] == [4] * len(poison)
     all_completed(database, normal)
@@ -152,8 +152,8 @@ def test_suspects_that_are_released_may_run_in_another_process_immediately(datab
 
 def test_a_task_released_many_times_uses_no_attempts_or_recoveries(database, add, fork, tmp_path):
     task_id = add("wait", directory=str(tmp_path))
-    database.run("UPDATE task_executions SET max_attempts = 3")
-    for _ in range(7):  # more than the allowed attempts and recoveries together
+    database.run("UPDATE task_executions SET max_attempts = 1")
+    for _ in range(5):  # more than the allowed attempts and recoveries together
         worker = fork(drain_timeout=0.01)
         until(lambda: worker.pid in started_by(tmp_path))  # noqa: B023
         worker.send(signal.SIGTERM)

@@ -23,7 +23,7 @@ from tests.poolers import KINDS, pooling
 from tests.waiting import until
 
 POOL_SIZE = 3
-THREADS, EACH = 4, 100
+THREADS, EACH = 4, 40
 DEAF = "notifications do not reach this worker"
 
 

@@ -53,36 +53,11 @@ def asks(release: Release, url: str, task_id: str) -> str:
     return said[-2][1]
 
 
-def test_this_release_works_after_the_next_one_has_expanded_the_schema(releases, url, producers):
+def test_two_releases_share_a_database_before_and_after_the_upgrade(releases, url, producers):
+    """The upgrade is then taken back. This is one test, because the processes that fork each release's programs start once."""
     today, following, _ = releases
     assert today.upgrade(url).endswith(f" is now {REVISION}\n")
-    producers.append(running := today.produce(url))
-    assert following.upgrade(url).endswith(f" is now {NEXT}\n")
-
-    producers.append(started := today.produce(url))
-    producers.append(next_one := following.produce(url))
-    tasks = [running.first, started.first, next_one.first]
-    tasks += [one.enqueue() for one in (running, started, next_one)]
-    today.work(url)
-    seen = today.look(url)
-    assert seen["statuses"] == dict.fromkeys(tasks, "Completed")
-    assert seen["events"].count("task_exploded") == 2
-    assert seen["read"] == len(seen["events"]) == 3 * 6 + 2
-    assert "task_exploded" in asks(today, url, next_one.first)
-
-    said = today.upgrade(url)
-    assert (
-        said
-        == f"the schema {NEXT} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed\n"
-    )
-    tasks += [running.enqueue(), next_one.enqueue()]
-    following.work(url)
-    assert following.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
-
-
-def test_the_next_release_works_with_the_current_schema_before_the_upgrade(releases, url, producers):
-    today, following, _ = releases
-    today.upgrade(url)
+    reports_a_pending_revision(following, url)
     producers.append(early := following.produce(url))
     producers.append(running := today.produce(url))
     following.work(url)
@@ -91,15 +66,38 @@ def test_the_next_release_works_with_the_current_schema_before_the_upgrade(relea
     assert "task_exploded" in asks(following, url, early.first)
     assert "task_exploded" in asks(today, url, early.first)
 
-    following.upgrade(url)
-    tasks += [early.enqueue(), running.enqueue()]
+    assert following.upgrade(url).endswith(f" is now {NEXT}\n")
+    assert following.commands(url, ("db", "current", "--check")) == [(0, f"{NEXT}, the revision of this release\n")]
+    producers.append(started := today.produce(url))
+    producers.append(next_one := following.produce(url))
+    tasks += [started.first, next_one.first]
+    tasks += [one.enqueue() for one in (early, running, started, next_one)]
+    today.work(url)
+    seen = today.look(url)
+    assert seen["statuses"] == dict.fromkeys(tasks, "Completed")
+    assert seen["events"].count("task_exploded") == 4
+    assert seen["read"] == len(seen["events"]) == 3 * len(tasks) + 4
+    assert "task_exploded" in asks(today, url, next_one.first)
+
+    assert today.commands(url, ("upgrade", url), ("db", "current")) == [
+        (
+            0,
+            f"the schema {NEXT} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed\n",
+        ),
+        (0, f"{NEXT}, from a later release; this release knows revisions up to {REVISION}\n"),
+    ]
+    tasks += [running.enqueue(), next_one.enqueue()]
+    following.work(url)
+    assert following.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
+
+    following.python(url, "-c", _TAKE_BACK, url, REVISION)
+    assert today.commands(url, ("db", "current", "--check")) == [(0, f"{REVISION}, the revision of this release\n")]
+    tasks.append(running.enqueue())
     today.work(url)
     assert today.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
 
 
-def test_the_next_release_reports_its_revision_and_can_be_downgraded(releases, url):
-    today, following, _ = releases
-    today.upgrade(url)
+def reports_a_pending_revision(following: Release, url: str) -> None:
     (code, said), (_, history), (_, script) = following.commands(
         url, ("db", "current", "--check"), ("db", "history"), ("db", "sql")
     )
@@ -110,14 +108,6 @@ def test_the_next_release_reports_its_revision_and_can_be_downgraded(releases, u
     assert [line.split("\t")[:2] for line in history.splitlines()[1:]] == [[REVISION, "current"], [NEXT, "pending"]]
     assert "ADD COLUMN colour" in script
     assert "CREATE TABLE" not in script
-    following.upgrade(url)
-    assert following.commands(url, ("db", "current", "--check")) == [(0, f"{NEXT}, the revision of this release\n")]
-    assert today.commands(url, ("db", "current")) == [
-        (0, f"{NEXT}, from a later release; this release knows revisions up to {REVISION}\n")
-    ]
-    following.python(url, "-c", _TAKE_BACK, url, REVISION)
-    assert today.commands(url, ("db", "current", "--check")) == [(0, f"{REVISION}, the revision of this release\n")]
-    today.work(url)
 
 
 def test_an_incompatible_schema_does_not_stop_a_running_fleet(releases, url, producers, tmp_path: Path):
@@ -128,7 +118,8 @@ def test_an_incompatible_schema_does_not_stop_a_running_fleet(releases, url, pro
     log = tmp_path / "fleet.log"
     with log.open("w") as output:
         options = ("--processes", "2", "--max-tasks", "1")
-        fleet = today.start(url, "-m", "outboxq", "worker", "app:outbox", *options, stdout=output, stderr=output)
+        streams = {"stdout": output, "stderr": output}
+        fleet = today.start(url, "-m", "outboxq", "worker", "app:outbox", *options, **streams, starts_others=True)
     try:
         until(lambda: "it will be replaced in 0.0 s" in log.read_text())
         after.upgrade(url)

@@ -1,4 +1,4 @@
-"""The end of a worker for each combination of signals and load: 30 cells on PostgreSQL, 24 on SQLite."""
+"""The end of a worker for each combination of signals and load. Some combinations run only with `--full`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,18 @@ TABLE = {
     "QUIT": ([QUIT], AT_ONCE),
     "HUP, and TERM during the drain": ([HUP, "told", "again"], AT_ONCE),
 }
+EVERY_LOAD = ("TERM", "TERM twice")
+"""An end in time and one at once. The other signals take these same paths, so their variants with other loads than "busy" are `full`."""
+CELLS = [
+    pytest.param(told, load, marks=[] if load == "busy" or told in EVERY_LOAD else [pytest.mark.full])
+    for told in TABLE
+    for load in LOADS
+]
+
+
+def loads(*first):
+    """Return all loads as parameters, of which only these run without `--full`."""
+    return [pytest.param(load, marks=[] if load in first else [pytest.mark.full]) for load in LOADS]
 
 
 def drains(seconds: float) -> list[str]:
@@ -111,8 +123,7 @@ def run(database, nursery, tmp_path):
         worker.end()
 
 
-@pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("told", TABLE)
+@pytest.mark.parametrize(("told", "load"), CELLS)
 def test_a_worker_that_is_told_to_stop_exits(database, run, tmp_path, told, load):
     signals, expected = TABLE[told]
     graceful = expected is GRACEFUL
@@ -129,7 +140,7 @@ def test_a_worker_that_is_told_to_stop_exits(database, run, tmp_path, told, load
     assert "Traceback" not in worker.text()
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", loads("busy"))
 def test_a_worker_that_is_told_to_stop_while_it_starts_exits(database, start, tmp_path, load):
     """The signal arrives within 100 ms after the worker starts to handle signals."""
     cell, worker = Cell(database, tmp_path, load), start(*OPTIONS[2:], *drains(SHORT if load == "blocked" else LONG))
@@ -178,7 +189,7 @@ def ends_without_a_database(cell, worker):
     cell.ends(worker, 0 if cell.load == "idle" else 1)
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", loads("idle", "busy"))
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_worker_that_is_told_to_stop_while_it_reconnects_exits(database, cluster, run, tmp_path, load):
     cell, worker = Cell(database, tmp_path, load), run(SHORT)
@@ -200,7 +211,7 @@ def own_cluster():
     server.stop()
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", loads("busy"))
 def test_a_worker_that_is_told_to_stop_while_postgresql_is_down_exits(own_cluster, nursery, tmp_path, load):
     url = own_cluster.create_database()
     migrations.upgrade(url)

@@ -88,7 +88,7 @@ def is_refused(number: int) -> bool:
 @pytest.mark.parametrize(
     ("events", "keys", "kills", "restarts"),
     [
-        (150, 10, 2, 1),
+        (110, 10, 2, 1),
         pytest.param(20_000, 200, 50, 5, marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
     ],
     ids=["few", "campaign"],

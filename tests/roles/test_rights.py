@@ -74,7 +74,7 @@ KINDS = [(Role.PRODUCER, features) for features in FEATURES] + [
 
 
 def name_of(value):
-    return str(value) if isinstance(value, Role) else "+".join(sorted(value)) or "plain"
+    return str(value) if isinstance(value, str) else "+".join(sorted(value)) or "plain"
 
 
 @pytest.mark.parametrize(("kind", "features"), ACTS, ids=name_of)
@@ -156,8 +156,6 @@ def refused(stage, act):
         if not is_refused(error):
             raise
         return True
-    finally:
-        stage.engine.dispose()
     return False
 
 
@@ -241,8 +239,19 @@ def test_an_unrelated_permission_error_is_not_its_own_cause(url, owner):
         owner.execute("DROP FUNCTION forbid CASCADE")
 
 
-@pytest.mark.parametrize("kind", [Role.PRODUCER, Role.WORKER, Role.OPERATOR], ids=name_of)
-@pytest.mark.parametrize("first", ["granted", "partitioned"])
+# A table's privileges are granted after it was partitioned as before, and only a producer's are on single columns.
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        ("granted", Role.PRODUCER),
+        ("granted", Role.WORKER),
+        ("granted", Role.OPERATOR),
+        ("partitioned", Role.PRODUCER),
+        pytest.param("partitioned", Role.WORKER, marks=pytest.mark.full),
+        pytest.param("partitioned", Role.OPERATOR, marks=pytest.mark.full),
+    ],
+    ids=name_of,
+)
 def test_each_role_can_do_its_work_on_a_partitioned_history(cluster, migrated_postgresql, kind, first):
     """A producer has privileges on single columns of the tables that are replaced."""
     name, url = f"outboxq_{uuid4().hex[:12]}", cluster.create_database(template=migrated_postgresql)
