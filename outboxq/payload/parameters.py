@@ -373,7 +373,7 @@ def _encode(stored: object, what: str) -> str:
         raise PayloadError(f"{what}: an integer has more digits than Python can write: use a string") from None
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_BYTES:
-        raise PayloadError(f"{what}: {size} bytes of JSON are too large (the limit is {MAX_BYTES}): {BY_REFERENCE}")
+        raise PayloadError(f"{what}: the JSON is too large ({size} bytes; the limit is {MAX_BYTES}): {BY_REFERENCE}")
     return text
 
 

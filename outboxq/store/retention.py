@@ -82,9 +82,9 @@ def prune(
     cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without
     subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`),
     except those from the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever
-    `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after
-    each with the number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it
-    deletes.
+    `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called before each batch. `on_progress` is
+    called after each batch with the number of tasks deleted so far, and `on_change` in each transaction with the number
+    of tasks that the transaction deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use `task_executions`

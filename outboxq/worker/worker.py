@@ -228,7 +228,7 @@ class Worker(Answering):
             children.server.print_stacks(child)
 
     def start(self, *, burst: bool = False) -> None:
-        """Begin to work, in threads of this process.
+        """Start working in threads of this process.
 
         Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError if the worker was already started or was
         created before a fork, or if the server is a standby. Raises InvalidTarget in a test whose transaction is open,

@@ -453,7 +453,7 @@ def test_the_version_is_that_of_the_distribution():
 @pytest.mark.parametrize("action", ["show", "cancel", "redrive"])
 def test_a_nonexistent_task_is_reported_in_one_sentence(database, action):
     said = sentence(outboxq("task", action, NOBODY, url=database.url, exit_code=3))
-    assert said == f"outboxq: there is no task {NOBODY}, or its transaction has not been committed yet"
+    assert said == f"outboxq: there is no task {NOBODY}; its transaction may not have been committed yet"
 
 
 @pytest.mark.parametrize("action", ["show", "cancel", "redrive"])

@@ -721,7 +721,7 @@ def test_a_result_is_encoded_according_to_its_type(value: object, stored: str | 
         (BOMB, "size limit"),
         (
             "x" * MAX_BYTES,
-            r"the result: 262146 bytes of JSON are too large \(the limit is 262144\): store the data elsewhere",
+            r"the result: the JSON is too large \(262146 bytes; the limit is 262144\): store the data elsewhere",
         ),
         (
             "x" * 300_000,

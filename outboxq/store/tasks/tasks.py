@@ -128,12 +128,9 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
     return list(found.values())
 
 
-_UNCOMMITTED = ", or its transaction has not been committed yet"
-
-
 def no_task(task_id: UUID) -> TaskNotFound:
     """Return the error for a missing task. It names the batch if the id shows that the task follows one."""
-    hint, link = _UNCOMMITTED, link_of(task_id)
+    hint, link = "; its transaction may not have been committed yet", link_of(task_id)
     if link is not None and link.number == 0:
         hint = f"; this is the id of a batch or a chain: outboxq batch show {task_id}"
     elif link is not None:
@@ -155,7 +152,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     first, last = UUID(digits.ljust(_ALL, "0")), UUID(digits.ljust(_ALL, "f"))
     rows = store.run_one(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
     if not rows:
-        raise TaskNotFound(f"no task has an id that begins with {digits}{_UNCOMMITTED}")
+        raise TaskNotFound(f"no committed task has an id that begins with {digits}")
     if len(rows) > 1:
         named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
         many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))

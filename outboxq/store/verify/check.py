@@ -29,8 +29,8 @@ TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """An invariant, with the meaning of a violation, or several invariants that are checked in one pass over the
-    tables.
+    """One invariant, or several that are checked in one pass over the tables, with an explanation of what a violation
+    means.
     """
 
     meaning: str

@@ -38,8 +38,8 @@ _KEYS: Final = {
     Noun.WORKER: "worker_id",
     **dict.fromkeys((Noun.QUEUE, Noun.SCHEDULE, Noun.RELAY, Noun.SESSION), "name"),
 }
-"""The part of the URL that identifies the target. The names of queues, schedules and relays are in the query, because a
-path would change some characters.
+"""The part of the URL that identifies the target. The names of queues, schedules and relays are in the query
+string, because some characters would be changed in a path.
 """
 _UNDOES: Final = "undoes"
 """The query parameter with the id of the action that a form undoes."""

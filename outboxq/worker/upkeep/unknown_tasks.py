@@ -86,7 +86,7 @@ class UnknownTasks:
 
     def _outcome(self, claim: Claim, run: UnknownRun) -> Outcome:
         if claim.started_at - run.since > self.limit:
-            error = f"UnknownTask: no worker that claimed {claim.task_name!r} has it registered"
+            error = f"UnknownTask: no worker that claimed {claim.task_name!r} has registered it"
             failed = {"error": error, "reason": UNKNOWN_TASK}
             return Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=failed)
         times = 1 if run.known_elsewhere else run.times + 1

@@ -104,7 +104,7 @@ def test_a_then_task_has_a_page_before_it_is_enqueued(reader: Reader, database: 
     first = database.store.explain(then_id).waits_for
     assert f'href="/tasks/{first}"' in reader.page.text
     assert reader.get(f"/api/tasks/{then_id}.json").get_json()["explanation"]["reason"] == "not_enqueued"
-    assert f"There is no task {uuid7_of_nothing}, or its transaction has not been committed yet." in reader.words(
+    assert f"There is no task {uuid7_of_nothing}; its transaction may not have been committed yet." in reader.words(
         f"/tasks/{uuid7_of_nothing}", status=404
     )
 

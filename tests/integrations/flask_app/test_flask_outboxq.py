@@ -616,7 +616,7 @@ def test_every_command_reads_and_writes_in_the_database_of_the_application(shop,
     assert run("prune", "--older-than", "0s", "--yes") == (0, "1 task was deleted with its events\n")
     assert run("task", "show", str(handle.id)) == (
         3,
-        f"outboxq: there is no task {handle.id}, or its transaction has not been committed yet\n",
+        f"outboxq: there is no task {handle.id}; its transaction may not have been committed yet\n",
     )
     assert run("workers", "list")[1].startswith("host\tpid\t")
     assert run("check") == (0, "all is well\n")

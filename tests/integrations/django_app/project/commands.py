@@ -104,7 +104,7 @@ assert typed("task", "cancel", str(failing.id), "--reason=typed twice")[1] == f"
 assert typed("verify") == (0, "", "every invariant holds\n")
 assert typed("prune", "--older-than", "0s", "--yes") == (0, "2 tasks were deleted with their events\n", "")
 code, _, said = typed("task", "explain", str(handle.id))
-assert (code, said) == (3, f"outboxq: there is no task {handle.id}, or its transaction has not been committed yet\n")
+assert (code, said) == (3, f"outboxq: there is no task {handle.id}; its transaction may not have been committed yet\n")
 code, _, said = typed("task", "show")
 assert (code, "Usage: manage.py outboxq task show" in said, "Missing argument" in said) == (2, True, True), said
 code, _, said = typed("upgrade")
