@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import threading
 import weakref
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -407,6 +408,23 @@ def test_each_application_has_a_separate_database(shop, database, tmp_path):
         assert shop.outbox.store.get(handles["one"].id).status == "Ready"
         with other.app_context():
             assert shop.outbox.store.get(handles["other"].id).status == "Completed"
+
+
+def test_each_application_has_one_thread_that_waits_for_results(shop, database, tmp_path):
+    """Requests to two applications in turn must not start another thread, with its own connections, for each call."""
+    shops = [shop.app(database.url, name="here"), shop.app(f"sqlite:///{tmp_path}/there.db", name="there")]
+    ids = []
+    for app in shops:
+        with app.app_context():
+            shop.outbox.upgrade()
+            ids.append(shop.receipt.using(shop.outbox).enqueue(1).id)
+    before = {one for one in threading.enumerate() if one.name == "outboxq-results"}
+    for _ in range(3):
+        for app, task_id in zip(shops, ids, strict=True):
+            with app.app_context(), pytest.raises(TimeoutError):
+                shop.outbox.result(task_id, timeout=0.01)
+    waiting = {one for one in threading.enumerate() if one.name == "outboxq-results"} - before
+    assert len(waiting) <= 2
 
 
 def test_without_an_application_context_enqueueing_requires_using(shop, app, database):
