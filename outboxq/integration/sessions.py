@@ -226,14 +226,31 @@ def _schemas(bind: Engine | Connection) -> object:
     return bind.get_execution_options().get("schema_translate_map")
 
 
+def bind_for(session: Session, home: Engine) -> Engine | Connection:
+    """Return the connection that the session uses for outboxq's tables, if it has joined a transaction in this engine's
+    database, as in a test; otherwise the engine.
+    """
+    bind = _bind_of(session)
+    return bind if isinstance(bind, Connection) and _leads_to_the_same(bind.engine, home) else home
+
+
 def _home(session: Session) -> Engine | None:
     """Return the engine with which the session writes to outboxq's tables. The session may read with a different
     engine.
     """
+    bind = _bind_of(session)
+    return None if bind is None else bind.engine
+
+
+def _bind_of(session: Session) -> Engine | Connection | None:
+    """Return what the session uses to write to outboxq's tables; None if it has neither an engine nor a connection."""
     try:
-        return session.get_bind(clause=task_executions.update()).engine
+        return session.get_bind(clause=_OUR_WRITE)
     except UnboundExecutionError:
         return None
+
+
+_OUR_WRITE = task_executions.update()
 
 
 def _check_database(home: Engine, ours: Engine) -> None:

@@ -370,6 +370,22 @@ def test_a_replaced_session_of_the_application_is_used(shop, app, database):
         shop.db.session.remove()
 
 
+def test_a_session_that_a_test_binds_to_its_connection_keeps_the_task_in_its_transaction(shop, app, database):
+    """Otherwise the task would be committed on a second connection, and the session could not use its own one."""
+    with app.app_context():
+        engine = shop.db.engine
+        with engine.connect() as connection:
+            connection.begin()
+            shop.db.session = scoped_session(sessionmaker(connection, join_transaction_mode="create_savepoint"))
+            shop.receipt.enqueue(1)
+            shop.db.session.add(shop.Order(id=1))
+            shop.db.session.commit()
+            shop.db.session.remove()
+            assert len(shop.outbox.store.tasks(using=connection)) == 1
+            connection.rollback()
+        assert shop.outbox.store.tasks() == []
+
+
 # Several applications, or none.
 
 
