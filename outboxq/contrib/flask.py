@@ -231,6 +231,7 @@ def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response
     def receive_webhook() -> Response:
         try:
             body = read_body(source, request.stream.read, request.content_length)
+            body = body or request.get_data()  # the application has read it before and Flask has kept it
             outbox.receive_webhook(dict(request.headers), body, source=source)
         except WebhookInvalid as error:
             return Response(str(error), status=error.status, content_type="text/plain; charset=utf-8")
