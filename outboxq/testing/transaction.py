@@ -197,9 +197,8 @@ class SqlalchemyTransaction(TestTransaction):
         scoped = integration.session if isinstance(integration, SessionIntegration) else None
         target = self.target()
         if isinstance(scoped, scoped_session) and isinstance(target, SqlalchemyTarget):
-            scoped.registry.set(
-                scoped.session_factory(bind=target.connection, binds={}, join_transaction_mode="create_savepoint")
-            )
+            ours = {"binds": {}, "twophase": False, "join_transaction_mode": "create_savepoint"}
+            scoped.registry.set(scoped.session_factory(bind=target.connection, **ours))
         yield
 
 

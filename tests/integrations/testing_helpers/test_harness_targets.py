@@ -133,10 +133,15 @@ class TestOutsideTheTransaction:
         assert len(harness.drain()) == 1
 
 
-@pytest.mark.parametrize("bound", [True, False], ids=["to the transaction", "to an engine"])
-def test_a_harness_accepts_a_scoped_session(database, connection, bound):
+@pytest.mark.parametrize(
+    ("bound", "options"),
+    [(True, {}), (False, {}), (False, {"twophase": True})],
+    ids=["to the transaction", "to an engine", "in two phases"],
+)
+def test_a_harness_accepts_a_scoped_session(database, connection, bound, options):
     """Each handler has its own session in the test's transaction. The test gets its own session back."""
-    factory = sessionmaker(connection if bound else database.host_engine(), join_transaction_mode="create_savepoint")
+    bind = connection if bound else database.host_engine()
+    factory = sessionmaker(bind, join_transaction_mode="create_savepoint", **options)
     scoped = scoped_session(factory)
     outbox = Outbox(session=scoped)
 
