@@ -136,7 +136,7 @@ class Scope:
             store = _through(home, store)
         with store.unit(using=within) as unit, self.own():
             try:
-                _join(session, unit.connection, home)
+                join(session, unit.connection, home)
                 self.session.registry.set(session)
                 before, self._joined.session = getattr(self._joined, "session", None), session
                 try:
@@ -200,8 +200,10 @@ def _through(home: Engine, store: Store) -> Store:
     return type(store)(home, schema=store.schema, clock=store.clock, gone=store.gone)
 
 
-def _join(session: Session, connection: Connection, home: Engine | None) -> None:
-    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines."""
+def join(session: Session, connection: Connection, home: Engine | None = None) -> None:
+    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines. Its writes
+    to other databases are not affected.
+    """
     if home is not None:
         _check_database(home, connection.engine)
     ask = session.get_bind

@@ -173,6 +173,32 @@ def test_a_harness_accepts_a_scoped_session(database, connection, bound, options
     scoped.remove()
 
 
+def test_a_scoped_session_that_chooses_its_engine_joins_the_transaction_of_the_harness(database, connection):
+    """Otherwise a handler would not see the test's rows, and what it commits would outlive the test."""
+    engine = database.host_engine()
+
+    class Routing(Session):
+        def get_bind(self, *_, **__):
+            return engine
+
+    scoped = scoped_session(sessionmaker(class_=Routing))
+    outbox = Outbox(session=scoped)
+
+    @outbox.task(name="ship", transactional=False)
+    def ship(order_id: int) -> None:
+        scoped.get(Order, order_id).state = "shipped"
+        scoped.commit()
+
+    mine = Session(connection, join_transaction_mode="create_savepoint")
+    with Harness(outbox, using=mine) as harness:
+        order = Order(id=7)
+        mine.add(order)
+        ship.using(mine).enqueue(7)
+        assert len(harness.drain()) == 1
+        assert order.state == "shipped"
+    scoped.remove()
+
+
 class TestThatCommits:
     """A harness without `using=`, in separate transactions of the outbox."""
 
