@@ -32,7 +32,7 @@ from ..database.engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget, WebhookInvalid
 from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
-from ..integration.sessions import Scope, scope_of
+from ..integration.sessions import Scope, bind_for, scope_of
 from ..integration.uncommitted import belongs_to, forget
 from ..model.guessed_options import OF_AN_OUTBOX
 from ..model.unknown_options import naming_options
@@ -231,6 +231,7 @@ def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response
     def receive_webhook() -> Response:
         try:
             body = read_body(source, request.stream.read, request.content_length)
+            body = body or request.get_data()  # the application has read it before and Flask has kept it
             outbox.receive_webhook(dict(request.headers), body, source=source)
         except WebhookInvalid as error:
             return Response(str(error), status=error.status, content_type="text/plain; charset=utf-8")
@@ -292,7 +293,7 @@ class FlaskIntegration(Integration):
         if application.engine is None:
             yield session
         else:  # db.session writes to several databases
-            connection = session.connection(bind_arguments={"bind": application.engine})
+            connection = session.connection(bind_arguments={"bind": bind_for(session, application.engine)})
             belongs_to(connection, session)
             yield connection
 

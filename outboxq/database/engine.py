@@ -38,7 +38,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
     )
     dialect.keep_private(engine)
     dialect.set_up(engine)
-    _forget_in_children(engine)
+    _ours.add(engine)
     return engine
 
 
@@ -78,7 +78,7 @@ def reserve(engine: Engine) -> Engine:
     pool = engine.pool.recreate()
     reserved = Engine(pool, engine.dialect, engine.url, hide_parameters=True, execution_options=options)
     dialect_for(engine.dialect.name).keep_settings(reserved)
-    _forget_in_children(reserved)
+    _ours.add(reserved)
     return reserved
 
 
@@ -114,22 +114,21 @@ def _but_isolation(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "isolation_level"}
 
 
-def _forget_in_children(engine: Engine) -> None:
+def _forget_in_children() -> None:
     """Make a forked child process use its own connections instead of its parent's."""
-    alive = weakref.ref(engine)
-
-    def forget() -> None:
-        if (ours := alive()) is not None:
-            # The pool is kept, because closing a SQLite connection takes a lock that a thread of the parent may have
-            # held.
-            _inherited.append(ours.pool)
-            ours.dispose(close=False)
-
-    in_children(forget)
+    for engine in list(_ours):
+        # The pool is kept, because closing a SQLite connection takes a lock that a thread of the parent may have held.
+        _inherited.append(engine.pool)
+        engine.dispose(close=False)
 
 
+_ours: weakref.WeakSet[Engine] = weakref.WeakSet()
+"""The engines that we created. One function serves them all, because Python never forgets a function that runs at each
+fork, and each wait for results creates an engine.
+"""
 _inherited: list[Pool] = []
 """Pools of the processes that forked this one."""
+in_children(_forget_in_children)
 
 
 def parse_url(url: str | URL) -> URL:

@@ -136,7 +136,7 @@ class Scope:
             store = _through(home, store)
         with store.unit(using=within) as unit, self.own():
             try:
-                _join(session, unit.connection, home)
+                join(session, unit.connection, home)
                 self.session.registry.set(session)
                 before, self._joined.session = getattr(self._joined, "session", None), session
                 try:
@@ -200,8 +200,10 @@ def _through(home: Engine, store: Store) -> Store:
     return type(store)(home, schema=store.schema, clock=store.clock, gone=store.gone)
 
 
-def _join(session: Session, connection: Connection, home: Engine | None) -> None:
-    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines."""
+def join(session: Session, connection: Connection, home: Engine | None = None) -> None:
+    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines. Its writes
+    to other databases are not affected.
+    """
     if home is not None:
         _check_database(home, connection.engine)
     ask = session.get_bind
@@ -226,14 +228,31 @@ def _schemas(bind: Engine | Connection) -> object:
     return bind.get_execution_options().get("schema_translate_map")
 
 
+def bind_for(session: Session, home: Engine) -> Engine | Connection:
+    """Return the connection that the session uses for outboxq's tables, if it has joined a transaction in this engine's
+    database, as in a test; otherwise the engine.
+    """
+    bind = _bind_of(session)
+    return bind if isinstance(bind, Connection) and _leads_to_the_same(bind.engine, home) else home
+
+
 def _home(session: Session) -> Engine | None:
     """Return the engine with which the session writes to outboxq's tables. The session may read with a different
     engine.
     """
+    bind = _bind_of(session)
+    return None if bind is None else bind.engine
+
+
+def _bind_of(session: Session) -> Engine | Connection | None:
+    """Return what the session uses to write to outboxq's tables; None if it has neither an engine nor a connection."""
     try:
-        return session.get_bind(clause=task_executions.update()).engine
+        return session.get_bind(clause=_OUR_WRITE)
     except UnboundExecutionError:
         return None
+
+
+_OUR_WRITE = task_executions.update()
 
 
 def _check_database(home: Engine, ours: Engine) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, event
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outboxq.store")
 
+_Numbers = Counter[tuple[str, str]]
+"""The number of tasks or events, by kind and name."""
 _NOTED = "_outboxq_uncommitted"
-"""The Session attribute that holds the number of uncommitted tasks and events, by kind and name."""
+"""The Session attribute that holds the numbers of uncommitted tasks and events, by transaction or savepoint."""
 _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref.WeakKeyDictionary()
 """The session for each connection that an integration passes in place of the session itself."""
 
@@ -33,11 +35,10 @@ def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> N
     session = _session_of(target)
     if session is None or isinstance(session.bind, Connection):
         return
-    noted = session.__dict__.get(_NOTED)
-    if noted is None:
+    if (noted := session.__dict__.get(_NOTED)) is None:
         _listen()
-        noted = session.__dict__[_NOTED] = Counter()
-    noted[kind, name] += number
+        noted = session.__dict__[_NOTED] = defaultdict[Any, _Numbers](Counter)
+    noted[session.get_nested_transaction() or session.get_transaction()][kind, name] += number
 
 
 def belongs_to(connection: Connection, session: Session) -> None:
@@ -79,19 +80,30 @@ def _committed(session: Session) -> None:
 
 
 def _rolled_back(session: Session) -> None:
-    session.__dict__.pop(_NOTED, None)
+    """Forget what the rollback has undone: with a savepoint, only what was written after it."""
+    if (savepoint := session.get_nested_transaction()) is None:
+        session.__dict__.pop(_NOTED, None)
+    elif (noted := session.__dict__.get(_NOTED)) is not None:
+        noted.pop(savepoint, None)
 
 
 def _ended(session: Session, transaction: SessionTransaction) -> None:
-    """Warn if the transaction was neither committed nor rolled back, but ended by `close()`.
+    """Warn if the transaction was neither committed nor rolled back, but ended by `close()`. What was written in a
+    savepoint belongs to the transaction around it from now on.
 
     An exception that passes through the Session's `with` block also closes the Session, but is reported anyway.
     """
-    if _NOTED not in session.__dict__ or transaction.parent is not None:
+    noted: dict[SessionTransaction, _Numbers] | None = session.__dict__.get(_NOTED)
+    if noted is None:
         return
-    noted: Counter[tuple[str, str]] = session.__dict__.pop(_NOTED)
-    if sys.exception() is None and not _is_asynchronous(session):
-        log.warning("%s", _sentence(noted))
+    numbers = noted.pop(transaction, None)
+    if transaction.parent is not None:
+        if numbers:
+            noted[transaction.parent] += numbers
+        return
+    del session.__dict__[_NOTED]
+    if numbers and sys.exception() is None and not _is_asynchronous(session):
+        log.warning("%s", _sentence(numbers))
 
 
 def _is_asynchronous(session: Session) -> bool:
@@ -102,7 +114,7 @@ def _is_asynchronous(session: Session) -> bool:
     return asyncio is not None and asyncio.async_session(session) is not None
 
 
-def _sentence(noted: Counter[tuple[str, str]]) -> str:
+def _sentence(noted: _Numbers) -> str:
     numbers: Counter[str] = Counter()
     for (kind, _), number in noted.items():
         numbers[kind] += number

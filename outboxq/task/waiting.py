@@ -490,6 +490,9 @@ class WaiterOfProcess:
         if (found := self._waiters.get(key)) is None:
             # If several threads get here at the same time, all of them get the first waiter.
             found = self._waiters.setdefault(key, ResultWaiter(store))
-            for other in [one for one in self._waiters if one[0] == process and one != key]:
-                self._waiters.pop(other, None)  # its store belongs to a database to which the outbox was bound before
+            for other, waiter in list(self._waiters.items()):
+                # The outbox may have been bound to another database before. An active waiter may belong to another
+                # Flask application: without it, each call for the other application would start another thread.
+                if other[0] == process and other != key and not waiter.is_active:
+                    self._waiters.pop(other, None)
         return found

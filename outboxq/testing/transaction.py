@@ -22,7 +22,7 @@ from ..database.privileges import Feature
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration import Integration
-from ..integration.sessions import SessionIntegration
+from ..integration.sessions import SessionIntegration, join
 from ..model import Handle, NewTask, Outcome
 from ..model.batches import BatchLink
 from ..model.subscriptions import Emitted, NewEvent
@@ -197,9 +197,9 @@ class SqlalchemyTransaction(TestTransaction):
         scoped = integration.session if isinstance(integration, SessionIntegration) else None
         target = self.target()
         if isinstance(scoped, scoped_session) and isinstance(target, SqlalchemyTarget):
-            scoped.registry.set(
-                scoped.session_factory(bind=target.connection, binds={}, join_transaction_mode="create_savepoint")
-            )
+            session = scoped.session_factory(bind=target.connection, binds={})
+            join(session, target.connection)
+            scoped.registry.set(session)
         yield
 
 

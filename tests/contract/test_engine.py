@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
+import weakref
 
 import pytest
 
@@ -51,3 +54,18 @@ def test_closing_a_reserved_engine_keeps_connections_of_the_original_open(databa
         with database.engine.connect() as connection:
             raw = connection.connection.driver_connection
     raw.execute("SELECT 1")
+
+
+def test_an_engine_leaves_nothing_behind_for_the_next_fork(database, monkeypatch):
+    """Python cannot unregister a function that runs at each fork, and each wait for results creates an engine."""
+    registered = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **when: registered.append(when), raising=False)
+    store = Store(database.own(make_engine(database.url)))
+    reserved = [store.reserved(threading.Event()).bound_engine for _ in range(3)]
+    assert registered == []
+    forgotten = [weakref.ref(engine) for engine in reserved]
+    for engine in reserved:
+        close(engine)
+    del engine, reserved
+    gc.collect()
+    assert [one() for one in forgotten] == [None] * 3

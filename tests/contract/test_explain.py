@@ -175,7 +175,7 @@ def test_a_silent_or_unregistered_worker_is_reported(database):
     explained(database, claim, Reason.WORKER_SILENT, "not registered", cured=[("task", "recover")])
     at_work(database, database.worker)
     database.clock.advance(30)
-    words = ("host:7", "not extended the lease for 2 min 1 s", "in 1 min 19 s")
+    words = ("host:7", "not done so in the last 2 min 1 s", "in 1 min 19 s")
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
     database.frozen.workers.seen(database.worker)  # the worker is alive, but a part of it has died
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
@@ -218,7 +218,7 @@ def test_a_killed_worker_is_reported_before_the_default_lease_expires(database):
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=60))
     database.clock.advance(37)
-    words = ("not extended the lease for 37 s", "in 23 s")
+    words = ("not done so in the last 37 s", "in 23 s")
     explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
 
 

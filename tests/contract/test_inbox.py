@@ -160,7 +160,7 @@ def test_a_value_out_of_range_is_refused_before_anything_is_written(
 
 def test_a_message_is_not_accepted_outside_the_transaction_of_its_work(database: Database) -> None:
     outbox = Outbox(database.host)
-    with pytest.raises(InvalidTarget, match="it is lost if that work fails; write using=session"):
+    with pytest.raises(InvalidTarget, match="the message is lost if that work fails; write using=session"):
         outbox.inbox.accept("billing", "m1", using=outbox)
     with pytest.raises(InvalidTarget, match="the current transaction is not known"):
         outbox.inbox.accept("billing", "m1")

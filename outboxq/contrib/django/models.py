@@ -26,6 +26,8 @@ class InstantField(models.DateTimeField):
     """
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        if isinstance(value, str):  # from a fixture or a serialized test database, in a composite primary key
+            value = self.to_python(value)
         if connection.vendor != "sqlite" or not isinstance(value, datetime):
             return super().get_db_prep_value(value, connection, prepared)
         return iso(_aware(value, connection))

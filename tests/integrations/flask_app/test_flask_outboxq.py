@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import threading
 import weakref
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -369,6 +370,22 @@ def test_a_replaced_session_of_the_application_is_used(shop, app, database):
         shop.db.session.remove()
 
 
+def test_a_session_that_a_test_binds_to_its_connection_keeps_the_task_in_its_transaction(shop, app, database):
+    """Otherwise the task would be committed on a second connection, and the session could not use its own one."""
+    with app.app_context():
+        engine = shop.db.engine
+        with engine.connect() as connection:
+            connection.begin()
+            shop.db.session = scoped_session(sessionmaker(connection, join_transaction_mode="create_savepoint"))
+            shop.receipt.enqueue(1)
+            shop.db.session.add(shop.Order(id=1))
+            shop.db.session.commit()
+            shop.db.session.remove()
+            assert len(shop.outbox.store.tasks(using=connection)) == 1
+            connection.rollback()
+        assert shop.outbox.store.tasks() == []
+
+
 # Several applications, or none.
 
 
@@ -407,6 +424,23 @@ def test_each_application_has_a_separate_database(shop, database, tmp_path):
         assert shop.outbox.store.get(handles["one"].id).status == "Ready"
         with other.app_context():
             assert shop.outbox.store.get(handles["other"].id).status == "Completed"
+
+
+def test_each_application_has_one_thread_that_waits_for_results(shop, database, tmp_path):
+    """Requests to two applications in turn must not start another thread, with its own connections, for each call."""
+    shops = [shop.app(database.url, name="here"), shop.app(f"sqlite:///{tmp_path}/there.db", name="there")]
+    ids = []
+    for app in shops:
+        with app.app_context():
+            shop.outbox.upgrade()
+            ids.append(shop.receipt.using(shop.outbox).enqueue(1).id)
+    before = {one for one in threading.enumerate() if one.name == "outboxq-results"}
+    for _ in range(3):
+        for app, task_id in zip(shops, ids, strict=True):
+            with app.app_context(), pytest.raises(TimeoutError):
+                shop.outbox.result(task_id, timeout=0.01)
+    waiting = {one for one in threading.enumerate() if one.name == "outboxq-results"} - before
+    assert len(waiting) <= 2
 
 
 def test_without_an_application_context_enqueueing_requires_using(shop, app, database):

@@ -81,6 +81,28 @@ def test_a_lost_task_in_a_released_savepoint_causes_a_warning(engine, receipt, w
     assert len(warnings()) == 1
 
 
+def test_a_rolled_back_savepoint_does_not_hide_the_loss_of_an_earlier_task(engine, receipt, warnings):
+    with Session(engine) as session:
+        receipt.using(session).enqueue(1)
+        with suppress(Failed), session.begin_nested():
+            receipt.using(session).enqueue_many([(2,), (3,)])
+            raise Failed
+        with session.begin_nested():
+            receipt.using(session).enqueue(4)
+    [warning] = warnings()
+    assert warning.startswith("2 tasks were written after the last commit of a Session, and are lost")
+
+
+def test_a_lost_task_in_an_open_savepoint_causes_a_warning(engine, receipt, warnings):
+    with Session(engine) as session:
+        session.begin_nested()
+        receipt.using(session).enqueue(1)
+        session.begin_nested()
+        receipt.using(session).enqueue(2)
+    assert len(warnings()) == 1
+    assert warnings()[0].startswith("2 tasks were written")
+
+
 def committed(session, enqueue):
     enqueue()
     session.commit()
@@ -104,6 +126,15 @@ def rolled_back(session, enqueue):
 
 def rolled_back_to_a_savepoint(session, enqueue):
     savepoint = session.begin_nested()
+    enqueue()
+    savepoint.rollback()
+
+
+def rolled_back_around_a_savepoint(session, enqueue):
+    savepoint = session.begin_nested()
+    with session.begin_nested():
+        enqueue()
+    session.begin_nested()
     enqueue()
     savepoint.rollback()
 
@@ -133,6 +164,7 @@ def found_by_its_key(session, enqueue):
         in_a_savepoint,
         rolled_back,
         rolled_back_to_a_savepoint,
+        rolled_back_around_a_savepoint,
         ended_by_an_exception,
         ended_by_an_exception_in_a_block,
         found_by_its_key,

@@ -133,10 +133,15 @@ class TestOutsideTheTransaction:
         assert len(harness.drain()) == 1
 
 
-@pytest.mark.parametrize("bound", [True, False], ids=["to the transaction", "to an engine"])
-def test_a_harness_accepts_a_scoped_session(database, connection, bound):
+@pytest.mark.parametrize(
+    ("bound", "options"),
+    [(True, {}), (False, {}), (False, {"twophase": True})],
+    ids=["to the transaction", "to an engine", "in two phases"],
+)
+def test_a_harness_accepts_a_scoped_session(database, connection, bound, options):
     """Each handler has its own session in the test's transaction. The test gets its own session back."""
-    factory = sessionmaker(connection if bound else database.host_engine(), join_transaction_mode="create_savepoint")
+    bind = connection if bound else database.host_engine()
+    factory = sessionmaker(bind, join_transaction_mode="create_savepoint", **options)
     scoped = scoped_session(factory)
     outbox = Outbox(session=scoped)
 
@@ -165,6 +170,32 @@ def test_a_harness_accepts_a_scoped_session(database, connection, bound):
     assert scoped() is mine
     assert mine not in seen
     assert len(seen) == 2
+    scoped.remove()
+
+
+def test_a_scoped_session_that_chooses_its_engine_joins_the_transaction_of_the_harness(database, connection):
+    """Otherwise a handler would not see the test's rows, and what it commits would outlive the test."""
+    engine = database.host_engine()
+
+    class Routing(Session):
+        def get_bind(self, *_, **__):
+            return engine
+
+    scoped = scoped_session(sessionmaker(class_=Routing))
+    outbox = Outbox(session=scoped)
+
+    @outbox.task(name="ship", transactional=False)
+    def ship(order_id: int) -> None:
+        scoped.get(Order, order_id).state = "shipped"
+        scoped.commit()
+
+    mine = Session(connection, join_transaction_mode="create_savepoint")
+    with Harness(outbox, using=mine) as harness:
+        order = Order(id=7)
+        mine.add(order)
+        ship.using(mine).enqueue(7)
+        assert len(harness.drain()) == 1
+        assert order.state == "shipped"
     scoped.remove()
 
 

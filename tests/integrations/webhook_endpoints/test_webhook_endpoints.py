@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import httpx
 import pytest
 from fastapi import FastAPI
-from flask import Flask
+from flask import Flask, request
 from sqlalchemy.exc import OperationalError
 from werkzeug.test import Client, EnvironBuilder
 
@@ -119,6 +119,17 @@ def test_a_body_may_be_as_large_as_the_limit(send: Send, outbox: Outbox) -> None
     assert names(outbox) == []
     assert send(fits, signed(fits)) == (204, "")
     assert names(outbox) == ["book"]
+
+
+def test_a_body_that_flask_has_read_before_the_endpoint_is_verified(outbox: Outbox, erp: WebhookSource) -> None:
+    """Otherwise an application that logs the bodies of its requests would refuse every webhook."""
+    app = flask_app(outbox, erp)
+    app.before_request(lambda: request.get_data() and None)
+    send = by_wsgi(app)
+    assert send(EVENT, signed(EVENT)) == (204, "")
+    assert names(outbox) == ["book"]
+    too_long = EVENT + b" " * MOST
+    assert send(too_long, signed(too_long))[0] == 413
 
 
 def test_another_method_is_not_allowed(send: Send, outbox: Outbox) -> None:

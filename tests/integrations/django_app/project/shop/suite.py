@@ -10,6 +10,7 @@ from unittest import mock
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
+from django.core import serializers
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
@@ -21,7 +22,7 @@ from django.test.utils import CaptureQueriesContext
 
 from outboxq import ConfigurationError, DuplicateTask, InvalidCall, InvalidTarget, InvalidTransition
 from outboxq.contrib.django import outbox, outboxes
-from outboxq.contrib.django.models import ExecutionEvent, OutboxEntry, TaskExecution, TaskSubscription
+from outboxq.contrib.django.models import ExecutionEvent, OutboxEntry, ScheduleTick, TaskExecution, TaskSubscription
 from outboxq.database.tables import metadata
 from outboxq.model.uuid7 import uuid7
 from outboxq.webhooks import signed_headers
@@ -138,6 +139,18 @@ class InsideATest(TestCase):
         for first, last, found in ((11, 13, 1), (12, 12, 1), (13, 14, 0), (10, 11, 0)):
             times = [datetime(2030, 1, 1, hour, tzinfo=UTC) for hour in (first, last)]
             assert OutboxEntry.objects.filter(available_at__range=times, task_execution_id=handle.id).count() == found
+
+    def test_a_serialized_row_with_a_time_in_its_primary_key_can_be_restored(self):
+        """Django does this for `serialized_rollback`, and the times in composite keys are then strings."""
+        tick = datetime(2030, 1, 1, 12, tzinfo=UTC)
+        planted = ScheduleTick(schedule="hourly", tick=tick, task_execution_id=uuid7())
+        planted.save_base(force_insert=True)
+        text = serializers.serialize("json", ScheduleTick.objects.all())
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM schedule_ticks")
+        for row in serializers.deserialize("json", text):
+            row.save()
+        assert ScheduleTick.objects.filter(tick=tick).count() == 1
 
 
 EVENT = b'{"specversion": "1.0", "id": "e1", "source": "erp", "type": "billing.paid", "data": 7}'
