@@ -16,7 +16,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.dialects import Row
+from ...database.dialects import Begin, Row
 from ...database.grammar import (
     Columns,
     Grammar,
@@ -81,6 +81,19 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
         if not left:
             break
     return [handles[task.id] for task in tasks]
+
+
+def foreseen(store: Transactions, task: NewTask) -> Handle:
+    """Return the handle that an enqueue of this task would return now, and write nothing. Raises DuplicateTask."""
+    held = store.run(lambda target: _owners(target, store.values(target), [_key(task)]), begin=Begin.READ)
+    owner = held.get(_key(task))
+    if owner is None or owner.is_free:
+        return Handle(id=task.id)
+    if task.on_conflict is OnConflict.RAISE:
+        raise _duplicate(task, owner.id, {})
+    if task.on_conflict is OnConflict.REPLACE and owner.status is TaskStatus.READY:
+        return Handle(id=owner.id, created=False, replaced=True)
+    return _refused(task, owner.id)
 
 
 def _round(
