@@ -146,9 +146,9 @@ def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: boo
 
 def _foresee(store: Store, planned: NewTask, *, at: datetime | None, delay: timedelta | None) -> None:
     """Print what would happen if the task were enqueued now. Raises DuplicateTask."""
-    from ..store.tasks.idempotency import foreseen
+    from ..store.producing.enqueue import foresee
 
-    handle = foreseen(store, planned)
+    handle = foresee(store, planned)
     due = f"at {short(at or store.now() + (delay or timedelta(0)))} UTC" if at or delay else "now"
     place = f"in the queue {planned.queue!r}, due {due}, with {planned.args}"
     owner = f"task {handle.id}" if handle.id.int else "another task"

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.dialects import Begin, Row
+from ...database.dialects import Row
 from ...database.grammar import (
     Columns,
     Grammar,
@@ -83,10 +83,9 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
     return [handles[task.id] for task in tasks]
 
 
-def foreseen(store: Transactions, task: NewTask) -> Handle:
-    """Return the handle that an enqueue of this task would return now, and write nothing. Raises DuplicateTask."""
-    held = store.run(lambda target: _owners(target, store.values(target), [_key(task)]), begin=Begin.READ)
-    owner = held.get(_key(task))
+def foreseen(store: Transactions, target: Target, task: NewTask) -> Handle:
+    """Return the handle that `enqueue_keyed` would return for this task now, and write nothing. Raises DuplicateTask."""
+    owner = _owners(target, store.values(target), [_key(task)]).get(_key(task))
     if owner is None or owner.is_free:
         return Handle(id=task.id)
     if task.on_conflict is OnConflict.RAISE:
