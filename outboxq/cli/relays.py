@@ -211,7 +211,9 @@ def run(
     from ..context import process
     from ..worker.relays import RelayRunner
     from .serving.logs import LogFormat, configure
+    from .serving.starting import open_closed_streams
 
+    open_closed_streams()
     app = one_app(context, app_argument, app)
     if app is None and OUTBOX not in context.meta:
         fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
