@@ -148,6 +148,11 @@ COUNTED: Final = 100_000
 """The number up to which a relay's events are counted."""
 
 
+def is_counted(number: int) -> bool:
+    """Return whether a count of a relay's events is exact. Otherwise, there may be more events."""
+    return number < COUNTED
+
+
 def task_of(relay: str) -> str:
     """Return the name of the relay's task, which is also the name of its queue."""
     return f"{RELAY_PREFIX}{relay}"
