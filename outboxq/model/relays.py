@@ -18,7 +18,7 @@ RELAY_PREFIX: Final = "relay."
 """The prefix of each relay's task name and queue name."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
-"""The period in which a relay gets only one event with a given idempotency key."""
+"""The minimum period in which a relay gets only one event with a given idempotency key. The next prune ends it."""
 _SLOTS: Final = 256
 
 
