@@ -112,7 +112,7 @@ class _NoWaiting:
 class Steps(Sender):
     """A sender without a thread, on the test's clock."""
 
-    def __init__(self, database: Database, outbox: Outbox, name: str = "orders") -> None:
+    def __init__(self, database: Database, outbox: Outbox, name: str = "orders", *, burst: bool = False) -> None:
         self.worker_id = uuid4()
         self.failures: list[BaseException] = []
         self.relay = copy(outbox.tasks.relays[name])
@@ -124,6 +124,7 @@ class Steps(Sender):
             worker_id=self.worker_id,
             stopping=_NoStop(),
             on_thread_failure=self.failures.append,
+            burst=burst,
             clock=lambda: database.clock().timestamp(),
         )
 

@@ -25,6 +25,7 @@ from ..model.display import as_json
 from ..model.wording import grouped, plain, short
 from ..operating.reading import read_span
 from .groups import Group, Terminated, ending_on_signals, exit_code, output_checked
+from .serving.starting import open_closed_streams
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,6 +189,7 @@ def command_on_database(upgrade: str | None = None) -> Iterator[None]:
     """
     from ..database.dialects import statement_timeout
 
+    open_closed_streams()  # a framework's program has not done this
     with speaking_plainly(upgrade), ending_on_signals(), statement_timeout(_longest_statement()):
         yield
 

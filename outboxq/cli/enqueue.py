@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,10 @@ from .groups import Group
 from .parameters import INSTANT, QUEUE, TASK_NAME, Once, choice_option, json_reader, number_option, span_option, stacked
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ..database.target import Target as Transaction
+    from ..model import NewTask
     from ..outbox import Outbox
     from ..store import Store
     from ..task import Task
@@ -129,17 +133,35 @@ def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: boo
     bound = known.using(known.outbox, **options)
     if not dry_run:
         handle = bound.enqueue(**values)
-        tell(str(handle.id), merged(handle, {"task_name": known.name, "dry_run": False}))
+        has_task = handle.id.int != 0  # False with --on-conflict skip
+        if has_task or wants_json():
+            found = {"id": handle.id if has_task else None, "task_name": known.name, "dry_run": False}
+            tell(str(handle.id), merged(handle, found))
         if not (handle.created or handle.replaced or wants_json()):
-            click.echo("this task already has the idempotency key; nothing was enqueued", err=True)
+            owner = "this" if has_task else "another"
+            click.echo(f"{owner} task already has the idempotency key; nothing was enqueued", err=True)
         return
-    planned = bound.planned(**values)
-    at, delay = options["run_after"], options["delay"]
-    due = f"at {short(at or store.now() + delay)} UTC" if at or delay else "now"
-    sentence = f"{known.name} would be enqueued in the queue {planned.queue!r}, due {due}, with {planned.args}"
+    _foresee(store, bound.planned(**values), at=options["run_after"], delay=options["delay"])
+
+
+def _foresee(store: Store, planned: NewTask, *, at: datetime | None, delay: timedelta | None) -> None:
+    """Print what would happen if the task were enqueued now. Raises DuplicateTask."""
+    from ..store.producing.enqueue import foresee
+
+    handle = foresee(store, planned)
+    due = f"at {short(at or store.now() + (delay or timedelta(0)))} UTC" if at or delay else "now"
+    place = f"in the queue {planned.queue!r}, due {due}, with {planned.args}"
+    owner = f"task {handle.id}" if handle.id.int else "another task"
+    if handle.created:
+        sentence = f"{planned.task_name} would be enqueued {place}"
+    elif handle.replaced:
+        sentence = f"{owner}, which has the idempotency key, would be replaced by {planned.task_name} {place}"
+    else:
+        sentence = f"nothing would be enqueued: {owner} already has the idempotency key"
+    known = None if handle.created or not handle.id.int else handle.id
     shown = ("task_name", "queue", "priority", "partition_key", "concurrency_key", "idempotency_key", "args")
     fields = {name: getattr(planned, name) for name in shown}
-    tell(sentence, {"id": None, "created": False, "replaced": False, "dry_run": True, **fields})
+    tell(sentence, {"id": known, "created": False, "replaced": False, "dry_run": True, **fields})
 
 
 def _task(outbox: Outbox, place: str) -> Task[..., Any]:

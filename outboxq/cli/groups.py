@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from .serving.starting import leave_on_signals, starts_worker
+from .serving.starting import leave_on_signals, open_closed_streams, starts_worker
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
 """The names of the parameters that choose the database. A framework's commands omit them, because its settings make
@@ -272,6 +272,7 @@ class Program(LateGroup):
     _is_starting = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        open_closed_streams()  # before a file or a connection gets the number of a closed stream
         if starts_worker(sys.argv[1:]):
             leave_on_signals()
         gc.disable()

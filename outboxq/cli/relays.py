@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import ConfigurationError
-from ..model.relays import COUNTED, Relay, state_of, task_of
+from ..model.relays import Relay, is_counted, state_of, task_of
 from ..model.wording import brief, plural
 from ..model.workers import SourceState
 from ..operating.verb import Noun
@@ -119,8 +119,10 @@ def show_(store: Store, name: str) -> None:
         "next attempt": in_utc(one.next_try_at),
         "last error": one.last_error,
         "topics": ", ".join(one.topics),
-        "waiting": f"{one.messages}{'+' * (one.messages >= COUNTED)} {plural(one.messages, 'event')}",
-        "refused": f"{one.dead_letters} {plural(one.dead_letters, 'dead letter')}" if one.dead_letters else None,
+        "waiting": f"{_number(one.messages)} {plural(one.messages, 'event')}",
+        "refused": f"{_number(one.dead_letters)} {plural(one.dead_letters, 'dead letter')}"
+        if one.dead_letters
+        else None,
         "redriven": _redriven(one) if one.redriven else None,
     }
     table(("relay", name), [(key, value) for key, value in lines.items() if value is not None])
@@ -147,7 +149,7 @@ def show_(store: Store, name: str) -> None:
 def _redriven(relay: Relay) -> str:
     """Return the redriven events in words. A worker publishes them as tasks, because the relay's senders do not."""
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
-    return f"{relay.redriven} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
+    return f"{_number(relay.redriven)} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 
 
 @relay.command()
@@ -166,7 +168,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
             f"there is no relay {name!r}, so nothing was removed; the relays to brokers are: {', '.join(every) or 'none'}",
             EXIT_NOT_FOUND,
         )
-    count = Exactly(number=known.messages, at_least=known.messages >= COUNTED)
+    count = Exactly(number=known.messages, at_least=not is_counted(known.messages))
     what = f"unpublished events of the relay {name!r}, and the relay itself"
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted"):
         return
@@ -211,7 +213,9 @@ def run(
     from ..context import process
     from ..worker.relays import RelayRunner
     from .serving.logs import LogFormat, configure
+    from .serving.starting import open_closed_streams
 
+    open_closed_streams()
     app = one_app(context, app_argument, app)
     if app is None and OUTBOX not in context.meta:
         fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
@@ -240,10 +244,10 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
             (
                 one.name,
                 state_of(one).value,
-                f"{one.messages}{'+' * (one.messages >= COUNTED)}",
+                _number(one.messages),
                 None if one.oldest_at is None else brief(now - one.oldest_at),
-                one.dead_letters,
-                one.redriven,
+                _number(one.dead_letters),
+                _number(one.redriven),
                 len(one.shards),
                 ", ".join(owners) or None,
                 ", ".join(one.topics),
@@ -251,6 +255,11 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
             )
         )
     return rows
+
+
+def _number(count: int) -> int | str:
+    """Return a count of events, with a + if there may be more."""
+    return count if is_counted(count) else f"{count}+"
 
 
 def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:

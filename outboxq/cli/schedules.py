@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,7 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.fields import REASON, checked
 from ..operating.reading import read_rule, read_span, read_zone
-from ..operating.verb import Noun, Outcome, ValueMissing
+from ..operating.verb import Noun, Outcome, Seen, ValueMissing
 from ..operating.verbs import EDIT, REMOVE
 from .changes import (
     Exactly,
@@ -181,8 +182,7 @@ def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options
     RULE is a cron expression such as "30 2 * * *", or "every 15m". If a schedule with this name and task exists, it is
     changed. With APP, the task's declared options are the defaults, and the arguments are checked.
     """
-    new = _new_schedule(name, task, rule, **options)
-    _print_one(store, _put(store, CommandAction.SCHEDULE_ADD, new, reason))
+    _put(store, CommandAction.SCHEDULE_ADD, _new_schedule(name, task, rule, **options), reason)
 
 
 @schedule.command("add-retention")
@@ -200,17 +200,21 @@ def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
     from ..task.built_in import retention_schedule
 
     outbox = present_outbox() or Outbox()
-    new = retention_schedule(outbox.tasks.get(PRUNE), age)
-    _print_one(store, _put(store, CommandAction.SCHEDULE_ADD_RETENTION, new, reason))
+    _put(store, CommandAction.SCHEDULE_ADD_RETENTION, retention_schedule(outbox.tasks.get(PRUNE), age), reason)
 
 
-def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str) -> Schedule:
+def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str) -> None:
+    """Store the schedule, record the action if anything has changed, and print the schedule."""
     details = {"task": new.task_name, "rule": new.rule, "tz": new.tz}
 
-    def change(transaction: Transaction) -> Schedule:
-        return store.schedules.put(new, using=transaction)
+    def change(transaction: Transaction) -> tuple[Schedule, int]:
+        seen = Seen()
+        return store.schedules.put(new, on_change=seen, using=transaction), seen.changes
 
-    return recorded(store, action, new.name, change, details=details, reason=reason)
+    found, changes = recorded(store, action, new.name, change, details=details, reason=reason, number=itemgetter(1))
+    _print_one(store, found, changed=bool(changes))
+    if not changes:
+        click.echo(plain(f"nothing was changed: the schedule {found.name!r} already had these values"), err=True)
 
 
 @schedule.command(help=EDIT.help)

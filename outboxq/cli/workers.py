@@ -91,8 +91,9 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         elif one not in every:
             busy, held = None, len(store.tasks(status=TaskStatus.RUNNING, worker=one.id, limit=_MOST_TASKS))
             taken = store.workers.recovered(one.id)
+            left = f"{held}{'+' * (held == _MOST_TASKS)}"
             back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} recovered"
-            notes += ["not seen lately", f"{back}, {held} not yet"]
+            notes += ["not seen lately", f"{back}, {left} not yet"]
         elif (order := order_of(one)) is not None:
             notes.append(f"order: {order}")
         busy_of = f"{'?' if busy is None else busy}/{one.concurrency}"

@@ -18,7 +18,7 @@ RELAY_PREFIX: Final = "relay."
 """The prefix of each relay's task name and queue name."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
-"""The period in which a relay gets only one event with a given idempotency key."""
+"""The minimum period in which a relay gets only one event with a given idempotency key. The next prune ends it."""
 _SLOTS: Final = 256
 
 
@@ -146,6 +146,11 @@ class RelayDetail:
 
 COUNTED: Final = 100_000
 """The number up to which a relay's events are counted."""
+
+
+def is_counted(number: int) -> bool:
+    """Return whether a count of a relay's events is exact. Otherwise, there may be more events."""
+    return number < COUNTED
 
 
 def task_of(relay: str) -> str:

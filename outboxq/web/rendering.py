@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Request, Response
 
+from ..model.relays import is_counted
 from ..model.wording import grouped, plain_text, plural, sentence, size, span
 from .browser import Notice, hidden_field
 from .charts import NOTHING, Plot, chart_of
@@ -200,6 +201,11 @@ def number(value: int | None) -> str:
     return "" if value is None else grouped(value)
 
 
+def events(value: int) -> str:
+    """Return a count of a relay's events, with a + if there may be more."""
+    return f"{number(value)}{'' if is_counted(value) else '+'}"
+
+
 def breakable(value: object) -> Markup:
     """Return `plain_text` that a browser may break after dots, slashes, dashes, colons and underscores, and otherwise
     after every 24 characters.
@@ -237,6 +243,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": _optional(size),
     "span": _optional(lambda value: unbroken(span(value))),
     "number": number,
+    "events": events,
     "plural": plural,
     "sentence": lambda value: unbroken(sentence(str(value))),
     "plain": plain_text,

@@ -157,7 +157,9 @@ SCHEDULE_LATENESS: Final = _histogram(
     help="Seconds from a tick to the start of its handler, including jitter and catch-up.",
 )
 RELAY_EVENTS: Final = _database_gauge(
-    "outboxq_relay_events", "relay", help="Events that the relay's broker has not confirmed."
+    "outboxq_relay_events",
+    "relay",
+    help="Events that the relay's broker has not confirmed. At most 100,000 are counted.",
 )
 RELAY_OLDEST_AGE: Final = _database_gauge(
     "outboxq_relay_oldest_event_age_seconds",

@@ -463,6 +463,21 @@ def test_a_command_without_effect_reports_this_on_stderr(database):
 
 
 @pytest.mark.in_turn
+def test_a_schedule_that_is_added_again_unchanged_is_not_recorded(database):
+    """A deployment script that stores its schedules each time must not fill the list of changes."""
+    for words in (("add", "nightly", "tests.work", "every 1h"), ("add-retention", "90d")):
+        assert json.loads(outboxq(database, "schedule", *words, "--json").stdout)["changed"] is True
+        again = outboxq(database, "schedule", *words, "--json")
+        stored = json.loads(again.stdout)
+        assert stored["changed"] is False
+        assert again.stderr == f"nothing was changed: the schedule {stored['name']!r} already had these values\n"
+    outboxq(database, "schedule", "add-retention", "30d")
+    recorded = [(one.action, one.target) for one in database.store.actions.list()]
+    retention = ("schedule add-retention", "outboxq.retention")
+    assert recorded == [retention, retention, ("schedule add", "nightly")]
+
+
+@pytest.mark.in_turn
 def test_listing_actions_by_a_mistyped_name_is_refused(database):
     assert "is not one of" in outboxq(database, "actions", "--action", "queue paus", exit_code=2).stderr
     assert outboxq(database, "actions", "--action", "schedule add-retention").stdout.count("\n") == 1

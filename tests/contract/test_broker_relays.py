@@ -592,6 +592,44 @@ def test_a_shard_closes_its_connection_when_it_is_lost_and_when_the_sender_ends(
     assert [one.closed for one in broker.clones] == [1, 1, 1, 1]
 
 
+def test_a_sender_that_takes_its_own_shard_again_keeps_one_connection_for_it(
+    database: Database, outbox: Outbox
+) -> None:
+    """After an outage of the database, the sender may run before the heartbeat has extended the leases."""
+    broker = Cloneable()
+    outbox.relay("order.*", to=broker, name="orders", shards=2)
+    outbox.sync_subscriptions()
+    steps, other = Steps(database, outbox), Steps(database, outbox)
+    steps.step()
+    other.step()
+    database.clock.advance(OVER)
+    steps.run_once()
+    assert (steps.shards, other.shards) == ([0], [1])
+    assert [one.closed for one in broker.clones].count(0) == 2, "one connection for each shard"
+    emit(outbox, database, *((number, None) for number in range(9)))
+    steps.take_all().run_once()
+    assert len(broker.stored) == 9
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_burst_does_not_end_while_its_leases_have_lapsed(database: Database, outbox: Outbox, shards: int) -> None:
+    """A search under a lapsed lease finds nothing, even if events are left. The heartbeat may be late after an outage of
+    the database, or after the machine was asleep.
+    """
+    broker = Broker()
+    outbox.relay("order.*", to=broker, name="orders", shards=shards)
+    outbox.sync_subscriptions()
+    steps = Steps(database, outbox, burst=True).take_all()
+    database.clock.advance(OVER)
+    emit(outbox, database, *((number, None) for number in range(9)))
+    for _ in range(9):
+        if steps.run_once() is None:
+            break
+    else:
+        raise AssertionError("the burst does not end")
+    assert (len(broker.stored), waiting(database)) == (9, [])
+
+
 def test_a_full_batch_is_followed_by_the_next_one_until_the_broker_fails(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:

@@ -140,6 +140,35 @@ def test_for_a_taken_idempotency_key_the_existing_task_is_printed(shop):
     assert len(shop.store.tasks()) == 1
 
 
+def test_a_dry_run_foresees_the_effect_of_a_taken_idempotency_key(shop):
+    words = ("enqueue", "cli_shop:send", "--args", '{"order": 7}', "--idempotency-key", "a")
+    assert "would be enqueued" in outboxq(shop, *words, "--dry-run").stdout
+    owner = outboxq(shop, *words).stdout.strip()
+    tried = outboxq(shop, *words, "--dry-run")
+    assert tried.stdout == f"nothing would be enqueued: task {owner} already has the idempotency key\n"
+    assert json.loads(outboxq(shop, *words, "--dry-run", "--json").stdout)["id"] == owner
+    replaced = outboxq(shop, *words, "--dry-run", "--on-conflict", "replace", "-q", "other").stdout
+    assert replaced.startswith(f"task {owner}, which has the idempotency key, would be replaced by shop.send in the")
+    skipped = outboxq(shop, *words, "--dry-run", "--on-conflict", "skip").stdout
+    assert skipped == "nothing would be enqueued: another task already has the idempotency key\n"
+    refused = outboxq(shop, *words, "--dry-run", "--on-conflict", "raise", exit_code=1)
+    assert (refused.stdout, f"already belongs to task {owner}" in refused.stderr) == ("", True)
+    shop.store.cancel(UUID(owner))
+    assert "already has" in outboxq(shop, *words, "--dry-run", "--on-conflict", "replace").stdout
+    assert [one.queue for one in shop.store.tasks()] == ["mail"]
+
+
+def test_no_id_is_printed_if_a_task_is_skipped(shop):
+    """The handle has the nil UUID, which a script would take for the id of a task."""
+    words = ("enqueue", "cli_shop:send", "--args", '{"order": 7}', "--idempotency-key", "a", "--on-conflict", "skip")
+    outboxq(shop, *words)
+    skipped = outboxq(shop, *words)
+    assert skipped.stdout == ""
+    assert skipped.stderr == "another task already has the idempotency key; nothing was enqueued\n"
+    found = json.loads(outboxq(shop, *words, "--json").stdout)
+    assert (found["id"], found["created"]) == (None, False)
+
+
 def test_an_event_is_emitted_to_the_tasks_that_a_dry_run_names(shop):
     outboxq(shop, "emit", "order.paid")
     assert "event_unrouted was recorded" in outboxq(shop, "emit", "order.paid").stderr

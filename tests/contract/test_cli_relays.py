@@ -11,8 +11,10 @@ from click.testing import CliRunner
 
 from outboxq import Outbox
 from outboxq.cli import main
+from outboxq.model import relays
 from outboxq.model.relays import NewRelay, slot_of
 from outboxq.store import HealthLimits, Problem, Rule
+from outboxq.store.messages import relays as stored_relays
 from tests.conftest import Database
 from tests.memory_broker import Broker, Steps, refused
 
@@ -128,6 +130,28 @@ def test_a_redriven_event_is_counted_until_a_worker_has_published_it(database: D
     database.store.complete(claim)
     assert database.store.relays.list()[0].redriven == 0
     assert "redriven" not in outboxq(database, "relay", "show", "orders")
+
+
+def test_a_count_that_stops_at_its_bound_is_marked(
+    database: Database, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "COUNTED", 2)
+    monkeypatch.setattr(stored_relays, "COUNTED", 2)
+    for payload, key in ((2, "bob"), (3, "cid"), (4, "ada"), (5, "ada")):
+        outbox.emit("order.paid", payload, using=outbox, partition_key=key)
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    for payload in ("0", "2", "3"):
+        broker.answers[payload] = [refused]
+    steps.step()
+    head, row = (line.split("\t") for line in outboxq(database, "relay", "list").splitlines())
+    columns = dict(zip(head, row, strict=True))
+    assert (columns["waiting"], columns["refused"], columns["redriven"]) == ("2+", "2+", "0")
+    shown = outboxq(database, "relay", "show", "orders")
+    assert "refused\t2+ dead letters\n" in shown
+    [problem] = late(database)
+    assert problem.sentence.startswith("at least 2 events of the relay 'orders' are waiting")
 
 
 def test_a_relay_is_removed_with_its_messages_and_a_record(database: Database, outbox: Outbox) -> None:

@@ -15,6 +15,7 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family
+from tests import forked
 from tests.terminal import shown
 
 HOSTILE = "\x1b[31mred\u202e'; --yes"
@@ -88,3 +89,14 @@ def test_each_command_that_reads_works_on_narrow_and_wide_terminals(database):
         heads = [line for line in status.splitlines() if line.startswith("queue ")]
         words = {word for head in heads for word in re.split(r" {2,}", head.strip())[1:]}
         assert {"due", "failed", "completed"} <= words <= {*HEADINGS}, "headings are not cut"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("words", [["queue", "pause", "mail", "--create"], ["status", "--json"]])
+def test_a_command_works_with_closed_standard_streams(sqlite, words, closed):
+    """It must not fail after it has made its change, and no connection may get the number of a closed stream."""
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-m", "outboxq", *words]
+    done = forked.run(
+        command, env={**os.environ, "OUTBOXQ_DATABASE_URL": sqlite.url}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

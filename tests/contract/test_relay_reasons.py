@@ -16,6 +16,7 @@ from outboxq.database.engine import make_engine
 from outboxq.errors import NotPermitted
 from outboxq.model.actions import Interface, Operator
 from outboxq.model.relays import NewRelay
+from outboxq.model.subscriptions import Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.operating.verbs import PAUSE_RELAY
 from outboxq.store import Explanation, Reason
@@ -212,6 +213,28 @@ def test_events_without_a_relay_are_distinguished_from_published_ones(
     database.store.relays.remove("orders")
     with pytest.raises(TaskNotFound):
         database.store.explain(family())
+
+
+def test_an_event_that_a_relay_never_received_is_not_called_published(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    """A published event leaves no row, so nothing distinguishes it from one that the relay never received."""
+    outbox.emit("order.paid", 1, using=outbox, idempotency_key="order-7")
+
+    @outbox.task(subscribe=["bill.*", "order.*"], name="tests.mail")
+    def mail(payload: int) -> None: ...
+
+    outbox.sync_subscriptions()
+    repeated: Emitted = outbox.emit("order.paid", 1, using=outbox, idempotency_key="order-7")
+    billed: Emitted = outbox.emit("bill.sent", 1, using=outbox)
+    assert (repeated.relays, billed.relays) == ((), ())
+    bills = Subscription(topic="bill.*", task_name="relay.orders", parameter=None, queue="relay.orders")
+    database.store.subscriptions.replace([*outbox.subscriptions, bills])
+    Steps(database, outbox).step()
+    assert broker.payloads == ["1"]
+    for event, why in ((repeated, "the same idempotency key"), (billed, "it subscribed to the topic later")):
+        said = explained(database, event.pipeline_execution_id, Reason.RELAY_PUBLISHED, why)
+        assert "either the relay 'orders' has published it, or the relay never received it" in said.sentence
 
 
 def test_explain_reports_that_the_relay_of_a_message_does_not_exist(

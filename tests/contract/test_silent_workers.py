@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
+from outboxq.cli import workers as cli_workers
 from outboxq.model import EventType, TaskStatus
 from outboxq.store.claims import workers
 from tests.contract import helpers
@@ -84,7 +85,7 @@ def test_the_search_for_recovered_tasks_is_bounded_and_reports_it(database, monk
     assert (found.tasks, found.is_complete) == ([], False)
 
 
-def test_the_commands_show_a_killed_worker(database):
+def test_the_commands_show_a_killed_worker(database, monkeypatch):
     store = database.store
     registered(store, database.worker)
     for _ in range(2):
@@ -100,6 +101,9 @@ def test_the_commands_show_a_killed_worker(database):
     listed = outboxq(database, "workers", "list", "--all").stdout
     assert "\t?/2\t" in listed
     assert "not seen lately, 1 recovered, 1 not yet" in listed
+    with monkeypatch.context() as bounded:
+        bounded.setattr(cli_workers, "_MOST_TASKS", 1)
+        assert "1 recovered, 1+ not yet" in outboxq(database, "workers", "list", "--all").stdout
     (record,) = json.loads(outboxq(database, "workers", "list", "--all", "--json").stdout)
     assert (record["is_live"], record["holds"]) == (False, 1)
     assert [one["task_id"] for one in record["recovered"]["tasks"]] == [str(first.id)]

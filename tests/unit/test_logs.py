@@ -109,7 +109,7 @@ def test_existing_logging_of_an_application_is_not_changed():
 OTHERS = """
 import os, sys
 
-from outboxq.cli.serving.logs import open_closed_streams
+from outboxq.cli.serving.starting import open_closed_streams
 
 if sys.argv[1:] == ["taken"]:
     other = os.open("other", os.O_CREAT | os.O_RDWR)

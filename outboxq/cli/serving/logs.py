@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -47,27 +46,6 @@ def configure(
     handler.setFormatter((JsonFormatter if format is LogFormat.JSON else TextFormatter)(tracebacks=shown))
     handler.addFilter(TaskContextFilter())
     logging.basicConfig(level=level, handlers=[handler])
-
-
-def open_closed_streams() -> None:
-    """Open /dev/null in place of each closed standard stream (`2>&-`).
-
-    Otherwise the next socket would get the stream's number, and printed text would go to the database. A stream's
-    number is left alone if something already uses it, for example because a framework loaded the application earlier.
-    """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        file: int | str = number
-        try:
-            os.fstat(number)
-            if getattr(sys, name) is None:  # closed when Python started, but since opened by something else
-                file = os.devnull
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)  # inheritable, like a standard stream
-            if opened != number:
-                os.close(opened)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(file, mode, encoding="utf-8", closefd=file is os.devnull))  # noqa: SIM115
 
 
 class TextFormatter(logging.Formatter):

@@ -1,15 +1,39 @@
-"""Handle the stop signals that arrive while a worker's process is still importing modules."""
+"""Prepare the standard streams of a process that is starting, and handle the stop signals that arrive while a worker's
+process is still importing modules.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
 _NAMES: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null in place of each closed standard stream (`2>&-`).
+
+    Otherwise the next socket would get the stream's number, and printed text would go to the database. A stream's
+    number is left alone if something already uses it, for example because a framework loaded the application earlier.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        file: int | str = number
+        try:
+            os.fstat(number)
+            if getattr(sys, name) is None:  # closed when Python started, but since opened by something else
+                file = os.devnull
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)  # inheritable, like a standard stream
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(file, mode, encoding="utf-8", closefd=file is os.devnull))  # noqa: SIM115
 
 
 def starts_worker(words: Sequence[str]) -> bool:

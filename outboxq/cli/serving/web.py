@@ -29,7 +29,8 @@ from ..database import (
     url_option,
 )
 from ..parameters import Once, number_option
-from .logs import LogFormat, configure, open_closed_streams
+from .logs import LogFormat, configure
+from .starting import open_closed_streams
 from .stop_requests import stop_on_signals
 
 if TYPE_CHECKING:

@@ -36,7 +36,8 @@ from ..database import (
     shown,
 )
 from ..parameters import QUEUE, Once, number_option, span_option, stacked
-from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
+from .logs import LiveHandler, LogFormat, configure, in_thread, show_live_line
+from .starting import open_closed_streams
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 

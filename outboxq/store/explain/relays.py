@@ -57,11 +57,19 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
     emitted_at = datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC)
     for one in target.run(relays_of_topic, {**values, "topic": topic}):
         if one["name"] not in named and one["created_at"] <= emitted_at:
-            found.append(Explanation(Reason.RELAY_PUBLISHED, f"the relay {one['name']!r} has published it"))
+            found.append(Explanation(Reason.RELAY_PUBLISHED, _without_message(one["name"])))
     if found:
         return _merged(found)
     sentence = f"it is an event, and no relay to a broker subscribes to its topic {topic!r}; tasks enqueued for it: {len(tasks)}"
     return Explanation(Reason.RELAY_MISSING, sentence, of_other(tasks[0]["id"]))
+
+
+def _without_message(relay: str) -> str:
+    """Return the sentence about a relay that now subscribes to the event's topic, but has no message for the event."""
+    return (
+        f"either the relay {relay!r} has published it, or the relay never received it, because it subscribed to the topic "
+        "later or had already received an event with the same idempotency key"
+    )
 
 
 def _without_rows(target: Target, event_id: UUID) -> Explanation | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
-from ...model.relays import task_of
+from ...model.relays import is_counted, task_of
 from ...model.wording import MOST_LISTED, listed, plural, size
 from ...model.workers import sources_of
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
@@ -372,7 +372,8 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         age = facts.age(one.oldest_at)
         if one.oldest_at is None or age <= limits.relay_late:
             continue
-        waits = f"{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} waiting to be published"
+        least = "" if is_counted(one.messages) else "at least "
+        waits = f"{least}{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} waiting to be published"
         look = Cure("see its shards", ("relay", "list"))
         if one.paused_at is not None:
             why = f"the relay has been paused for {span_of(facts.age(one.paused_at))}"

@@ -42,7 +42,7 @@ from ..task_rows import (
     plain_row,
     row,
 )
-from ..tasks.idempotency import enqueue_keyed, enqueued
+from ..tasks.idempotency import enqueue_keyed, enqueued, foreseen
 from ..transactions import Transactions
 from .batches import added_to, join, leave
 
@@ -116,6 +116,11 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
         done=lambda target: enqueued(store, target, tasks),
         enqueues=features,
     )
+
+
+def foresee(store: Transactions, task: NewTask) -> Handle:
+    """Return the handle that an enqueue of this task would return now, and write nothing. Raises DuplicateTask."""
+    return store.run(lambda target: foreseen(store, target, task), begin=Begin.READ, enqueues=_features([task]))
 
 
 def _enqueue_plain(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from ...database.dialects import Begin, Row
@@ -68,9 +69,9 @@ class Schedules:
         self.horizon = HORIZON
         """The period from now whose ticks a change plants in its transaction. A test may set it to zero."""
 
-    def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
+    def put(self, schedule: NewSchedule, *, on_change: OnChange | None = None, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task, and return it. Nothing is written if there is no
-        change.
+        change; otherwise, `on_change` is called in the transaction.
 
         A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due
         yet are cancelled. A paused schedule stays paused. Raises InvalidArgument before anything is written: for a
@@ -80,7 +81,10 @@ class Schedules:
         check_schedule(schedule)
 
         def work(target: Target) -> Schedule:
-            return self._put(target, schedule, self._now(target))
+            before = [] if on_change is None else self._lock(target, [schedule.name])
+            stored = self._put(target, schedule, self._now(target))
+            values = attrgetter(*(one.name for one in fields(NewSchedule)))
+            return self._changed(target, stored, None if values(stored) in map(values, before) else on_change)
 
         return self._run(work, using)
 

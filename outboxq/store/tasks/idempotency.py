@@ -83,6 +83,18 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
     return [handles[task.id] for task in tasks]
 
 
+def foreseen(store: Transactions, target: Target, task: NewTask) -> Handle:
+    """Return the handle that `enqueue_keyed` would return for this task now, and write nothing. Raises DuplicateTask."""
+    owner = _owners(target, store.values(target), [_key(task)]).get(_key(task))
+    if owner is None or owner.is_free:
+        return Handle(id=task.id)
+    if task.on_conflict is OnConflict.RAISE:
+        raise _duplicate(task, owner.id, {})
+    if task.on_conflict is OnConflict.REPLACE and owner.status is TaskStatus.READY:
+        return Handle(id=owner.id, created=False, replaced=True)
+    return _refused(task, owner.id)
+
+
 def _round(
     store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
 ) -> list[NewTask]:

@@ -111,6 +111,8 @@ class Sender(threading.Thread):
         self._pause = _FIRST_PAUSE
         self._busy = 0
         """The number of consecutive searches that found messages."""
+        self._is_ending = False
+        """True if the last search of a burst found nothing, and the leases have been extended since."""
         self._failing = FailureLog(log)
         self._counting = threading.Lock()
         self.published = self.refused = 0
@@ -160,6 +162,7 @@ class Sender(threading.Thread):
         looks = self._work_on_all()
         if any(one.messages for one in looks):
             self._busy += 1
+            self._is_ending = False
             self._pause = _FIRST_PAUSE
             if self._busy == _BUSY_AFTER:
                 self._withdraw()
@@ -167,7 +170,12 @@ class Sender(threading.Thread):
         self._busy = 0
         has_all = len(self._shards) == self._number or self._finds_none_free
         if self._burst and has_all and all(one.is_complete or one.is_paused or one.try_in for one in looks):
-            return None
+            if self._is_ending:
+                return None
+            # A search under a lease that has lapsed finds nothing, so search once more under extended leases.
+            self._is_ending = True
+            self._store.relays.renew(self._worker_id, self.live_leases())
+            return 0.0
         waits = [
             _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
         ]
@@ -239,7 +247,8 @@ class Sender(threading.Thread):
             self._finds_none_free = lease is None
             if lease is None:
                 return
-            self._shards[lease.shard] = Shard(lease, self._relay.connection())
+            before = self._shards.get(lease.shard)  # its lease has expired, and nobody else has taken the shard
+            self._shards[lease.shard] = Shard(lease, before.connection if before else self._relay.connection())
             self._announced_until = 0.0
             log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
