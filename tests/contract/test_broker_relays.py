@@ -630,6 +630,22 @@ def test_a_burst_does_not_end_while_its_leases_have_lapsed(database: Database, o
     assert (len(broker.stored), waiting(database)) == (9, [])
 
 
+def test_a_burst_that_is_about_to_end_extends_its_leases_again_after_an_error(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    steps = Steps(database, outbox, burst=True).take_all()
+    while not steps._is_ending:
+        assert steps.run_once() is not None
+    steps._forget()  # the next search has failed
+    database.clock.advance(OVER)
+    emit(outbox, database, (1, None))
+    while steps.run_once() is not None:
+        pass
+    assert broker.payloads == ["1"]
+
+
 def test_a_full_batch_is_followed_by_the_next_one_until_the_broker_fails(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:

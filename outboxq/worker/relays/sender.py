@@ -173,8 +173,8 @@ class Sender(threading.Thread):
             if self._is_ending:
                 return None
             # A search under a lease that has lapsed finds nothing, so search once more under extended leases.
-            self._is_ending = True
             self._store.relays.renew(self._worker_id, self.live_leases())
+            self._is_ending = True
             return 0.0
         waits = [
             _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
@@ -343,7 +343,7 @@ class Sender(threading.Thread):
 
     def _forget(self) -> None:
         """Forget how far the messages are complete: after a failover, the server may count transactions from a lower number."""
-        self._announced_until = 0.0
+        self._announced_until, self._is_ending = 0.0, False
         for one in self._shards.values():
             one.cursor, one.is_proven = TailCursor(), False
 
