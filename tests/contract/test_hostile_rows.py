@@ -248,10 +248,17 @@ def test_invalid_text_does_not_hide_the_other_rows_from_an_engine_with_listeners
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("keyed", [False, True], ids=["without-keys", "keyed"])
-@pytest.mark.parametrize(("table", "column", "value"), NO_TEXTS + NO_NUMBERS)
+@pytest.mark.parametrize(
+    ("table", "column", "value", "keyed"),
+    [
+        # In CI, one of a column's two values is that of a task with a key, and the other one that of a task without a key.
+        pytest.param(*row, keyed, marks=[pytest.mark.full] if (number + number // 2 + keyed) % 2 else [])
+        for number, row in enumerate(NO_TEXTS + NO_NUMBERS)
+        for keyed in (False, True)
+    ],
+)
 def test_the_neighbours_of_a_row_with_a_value_of_another_type_are_claimed_and_listed(
-    place, keyed, table, column, value
+    place, table, column, value, keyed
 ):
     """SQLite stores any value in any column, and text that is not UTF-8."""
     names = [f"key {n}" if keyed else None for n in range(7)]

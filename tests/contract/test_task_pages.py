@@ -104,8 +104,13 @@ FILTERS = [
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("scan", [1, 4, 10_000])
-@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("scan", "limit"),
+    [
+        *((1, 3), (4, 1), (4, 3), (10_000, 3), (10_000, 100)),
+        *(pytest.param(*sizes, marks=pytest.mark.full) for sizes in ((1, 1), (1, 100), (4, 100), (10_000, 1))),
+    ],
+)
 def test_all_pages_together_list_each_task_once(filled, monkeypatch, scan, limit):
     monkeypatch.setattr(task_pages, "SCAN", scan)
     tasks = stored(filled)

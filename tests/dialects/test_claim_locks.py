@@ -120,12 +120,12 @@ PLANS = {
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_limit_holds_under_every_plan(postgresql, plan, analyzed):
     """The limit also holds with outdated statistics that say that the table has only `analyzed` rows."""
-    for number in range(40):
-        if number == analyzed:
-            postgresql.run("ANALYZE")
-        postgresql.add(priority=number % 2)
-    if analyzed == 40:
+    tasks = [NewTask(id=uuid7(), task_name="tests.work", args="{}", priority=number % 2) for number in range(40)]
+    counted = analyzed or 0
+    postgresql.frozen.enqueue_many(tasks[:counted])
+    if analyzed:
         postgresql.run("ANALYZE")
+    postgresql.frozen.enqueue_many(tasks[counted:])
     with helpers.transaction(postgresql) as connection:
         for setting in ["jit=off", *PLANS[plan].split()]:
             connection.exec_driver_sql("SET LOCAL {} = '{}'".format(*setting.split("=")))
