@@ -323,6 +323,16 @@ def test_a_backfill_continues_an_interval_backwards_before_its_start(database):
     assert found == [NOON - 150 * MINUTE, NOON - 90 * MINUTE, NOON - 30 * MINUTE]
 
 
+def test_a_backfill_enqueues_no_tick_after_the_end_of_the_schedule(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(rule="0 * * * *", catch_up=CatchUp.NONE, ends_at=NOON + 2 * HOUR))
+    database.clock.advance(5 * HOUR)
+    period = (NOON, NOON + 5 * HOUR)
+    assert schedules.backfill("nightly", *period, dry_run=True) == [NOON, NOON + HOUR]
+    assert schedules.backfill("nightly", *period) == [NOON, NOON + HOUR]
+    assert schedules.backfill("nightly", NOON + 3 * HOUR, NOON + 5 * HOUR) == []
+
+
 OUTCOMES = {
     # The ticks that are planted after three missed ticks and before one upcoming tick, and the number of skipped ticks.
     CatchUp.NONE: ([80], 3),
