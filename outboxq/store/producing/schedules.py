@@ -381,7 +381,9 @@ class Schedules:
     ) -> Schedule:
         refuse_another(old, new, declared_by)
         stored, old = old, self._by_present_clock(target, old, now)
-        values = {**fields_of(new), "starts_at": new.starts_at or old.starts_at}
+        # A start that is still to come was given. Without it, the ticks begin now.
+        starts_at = new.starts_at or min(old.starts_at, max(now, old.created_at))
+        values = {**fields_of(new), "starts_at": starts_at}
         changed = replace(old, **values, **declared(new, declared_by))
         if declared_by is not None and (old.pause_reason or "").startswith(REMOVED):
             changed = replace(changed, paused_at=None, pause_reason=None)  # the code has declared it again
