@@ -124,6 +124,34 @@ def test_a_schedule_that_cannot_be_planted_does_not_limit_the_ticks_of_others(da
     assert schedules.plant(horizon=timedelta(minutes=20)) == 19 * 60
 
 
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_start_in_the_future_that_is_no_longer_given_ends(database, is_declared):
+    schedules = database.frozen.schedules
+
+    def store(schedule):
+        if is_declared:
+            schedules.declare([schedule])
+        else:
+            schedules.put(schedule)
+
+    store(new(starts_at=NOON + 300 * DAY))
+    assert moments(database) == []
+    database.clock.advance(10)
+    store(new())
+    assert moments(database) == [30, 50, 70]
+    before = schedules.get("nightly")
+    database.clock.advance(10)
+    store(new())
+    assert schedules.get("nightly") == before
+
+
+def test_a_start_in_the_past_stays_when_it_is_no_longer_given(database):
+    """`every` keeps counting from it."""
+    schedules = database.frozen.schedules
+    schedules.put(new(rule="every 3600", starts_at=NOON - 90 * MINUTE))
+    assert schedules.put(new(rule="every 3600", priority=1)).starts_at == NOON - 90 * MINUTE
+
+
 def test_storing_an_equal_schedule_again_writes_nothing(database):
     schedules = database.frozen.schedules
     first = schedules.put(new())
@@ -321,6 +349,16 @@ def test_a_backfill_continues_an_interval_backwards_before_its_start(database):
     database.frozen.schedules.put(new(rule="every 3600", starts_at=NOON - 90 * MINUTE))
     found = database.frozen.schedules.backfill("nightly", NOON - 3 * HOUR, NOON)
     assert found == [NOON - 150 * MINUTE, NOON - 90 * MINUTE, NOON - 30 * MINUTE]
+
+
+def test_a_backfill_enqueues_no_tick_after_the_end_of_the_schedule(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(rule="0 * * * *", catch_up=CatchUp.NONE, ends_at=NOON + 2 * HOUR))
+    database.clock.advance(5 * HOUR)
+    period = (NOON, NOON + 5 * HOUR)
+    assert schedules.backfill("nightly", *period, dry_run=True) == [NOON, NOON + HOUR]
+    assert schedules.backfill("nightly", *period) == [NOON, NOON + HOUR]
+    assert schedules.backfill("nightly", NOON + 3 * HOUR, NOON + 5 * HOUR) == []
 
 
 OUTCOMES = {

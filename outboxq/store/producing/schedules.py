@@ -236,7 +236,7 @@ class Schedules:
         """Enqueue a task for each tick that does not have one, from `start` up to, but not including, `end`, regardless
         of the catch-up policy.
 
-        Returns these ticks. With `dry_run`, no tasks are enqueued. The tasks are due immediately and never expire. A
+        The ticks include those before the start of the schedule, but none after its end. Returns these ticks. With `dry_run`, no tasks are enqueued. The tasks are due immediately and never expire. A
         tick whose task was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an
         end in the future or for more than 10,000 ticks.
         """
@@ -254,7 +254,8 @@ class Schedules:
                 self._plant_now(target, schedule, now)  # the catch-up policy decides what happens to missed ticks
             values = self._store.values(target, name=name, first=first, last=last)
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
-            planted = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
+            upto = last if schedule.ends_at is None else min(last, schedule.ends_at)
+            planted = [tick for tick in planting.ticks_between(schedule, first, upto) if tick not in there]
             if not dry_run:
                 rows = [(name, tick, planting.past_task_of(schedule, tick, now)) for tick in planted]
                 with target.atomic():
@@ -384,7 +385,9 @@ class Schedules:
     ) -> Schedule:
         refuse_another(old, new, declared_by)
         stored, old = old, self._by_present_clock(target, old, now)
-        values = {**fields_of(new), "starts_at": new.starts_at or old.starts_at}
+        # A start that is still to come was given. Without it, the ticks begin now.
+        starts_at = new.starts_at or min(old.starts_at, max(now, old.created_at))
+        values = {**fields_of(new), "starts_at": starts_at}
         changed = replace(old, **values, **declared(new, declared_by))
         if declared_by is not None and (old.pause_reason or "").startswith(REMOVED):
             changed = replace(changed, paused_at=None, pause_reason=None)  # the code has declared it again
