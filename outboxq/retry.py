@@ -109,14 +109,21 @@ class RetryPolicy:
         return bound if self.max_attempts == 1 else f"{bound}, {_wait_in_words(self.wait)}{only}"
 
     def next_delay(
-        self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
+        self,
+        *,
+        attempt: int,
+        error: BaseException,
+        max_attempts: int | None,
+        elapsed: timedelta,
+        asked: timedelta | None = None,
     ) -> timedelta | None:
         """Return the time to wait before the next attempt; None if there will not be another attempt.
 
         ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the limit stored
         in the row; unless it is None, it replaces the policy's limit. ``elapsed`` is the time since the first attempt
-        started, whichever process ran it, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of
-        the policy's objects raises, or if the wait is not a finite number or timedelta.
+        started, whichever process ran it, without the time spent in ``ctx.sleep``. ``asked`` is the wait that the
+        handler has asked for, which replaces ``wait`` and ``retry``, but not the limits. Raises ConfigurationError if
+        one of the policy's objects raises, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -124,9 +131,9 @@ class RetryPolicy:
         wait, stop, retry = (cast("Any", rule) for rule in (self.wait, self.stop, self.retry))
         state = _call_state(self._retrying, attempt, error, elapsed)
         try:
-            if not (isinstance(error, tenacity.TryAgain) or retry(state)):
+            if asked is None and not (isinstance(error, tenacity.TryAgain) or retry(state)):
                 return None
-            delay = _delay(wait(state))
+            delay = _delay(wait(state) if asked is None else asked)
             state.upcoming_sleep = delay.total_seconds()  # set before `stop` runs, because stop_before_delay reads it
             return None if stop(state) else delay
         except Exception as failure:

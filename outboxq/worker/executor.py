@@ -108,26 +108,29 @@ Without this cache, a step in a module with `from __future__ import annotations`
 
 def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> Outcome:
     """Return the outcome of an attempt that raised this error: a retry or a failure."""
-    claim, available_at = context.claim, None
+    claim, asked, available_at = context.claim, None, None
     context.error = error
     try:
+        seconds = 0.0 if context.began is None else time.monotonic() - context.began
+        cause = TimeoutError(str(error)) if isinstance(error, TaskTimeout) else error
+        elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
         if isinstance(error, Retry):
-            is_last = context.max_attempts is not None and claim.attempt >= context.max_attempts
-            delay = None if is_last else _bounded_delay(error.delay or timedelta(0))
             available_at = error.at
-        else:
-            seconds = 0.0 if context.began is None else time.monotonic() - context.began
-            cause = TimeoutError(str(error)) if isinstance(error, TaskTimeout) else error
-            elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
-            decide = partial(
-                task.retry_policy.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts
-            )
-            delay = decide(elapsed=elapsed)
-            if delay is None and task.retry_policy.has_stop and context.step_runner is not None:
-                # This is not done earlier, because the sleeps may have to be read from the database.
-                delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
-            if delay is not None and isinstance(error, WebhookFailed) and error.retry_after is not None:
-                delay = max(delay, error.retry_after)
+            until = None if available_at is None else available_at - claim.started_at - timedelta(seconds=seconds)
+            asked = _bounded_delay(until or error.delay or timedelta(0))
+        decide = partial(
+            task.retry_policy.next_delay,
+            attempt=claim.attempt,
+            error=cause,
+            max_attempts=claim.max_attempts,
+            asked=asked,
+        )
+        delay = decide(elapsed=elapsed)
+        if delay is None and task.retry_policy.has_stop and context.step_runner is not None:
+            # This is not done earlier, because the sleeps may have to be read from the database.
+            delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
+        if delay is not None and isinstance(error, WebhookFailed) and error.retry_after is not None:
+            delay = max(delay, error.retry_after)
     except ConfigurationError as broken:  # an error in the policy must not hide the task's own error
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
     if delay is None:
@@ -138,7 +141,7 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
         event_type=EventType.RETRY_SCHEDULED,
         error=data["error"],
         available_at=available_at,
-        delay=delay,
+        delay=delay if available_at is None else timedelta(0),
         data=data,
     )
 

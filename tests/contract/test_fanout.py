@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from outboxq import InvalidArgument, InvalidTarget, Outbox, PayloadError, RetryPolicy, TaskContext, TaskStatus
-from outboxq.model import NewTask, OnDeadLetter
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import FAMILY, family, uuid7
 from outboxq.store import Store
@@ -206,6 +206,20 @@ def test_the_options_of_a_subscription_are_stored_with_the_task(database: Databa
     assert (task.lease_seconds, task.timeout_seconds) == (1.5, 9)
     assert (task.partition_key, task.on_dead_letter) == ("c1", "hold")
     assert (database.frozen.get(free).partition_key, database.frozen.get(free).on_dead_letter) == (None, "release")
+
+
+@pytest.mark.parametrize("key", [{"concurrency_key": "ada"}, {"partition_key": "concurrency:ada"}])
+def test_a_dead_letter_of_an_event_does_not_hold_a_concurrency_key(database: Database, key: dict[str, str]) -> None:
+    database.frozen.subscriptions.replace(subscriber("book", "order.paid", on_dead_letter=OnDeadLetter.HOLD))
+    ids = [database.frozen.emit(new(**key)).handles["book"].id]
+    ids.append(database.frozen.emit(new(**key, idempotency_key="e1")).handles["book"].id)
+    database.run("UPDATE idempotency_keys SET expires_at = created_at")  # the next event takes the key over
+    ids.append(database.frozen.emit(new(**key, idempotency_key="e1")).handles["book"].id)
+    assert [database.frozen.get(one).on_dead_letter for one in ids] == ["release"] * 3
+    for one in ids:
+        (claim,) = database.claim()
+        assert claim.id == one
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="no")])
 
 
 def test_the_tasks_of_an_event_have_its_due_time_and_expiry(database: Database, three: Store) -> None:

@@ -161,6 +161,16 @@ def test_a_retry_after_a_delay_has_that_delay_and_counts_as_an_attempt():
     assert outcome_of(raising(Retry(30)), attempt=3).event_type is EventType.FAILED
 
 
+@pytest.mark.parametrize("asked", [Retry(30), Retry(at=NOW + timedelta(seconds=30))], ids=["delay", "at"])
+@pytest.mark.parametrize("stop", [tenacity.stop_after_delay(3600), tenacity.stop_before_delay(3600 + 25)])
+def test_the_stop_of_a_policy_ends_the_retries_that_a_handler_asks_for(stop, asked):
+    policy = RetryPolicy(max_attempts=None, stop=stop, retry=OSError)
+    asking = {"retry": policy, "attempt": 9}
+    an_hour_ago = {"first_started_at": NOW - timedelta(hours=1)}
+    assert outcome_of(raising(asked), **asking).event_type is EventType.RETRY_SCHEDULED
+    assert outcome_of(raising(asked), **asking, **an_hour_ago).event_type is EventType.FAILED
+
+
 @pytest.mark.parametrize("given", [{}, {"delay": 30, "at": NOW}, {"delay": NOW}, {"delay": "30"}])
 def test_a_retry_without_exactly_one_valid_time_is_refused_on_creation(given):
     with pytest.raises(InvalidArgument, match="Retry"):

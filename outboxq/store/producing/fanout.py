@@ -29,7 +29,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, Handle, NewTask, OnDeadLetter, TaskOptions
 from ...model.options import OPTION_COLUMNS, bad_name, check_options, is_name, stored_options
-from ...model.records import stored_key
+from ...model.records import concurrency_key_of, stored_key
 from ...model.relays import RELAY_PREFIX, REMEMBERED, slot_of
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ...model.unknown_options import Answering
@@ -193,6 +193,7 @@ def _values(event: NewEvent) -> dict[str, Any]:
         **_shared(event),
         "partition_key": stored_key(event.partition_key, event.concurrency_key),
         "relay_key": event.partition_key,
+        "may_hold": _key_to_hold(event) is not None,
         "slot": slot_of(event.partition_key, event.id),
         "pipeline_execution_id": event.id,
         "quoted_topic": json.dumps(event.topic, ensure_ascii=False),
@@ -214,6 +215,11 @@ _SHARED = (
 )
 
 
+def _key_to_hold(event: NewEvent) -> str | None:
+    """Return the key that a dead letter may hold. A dead letter never holds a concurrency key."""
+    return None if concurrency_key_of(event.partition_key) is not None else event.partition_key
+
+
 def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subscription]:
     return {(one.topic, one.task_name): one for one in subscriptions}
 
@@ -225,7 +231,7 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
         pipeline_execution_id=event.id,
         task_name=subscriber["task_name"],
         args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
-        **vars(TaskOptions(**stored_options(subscriber)).with_key(event.partition_key)),
+        **vars(TaskOptions(**stored_options(subscriber)).with_key(_key_to_hold(event))),
         **_shared(event),
     )
 
@@ -254,6 +260,7 @@ _pipeline = sa.bindparam("pipeline_execution_id", type_=sa.Uuid, required=True)
 _available_at, _expires_at = parameters(Instant, "available_at", "expires_at")
 _delay, _expires_in = parameters(sa.Double, "delay_seconds", "expires_seconds")
 (_relay_key,) = parameters(sa.Text, "relay_key")
+(_may_hold,) = parameters(sa.Boolean, "may_hold")
 (_slot,) = parameters(sa.SmallInteger, "slot")
 _most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
 
@@ -437,9 +444,7 @@ def _entry(g: Grammar, r: Relations, rows: sa.FromClause, *where: sa.ColumnEleme
 def _execution(g: Grammar, r: Relations) -> Statement:
     subscriber, entry = r["subscriber"].c, r["entry"].c
     # A task without a partition key has no key to hold.
-    on_dead_letter = sa.case(
-        (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
-    )
+    on_dead_letter = sa.case((_may_hold, subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE))
     given = {
         "id": subscriber.id,
         "pipeline_execution_id": subscriber.pipeline_execution_id,

@@ -98,10 +98,7 @@ WITH
             subscriber.lease_seconds AS lease_seconds,
             subscriber.timeout_seconds AS timeout_seconds,
             0,
-            CASE
-                WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
-                ELSE 'release'
-            END AS anon_9,
+            CASE WHEN %(may_hold)s THEN subscriber.on_dead_letter ELSE 'release' END AS anon_9,
             entry.expires_at AS expires_at,
             (SELECT clock.now FROM clock) AS anon_10,
             (SELECT clock.now FROM clock) AS anon_11

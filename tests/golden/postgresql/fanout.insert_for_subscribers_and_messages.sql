@@ -103,10 +103,7 @@ WITH
             subscriber.lease_seconds AS lease_seconds,
             subscriber.timeout_seconds AS timeout_seconds,
             0,
-            CASE
-                WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
-                ELSE 'release'
-            END AS anon_11,
+            CASE WHEN %(may_hold)s THEN subscriber.on_dead_letter ELSE 'release' END AS anon_11,
             entry.expires_at AS expires_at,
             (SELECT clock.now FROM clock) AS anon_12,
             (SELECT clock.now FROM clock) AS anon_13

@@ -172,7 +172,7 @@ SELECT
     subscriber.lease_seconds,
     subscriber.timeout_seconds,
     0,
-    CASE WHEN (:partition_key IS NOT NULL) THEN subscriber.on_dead_letter ELSE 'release' END AS anon_5,
+    CASE WHEN :may_hold THEN subscriber.on_dead_letter ELSE 'release' END AS anon_5,
     entry.expires_at,
     :now AS anon_6,
     :now AS anon_7
