@@ -47,8 +47,7 @@ def pid_of(connection):
     "words",
     [
         ("status",),
-        ("verify",),
-        ("failed", "list"),
+        *(pytest.param(words, marks=pytest.mark.full) for words in (("verify",), ("failed", "list"))),
         ("queue", "pause", "mail"),
         ("prune", "--older-than", "0s", "--yes"),
     ],

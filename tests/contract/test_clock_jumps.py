@@ -70,7 +70,9 @@ def ticks_of(begin, end, every=TEN):
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("by", [HOUR, DAY, 30 * DAY], ids=["an_hour", "a_day", "thirty_days"])
+@pytest.mark.parametrize(
+    "by", [HOUR, pytest.param(DAY, marks=pytest.mark.full), 30 * DAY], ids=["an_hour", "a_day", "thirty_days"]
+)
 @pytest.mark.parametrize("overlap", Overlap)
 def test_each_tick_runs_once_at_its_time_after_the_clock_was_ahead(life, overlap, by):
     for catch_up in CatchUp:
@@ -132,7 +134,7 @@ def test_ticks_deleted_by_a_prune_while_the_clock_was_ahead_do_not_run_again(lif
     assert all(number == 1 for (_, tick), number in life.runs.items() if tick <= corrected)
 
 
-@pytest.mark.parametrize("back", [HOUR, 3 * DAY], ids=["an_hour", "three_days"])
+@pytest.mark.parametrize("back", [pytest.param(HOUR, marks=pytest.mark.full), 3 * DAY], ids=["an_hour", "three_days"])
 def test_no_tick_runs_twice_when_the_clock_is_set_back_even_after_a_prune(life, back):
     """The ticks up to `planted_until` have run, although only this value still shows it."""
     life.schedules.put(new(rule="every 3600"))

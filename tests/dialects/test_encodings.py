@@ -59,7 +59,7 @@ def test_every_command_reports_the_encoding_and_ends(elsewhere, encoding, comman
     assert_sentences(done.stderr, encoding)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.full), 2])
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
 def test_workers_report_the_encoding_in_sentences(elsewhere, encoding, processes):
     command = [*forked.PYTHON, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
