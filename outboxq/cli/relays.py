@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import ConfigurationError
-from ..model.relays import Relay, is_counted, state_of, task_of
+from ..model.relays import Relay, count_of, is_counted, state_of, task_of
 from ..model.wording import brief, plural
 from ..model.workers import SourceState
 from ..operating.verb import Noun
@@ -119,8 +119,8 @@ def show_(store: Store, name: str) -> None:
         "next attempt": in_utc(one.next_try_at),
         "last error": one.last_error,
         "topics": ", ".join(one.topics),
-        "waiting": f"{_number(one.messages)} {plural(one.messages, 'event')}",
-        "refused": f"{_number(one.dead_letters)} {plural(one.dead_letters, 'dead letter')}"
+        "waiting": f"{count_of(one.messages)} {plural(one.messages, 'event')}",
+        "refused": f"{count_of(one.dead_letters)} {plural(one.dead_letters, 'dead letter')}"
         if one.dead_letters
         else None,
         "redriven": _redriven(one) if one.redriven else None,
@@ -149,7 +149,7 @@ def show_(store: Store, name: str) -> None:
 def _redriven(relay: Relay) -> str:
     """Return the redriven events in words. A worker publishes them as tasks, because the relay's senders do not."""
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
-    return f"{_number(relay.redriven)} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
+    return f"{count_of(relay.redriven)} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 
 
 @relay.command()
@@ -244,10 +244,10 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
             (
                 one.name,
                 state_of(one).value,
-                _number(one.messages),
+                count_of(one.messages),
                 None if one.oldest_at is None else brief(now - one.oldest_at),
-                _number(one.dead_letters),
-                _number(one.redriven),
+                count_of(one.dead_letters),
+                count_of(one.redriven),
                 len(one.shards),
                 ", ".join(owners) or None,
                 ", ".join(one.topics),
@@ -255,11 +255,6 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
             )
         )
     return rows
-
-
-def _number(count: int) -> int | str:
-    """Return a count of events, with a + if there may be more."""
-    return count if is_counted(count) else f"{count}+"
 
 
 def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:

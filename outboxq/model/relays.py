@@ -153,6 +153,11 @@ def is_counted(number: int) -> bool:
     return number < COUNTED
 
 
+def count_of(number: int) -> str:
+    """Return a count of a relay's events in words, with a + if there may be more."""
+    return str(number) if is_counted(number) else f"{number}+"
+
+
 def task_of(relay: str) -> str:
     """Return the name of the relay's task, which is also the name of its queue."""
     return f"{RELAY_PREFIX}{relay}"

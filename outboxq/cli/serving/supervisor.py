@@ -58,9 +58,10 @@ class Supervisor:
     """Runs `command` in several processes until they are done or the supervisor is told to stop.
 
     `command` takes the descriptor of the process's lifeline, through which the supervisor sends its orders. A process
-    that is not listening on its lifeline yet is sent signals instead. Each of the `environments` gets `processes` processes. With `burst`, a process that exits with code 0 is
-    done; with `recycles`, it is replaced immediately. A process that exits with EXIT_KILLED is always replaced
-    immediately. With `reloads`, all other processes that have exited stay down until `reload()` starts them again.
+    that is not listening on its lifeline yet is sent signals instead. Each of the `environments` gets `processes`
+    processes. With `burst`, a process that exits with code 0 is done; with `recycles`, it is replaced immediately. A
+    process that exits with EXIT_KILLED is always replaced immediately. With `reloads`, all other processes that have
+    exited stay down until `reload()` starts them again.
     """
 
     def __init__(

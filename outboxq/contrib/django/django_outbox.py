@@ -47,8 +47,8 @@ RETENTION, OUTAGE_TIMEOUT and SOURCE are the `version`, the `retention`, the `ou
 
 
 class DjangoOutbox(Outbox):
-    """An outbox in one of the databases in `DATABASES`. `task.enqueue()` writes through Django's own connection, in that connection's
-    transaction.
+    """An outbox in one of the databases in `DATABASES`. `task.enqueue()` writes through Django's own connection, in that
+    connection's transaction.
 
     Outside `transaction.atomic()` it writes in a separate transaction, as a model's `save()` does.
     """
@@ -131,7 +131,9 @@ class DjangoOutbox(Outbox):
 
 
 class DjangoStore(FrameworkStore):
-    """A Store for one of the databases in `DATABASES`. It creates an engine only for work that Django's own connection cannot do."""
+    """A Store for one of the databases in `DATABASES`. It creates an engine only for work that Django's own connection
+    cannot do.
+    """
 
     def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
         """Create the Store. If `alias` is None, the new Store is a worker's own, created from another Store's engine."""

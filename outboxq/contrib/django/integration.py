@@ -39,7 +39,9 @@ _owner: ContextVar[Any] = ContextVar("outboxq_django_owner", default=None)
 
 
 class DjangoIntegration(Integration):
-    """The integration with one of the databases in `DATABASES`. Enqueues and transactional tasks join its connection's transaction."""
+    """The integration with one of the databases in `DATABASES`. Enqueues and transactional tasks join its connection's
+    transaction.
+    """
 
     front_end = FrontEnd(program="manage.py outboxq", finds_app=True)
     needs_front_end = True

@@ -236,9 +236,10 @@ class Schedules:
         """Enqueue a task for each tick that does not have one, from `start` up to, but not including, `end`, regardless
         of the catch-up policy.
 
-        The ticks include those before the start of the schedule, but none after its end. Returns these ticks. With `dry_run`, no tasks are enqueued. The tasks are due immediately and never expire. A
-        tick whose task was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an
-        end in the future or for more than 10,000 ticks.
+        The ticks include those before the start of the schedule, but none after its end. Returns these ticks. With
+        `dry_run`, no tasks are enqueued. The tasks are due immediately and never expire. A tick whose task was pruned
+        counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the future or for
+        more than 10,000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
         if first >= last:

@@ -18,7 +18,9 @@ from ...store import Floors, Store
 POLL = timedelta(milliseconds=500)
 """The longest wait without notifications, unless `poll` says otherwise."""
 POLL_BESIDE_NOTIFICATIONS = timedelta(seconds=30)
-"""The longest wait with notifications, unless `poll` says otherwise. The wait is limited in case a notification is lost."""
+"""The longest wait with notifications, unless `poll` says otherwise. The wait is limited in case a notification is
+lost.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

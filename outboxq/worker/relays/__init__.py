@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from ...database.engine import close
 from ...database.privileges import Role
 from ...errors import ConfigurationError, RelayNotFound
-from ...model.relays import Relay, is_counted
+from ...model.relays import Relay, count_of
 from ...model.wording import plural
 from ...store import Store
 from ...task import TaskRegistry
@@ -205,7 +205,7 @@ class RelayRunner:
             is_failing = found.failing_since is not None and found.paused_at is None
             failed = failed or is_failing
             level = logging.ERROR if is_failing else logging.WARNING
-            left = f"{found.messages}{'' if is_counted(found.messages) else '+'} {plural(found.messages, 'is', 'are')} left"
+            left = f"{count_of(found.messages)} {plural(found.messages, 'is', 'are')} left"
             log.log(level, "relay %s: %s; %s, because %s", name, done, left, _why_left(found))
         return failed
 
