@@ -146,6 +146,29 @@ def _next_queue(least: Any, below: Any = None) -> Any:
     return found.correlate_except(entry).scalar_subquery()
 
 
+def may_have_due(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether a claim from this queue might find a task without a key. Reads no dead entries: a
+    queue without floors passes, and so does one that has to be read from the front.
+    """
+    if g.floors is None:
+        return sa.true()
+    floor, entry = g.floors.alias("floor"), task_outbox.alias("entry")
+
+    def some(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+        mine = entry.c.queue == queue, entry.c.partition_key.is_(None)
+        found = sa.select(entry.c.id).where(*mine, *conditions).limit(1)
+        return found.correlate_except(entry).scalar_subquery().is_not(None)
+
+    top = sa.literal_column(str(TOP), sa.Integer)
+    is_read_whole = sa.and_(floor.c.priority < top, floor.c.since.is_(None))
+    has_due = some(
+        entry.c.priority == floor.c.priority, entry.c.available_at >= floor.c.since, entry.c.available_at <= g.now
+    )
+    has_other = some(entry.c.priority < floor.c.priority, entry.c.priority > floor.c.below)
+    mine = sa.select(floor.c.queue).where(floor.c.queue == queue).correlate_except(floor)
+    return sa.or_(~mine.exists(), mine.where(sa.or_(is_read_whole, has_due, has_other)).exists())
+
+
 def pairs(
     queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]] | None = None, *, name: str = "pairs"
 ) -> sa.CTE:
@@ -175,11 +198,12 @@ def pairs_beyond(
     without: Callable[[Any], sa.ColumnElement[bool]] | None = None,
     *,
     name: str = "pairs",
+    keeps_floors: bool = False,
 ) -> sa.CTE:
     """Return the pairs that `pairs` returns, and all pairs in `g.floors` with their `since`.
 
     The index is probed only between the pairs in the floors. So a new pair is found immediately, however many entries
-    are dead in the others.
+    are dead in the others. With `keeps_floors`, the queues in the floors are returned even if they are in `without`.
     """
     if g.floors is None:
         return pairs(queues, without, name=name)
@@ -192,8 +216,12 @@ def pairs_beyond(
         queues.c.queue.is_not(None),
         queues.c.queue != sa.func.all(sa.func.array(sa.select(floors.c.queue).scalar_subquery())),
     )
+    if without is not None and keeps_floors:
+        new = new.where(sa.not_(without(queues.c.queue)))
     starts = known.union_all(new).subquery("starts")
-    first = sa.select(starts) if without is None else sa.select(starts).where(sa.not_(without(starts.c.queue)))
+    first = sa.select(starts)
+    if without is not None and not keeps_floors:
+        first = first.where(sa.not_(without(starts.c.queue)))
     found = first.cte(f"hops_of_{name}", recursive=True)
     entry = task_outbox.alias("entry")
     highest = (

@@ -117,15 +117,17 @@ def wait_long_for_looks(monkeypatch) -> None:
     [None, pytest.param(["default"], marks=pytest.mark.full), ["default", "mail"]],  # the next test reads one queue
     ids=["all", "one", "two"],
 )
-def test_dead_entries_are_not_read(postgresql_url, monkeypatch, queues):
+def test_dead_entries_are_not_read(cluster, migrated_postgresql, monkeypatch, queues):
     wait_long_for_looks(monkeypatch)
-    compare(*(scale.under_snapshot(postgresql_url, number, queues) for number in (0, 4000)))
+    urls = {number: cluster.create_database(template=migrated_postgresql) for number in (0, 4000)}
+    compare(*(scale.under_snapshot(url, number, queues) for number, url in urls.items()))
 
 
 @pytest.mark.parametrize("queues", [None, ["default"]], ids=["all", "one"])
-def test_dead_entries_of_a_limited_queue_are_not_read(postgresql_url, monkeypatch, queues):
+def test_dead_entries_of_a_limited_queue_are_not_read(cluster, migrated_postgresql, monkeypatch, queues):
     wait_long_for_looks(monkeypatch)
-    compare(*(scale.under_snapshot(postgresql_url, number, queues, limited=True) for number in (0, 4000)))
+    urls = {number: cluster.create_database(template=migrated_postgresql) for number in (0, 4000)}
+    compare(*(scale.under_snapshot(url, number, queues, limited=True) for number, url in urls.items()))
 
 
 def compare(clean: dict[str, tuple[float, float]], dead: dict[str, tuple[float, float]]) -> None:
@@ -277,6 +279,25 @@ def test_a_queue_with_a_new_limit_is_read_from_the_front(crowded, watch):
     assert [worker.claim(), worker.claim()] == [[tasks[1].id], [tasks[2].id]]
 
 
+def test_an_empty_queue_with_a_new_limit_is_read_from_the_front_once(crowded, watch):
+    worker = Worker(crowded).with_floor()
+    crowded.store.queues.limit("default", concurrency=2, create=True)
+    assert worker.claim() == []
+    task = late(crowded)
+    assert worker.claim() == []
+    assert worker.finds(task, watch)
+
+
+@pytest.mark.parametrize("queues", [None, ["default"]], ids=["all", "one"])
+def test_a_new_task_of_a_limited_queue_is_claimed_immediately(limited, queues):
+    """No claim from the front is due."""
+    worker = Worker(limited, queues=queues).with_floor(priority=5).with_floor(priority=-5)
+    worker.cursor.floors._limited["default"].turns._due_at = math.inf
+    for priority in (5, -5, 0, 50, -50):
+        task = limited.add(limited.store, priority=priority)
+        assert worker.claim() == [task.id]
+
+
 def test_a_queue_whose_limit_is_removed_keeps_its_floor(limited, watch):
     limited.store.queues.limit("default", concurrency=1)
     worker = Worker(limited).with_floor()
@@ -390,6 +411,17 @@ def test_a_check_skips_no_task_that_waits_for_a_slot(limited):
     limited.store.queues.limit("default", concurrency=2)
     assert sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors).due
     assert worker.claim() == [task.id]
+
+
+def test_a_check_finds_no_task_that_waits_for_a_slot(limited):
+    limited.store.queues.limit("default", concurrency=1)
+    worker = Worker(limited).with_floor()
+    limited.add(limited.store)
+    sleeping, floors = limited.store.sleeping_workers, worker.cursor.floors
+    for queues in (None, ["default"]):
+        assert not sleeping.look(sleeping.horizon(), queues, None, floors).due
+    limited.store.queues.limit("default", concurrency=2)
+    assert sleeping.look(sleeping.horizon(), None, None, floors).due
 
 
 def test_a_late_task_is_claimed_within_the_bound_by_a_worker_that_has_claimed_nothing(crowded, watch):

@@ -352,7 +352,7 @@ class _Call:
         have too few tasks.
         """
         cursor = self.cursor
-        values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=False)
+        values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=None)
         if self.queues is not None:
             return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
         found: list[Row] = []

@@ -222,8 +222,12 @@ def _answer(due: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def _plain_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    found = pairs_beyond(g, queues, lambda queue: queue_order.stopped(g, queue))
+    stopped = partial(queue_order.stopped, g)
+    found = pairs_beyond(g, queues, stopped, keeps_floors=True)
     entry = task_outbox.alias("entry_due")
     # This is not an EXISTS, which could be planned as a join that reads every entry.
     first = due(g, found, entry.c.id, entry=entry).limit(1).correlate(found).scalar_subquery()
-    return sa.select(found.c.queue).where(first.is_not(None)).exists()
+    may_start: sa.ColumnElement[bool] = first.is_not(None)
+    if g.floors is not None:  # the test reads more pages than the search for an entry
+        may_start = sa.case((may_start, sa.not_(stopped(found.c.queue))), else_=sa.false())
+    return sa.select(found.c.queue).where(may_start).exists()

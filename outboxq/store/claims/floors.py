@@ -78,11 +78,11 @@ class Floors:
         return not self._since or self._looks.is_due
 
     def parameters(
-        self, target: Target, queues: Collection[str] | None, *, at_front: bool, least: int | None = None
+        self, target: Target, queues: Collection[str] | None, *, at_front: bool | None, least: int | None = None
     ) -> dict[str, Any]:
         """Return the parameters of a statement on these queues; None means all queues. With `at_front`, the statement
-        also reads the dead entries of the pairs. With `least`, it reads only the pairs with this priority or a higher
-        one, in the given queues.
+        also reads the dead entries of the pairs; None means those of limited queues whose next claim reads them. With
+        `least`, the statement reads only the pairs with this priority or a higher one, in the given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:
@@ -92,11 +92,12 @@ class Floors:
                 of_queues.setdefault(queue, {})[priority] = since
         rows: list[tuple[str, int, int, datetime | None]] = []
         for queue, floors in of_queues.items():
+            from_front = self.begins_at_front(queue, again=True) if at_front is None else at_front
             priorities = [TOP, *sorted(floors, reverse=True)]
             for priority, below in zip(
                 priorities, [*priorities[1:], BOTTOM if least is None else least - 1], strict=True
             ):
-                rows.append((queue, priority, below, None if at_front else floors.get(priority)))
+                rows.append((queue, priority, below, None if from_front else floors.get(priority)))
         return target.dialect.pack("floors", FLOORS, rows)
 
     def claimed(
@@ -119,10 +120,12 @@ class Floors:
             self._limited.clear()
             return
         if limited is not None and limited not in self._limited:
-            if not taken:
+            # The claims from all queues have moved this queue's floors without taking its tasks. This claim began at the
+            # front: if it found nothing, the floors hold.
+            if taken:
+                self._forget(limited)
+            elif all(queue != limited for queue, _ in list(self._since)):
                 return
-            # The claims from all queues have moved this queue's floors without taking its tasks.
-            self._forget(limited)
             self._limited[limited] = claims
             if len(self._limited) > _MOST:
                 self._forget(next(iter(self._limited)))

@@ -206,7 +206,8 @@ def other_queues(g: Grammar) -> sa.Select[Any]:
     keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(g, _after)
     # A recursive query is read row by row, so each source is read only up to its limit.
     first_keyed = _not_paused(keyed, _due_entry(g, keyed, 1).is_not(None)).limit(_most)
-    first_limited = _not_paused(limited, queue_order.limited(limited.c.queue)).limit(_most)
+    of_limited = queue_order.limited(limited.c.queue), queue_order.may_have_due(g, limited.c.queue)
+    first_limited = _not_paused(limited, *of_limited).limit(_most)
     sources = (sa.select(first_keyed.subquery("first_keyed")), sa.select(first_limited.subquery("first_limited")))
     others = sa.union(*sources).subquery("others")
     return _with_settings(others).order_by(others.c.queue).limit(_most)
@@ -217,15 +218,17 @@ def other_queues_given(g: Grammar) -> sa.Select[Any]:
     queues, entry = given_queues(g), task_outbox.alias("plain_entry")
     plain = sa.select(entry.c.id).where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None)).limit(1)
     has_plain: sa.ColumnElement[bool] = plain.correlate(queues).scalar_subquery().is_not(None)
-    if g.floors is not None:  # many entries of a queue in the floors are dead, so none are read
+    if g.floors is not None:  # many entries of a queue in the floors are dead
         has_floor = sa.select(g.floors.c.queue).where(g.floors.c.queue == queues.c.queue).exists()
-        has_plain = sa.case((has_floor, sa.true()), else_=has_plain)
+        has_plain = sa.case((has_floor, queue_order.may_have_due(g, queues.c.queue)), else_=has_plain)
     keyed, limited = _due_entry(g, queues, 1).is_not(None), queue_order.limited(queues.c.queue)
     return _with_settings(_not_paused(queues, sa.or_(keyed, sa.and_(limited, has_plain))).subquery("others"))
 
 
-def _not_paused(queues: sa.FromClause, condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(queues.c.queue).where(queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), condition)
+def _not_paused(queues: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(queues.c.queue).where(
+        queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), *conditions
+    )
 
 
 def _with_settings(queues: sa.FromClause) -> sa.Select[Any]:

@@ -40,11 +40,11 @@ WITH RECURSIVE
         FROM keyed_queues
         WHERE keyed_queues.queue IS NOT NULL
     ),
-    oldest AS (/* due.oldest-1: count_2, param_3 */),
+    oldest AS (/* due.oldest-1: count_3, param_3 */),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-1: count_3, param_6, param_7, anon_4, param_8 */
+        /* due.keys-1: count_4, param_6, param_7, anon_4, param_8 */
     ),
-    limited AS MATERIALIZED (/* due.limited-1: count_4 */),
+    limited AS MATERIALIZED (/* due.limited-1: count_5 */),
     due_entries AS MATERIALIZED (/* due.due_entries-1 */),
     due_keys AS (
         SELECT DISTINCT due_entries.queue AS queue, due_entries.partition_key AS partition_key
@@ -71,7 +71,7 @@ WITH RECURSIVE
         /* due.hopped-1: param_10, anon_5, param_11 */
     )
 SELECT
-    (EXISTS (/* due.pairs-1: param_2 */))
+    (EXISTS (/* due.pairs-1: param_2, count_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.keys-2: param_9 */))
         OR (EXISTS (/* due.limited-2 */))

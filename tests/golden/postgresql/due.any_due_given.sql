@@ -30,12 +30,12 @@ WITH RECURSIVE
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
     ),
-    oldest AS (/* due.oldest-3: count_2, param_3 */),
+    oldest AS (/* due.oldest-3: count_3, param_3 */),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-3: count_3, param_6, param_7, anon_2, param_8 */
+        /* due.keys-3: count_4, param_6, param_7, anon_2, param_8 */
     )
 SELECT
-    (EXISTS (/* due.pairs-1: param_2 */))
+    (EXISTS (/* due.pairs-1: param_2, count_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.keys-2: param_9 */)) AS due,
     (

@@ -30,11 +30,11 @@ WITH RECURSIVE
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
     ),
-    oldest AS (/* due.oldest-3: count_2, param_3 */),
+    oldest AS (/* due.oldest-3: count_3, param_3 */),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-3: count_3, param_6, param_7, anon_2, param_8 */
+        /* due.keys-3: count_4, param_6, param_7, anon_2, param_8 */
     ),
-    limited AS MATERIALIZED (/* due.limited-3: count_4 */),
+    limited AS MATERIALIZED (/* due.limited-3: count_5 */),
     due_entries AS MATERIALIZED (/* due.due_entries-1 */),
     due_keys AS (
         SELECT DISTINCT due_entries.queue AS queue, due_entries.partition_key AS partition_key
@@ -61,7 +61,7 @@ WITH RECURSIVE
         /* due.hopped-1: param_10, anon_3, param_11 */
     )
 SELECT
-    (EXISTS (/* due.pairs-1: param_2 */))
+    (EXISTS (/* due.pairs-1: param_2, count_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.keys-2: param_9 */))
         OR (EXISTS (/* due.limited-2 */))

@@ -30,7 +30,7 @@ WITH RECURSIVE
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
     ),
-    oldest AS (/* due.oldest-3: count_2, param_3 */),
+    oldest AS (/* due.oldest-3: count_3, param_3 */),
     latest AS (
         SELECT execution_events.task_execution_id AS task_execution_id
         FROM execution_events
@@ -39,18 +39,18 @@ WITH RECURSIVE
     ),
     recent AS (
         SELECT recent_queues.queue AS queue, due.partition_key AS partition_key
-        FROM (/* due.open_queues-2: count_3, param_6 */) AS recent_queues
+        FROM (/* due.open_queues-2: count_4, param_6 */) AS recent_queues
         JOIN LATERAL (/* due.due-2 */) AS due ON true
         UNION
         SELECT task_executions.queue AS queue, task_executions.partition_key AS partition_key
-        FROM (/* due.open_queues-2: count_3, param_6 */) AS recent_queues
+        FROM (/* due.open_queues-2: count_4, param_6 */) AS recent_queues
         JOIN task_executions ON task_executions.queue = recent_queues.queue
         WHERE
             task_executions.id = any(array((SELECT latest.task_execution_id FROM latest)))
             AND task_executions.partition_key IS NOT NULL
     )
 SELECT
-    (EXISTS (/* due.pairs-1: param_2 */))
+    (EXISTS (/* due.pairs-1: param_2, count_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.recent-1: param_7, param_8 */)) AS due,
     (

@@ -188,6 +188,48 @@ FROM (
                             OR mine.key_rate_limit IS NOT NULL
                     )
             ) IS NOT NULL
+            AND (
+                NOT (
+                    EXISTS (
+                        SELECT floor.queue
+                        FROM floors AS floor
+                        WHERE floor.queue = limited_queues.queue
+                    )
+                )
+                    OR (
+                        EXISTS (
+                            SELECT floor.queue
+                            FROM floors AS floor
+                            WHERE
+                                floor.queue = limited_queues.queue
+                                AND (
+                                    floor.priority < 32767
+                                        AND floor.since IS NULL
+                                        OR (
+                                            SELECT entry.id
+                                            FROM task_outbox AS entry
+                                            WHERE
+                                                entry.queue = limited_queues.queue
+                                                AND entry.partition_key IS NULL
+                                                AND entry.priority = floor.priority
+                                                AND entry.available_at >= floor.since
+                                                AND entry.available_at <= (SELECT clock.now FROM clock)
+                                            LIMIT %(param_2)s::INTEGER
+                                        ) IS NOT NULL
+                                        OR (
+                                            SELECT entry.id
+                                            FROM task_outbox AS entry
+                                            WHERE
+                                                entry.queue = limited_queues.queue
+                                                AND entry.partition_key IS NULL
+                                                AND entry.priority < floor.priority
+                                                AND entry.priority > floor.below
+                                            LIMIT %(param_3)s::INTEGER
+                                        ) IS NOT NULL
+                                )
+                        )
+                    )
+            )
         LIMIT %(most)s::INTEGER
     ) AS first_limited
 ) AS others

@@ -78,12 +78,47 @@ FROM (
                 AND CASE
                     WHEN (
                         EXISTS (SELECT floors.queue FROM floors WHERE floors.queue = queues.queue)
-                    ) THEN true
+                    ) THEN NOT (
+                        EXISTS (SELECT floor.queue FROM floors AS floor WHERE floor.queue = queues.queue)
+                    )
+                OR (
+                    EXISTS (
+                        SELECT floor.queue
+                        FROM floors AS floor
+                        WHERE
+                            floor.queue = queues.queue
+                            AND (
+                                floor.priority < 32767
+                                    AND floor.since IS NULL
+                                    OR (
+                                        SELECT entry.id
+                                        FROM task_outbox AS entry
+                                        WHERE
+                                            entry.queue = queues.queue
+                                            AND entry.partition_key IS NULL
+                                            AND entry.priority = floor.priority
+                                            AND entry.available_at >= floor.since
+                                            AND entry.available_at <= (SELECT clock.now FROM clock)
+                                        LIMIT %(param_2)s::INTEGER
+                                    ) IS NOT NULL
+                                    OR (
+                                        SELECT entry.id
+                                        FROM task_outbox AS entry
+                                        WHERE
+                                            entry.queue = queues.queue
+                                            AND entry.partition_key IS NULL
+                                            AND entry.priority < floor.priority
+                                            AND entry.priority > floor.below
+                                        LIMIT %(param_3)s::INTEGER
+                                    ) IS NOT NULL
+                            )
+                    )
+                )
                     ELSE (
                         SELECT plain_entry.id
                         FROM task_outbox AS plain_entry
                         WHERE plain_entry.queue = queues.queue AND plain_entry.partition_key IS NULL
-                        LIMIT %(param_2)s::INTEGER
+                        LIMIT %(param_4)s::INTEGER
                     ) IS NOT NULL
                 END
         )

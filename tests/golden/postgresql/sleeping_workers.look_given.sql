@@ -30,9 +30,9 @@ WITH RECURSIVE
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
     ),
-    oldest AS (/* due.oldest-3: count_2, param_3 */),
+    oldest AS (/* due.oldest-3: count_3, param_3 */),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-3: count_3, param_6, param_7, anon_2, param_8 */
+        /* due.keys-3: count_4, param_6, param_7, anon_2, param_8 */
     ),
     hops_of_waiting_pairs(queue, priority, below, since) AS (
         /* due.hops_of_waiting_pairs-1: param_11, anon_3 */
@@ -47,7 +47,7 @@ WITH RECURSIVE
     )
 SELECT
     pg_snapshot_xmin(pg_current_snapshot()) >= CAST(CAST(%(horizon)s::BIGINT AS TEXT) AS xid8) AS settled,
-    (EXISTS (/* due.pairs-1: param_2 */))
+    (EXISTS (/* due.pairs-1: param_2, count_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.keys-2: param_9 */)) AS due,
     CAST(

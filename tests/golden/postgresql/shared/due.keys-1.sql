@@ -12,7 +12,7 @@ FROM (
     FROM keyed_queues
     WHERE
         keyed_queues.queue IS NOT NULL
-        AND (/* due.queue_settings-1: count_1 */) IS NULL
+        AND (/* due.queue_settings-2: count_1 */) IS NULL
         AND (
             SELECT keyed_due.id
             FROM task_outbox AS keyed_due

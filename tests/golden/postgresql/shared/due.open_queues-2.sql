@@ -2,7 +2,7 @@ SELECT queues.queue AS queue, '' AS after, NULL AS upto, 0 AS ordinal
 FROM queues
 WHERE
     queues.queue IS NOT NULL
-    AND (/* due.queue_settings-2: count_1 */) IS NULL
+    AND (/* due.queue_settings-1: count_1 */) IS NULL
     AND (
         SELECT keyed_due.id
         FROM task_outbox AS keyed_due

@@ -1,7 +1,7 @@
 SELECT mine.queue
 FROM queue_settings AS mine
 WHERE
-    mine.queue = queues.queue
+    mine.queue = keyed_queues.queue
     AND (
         mine.paused_at IS NOT NULL
             OR mine.key_concurrency IS NOT NULL
