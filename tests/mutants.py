@@ -666,8 +666,43 @@ MUTANTS = (
     Mutant(
         "a queue that gets a limit keeps the floors that claims from all queues have moved",
         "outboxq/store/claims/floors.py",
-        (("            self._forget(limited)\n            self._limited[", "            self._limited["),),
+        (
+            (
+                "            if taken:\n                self._forget(limited)\n            elif all(",
+                "            if all(",
+            ),
+        ),
         ("tests/dialects/test_floors.py::test_a_queue_with_a_new_limit_is_read_from_the_front",),
+    ),
+    Mutant(
+        "an empty queue that gets a limit is read from the front by each claim",
+        "outboxq/store/claims/floors.py",
+        (("            elif all(queue != limited for queue, _ in list(self._since)):", "            else:"),),
+        ("tests/dialects/test_floors.py::test_an_empty_queue_with_a_new_limit_is_read_from_the_front_once",),
+    ),
+    Mutant(
+        "each claim serves all limited queues with floors",
+        "outboxq/database/queue_order.py",
+        (("mine.where(sa.or_(is_read_whole, has_due, has_other)).exists()", "mine.exists()"),),
+        ("tests/dialects/test_floors.py::test_dead_entries_of_a_limited_queue_are_not_read[all]",),
+    ),
+    Mutant(
+        "a claim misses a new task of a limited queue whose priority has no floor",
+        "outboxq/database/queue_order.py",
+        (("sa.or_(is_read_whole, has_due, has_other)", "sa.or_(is_read_whole, has_due)"),),
+        ("tests/dialects/test_floors.py::test_a_new_task_of_a_limited_queue_is_claimed_immediately",),
+    ),
+    Mutant(
+        "a limited queue is never read from the front again",
+        "outboxq/store/claims/floors.py",
+        (("self.begins_at_front(queue, again=True) if at_front is None else at_front", "bool(at_front)"),),
+        ("tests/dialects/test_floors.py::test_a_late_task_of_a_limited_queue_is_claimed_within_the_bound",),
+    ),
+    Mutant(
+        "a check beside dead entries finds tasks that wait for a slot",
+        "outboxq/store/claims/due.py",
+        (("sa.case((may_start, sa.not_(stopped(found.c.queue))), else_=sa.false())", "may_start"),),
+        ("tests/dialects/test_floors.py::test_a_check_finds_no_task_that_waits_for_a_slot",),
     ),
     Mutant(
         "a check from the front does not make a limited queue's next claim begin at the front",
@@ -692,7 +727,12 @@ MUTANTS = (
     Mutant(
         "a claim from given queues reads the dead entries of a limited queue",
         "outboxq/store/claims/partition_keys.py",
-        (("has_plain = sa.case((has_floor, sa.true()), else_=has_plain)", "has_plain = sa.or_(has_plain, has_floor)"),),
+        (
+            (
+                "has_plain = sa.case((has_floor, queue_order.may_have_due(g, queues.c.queue)), else_=has_plain)",
+                "has_plain = sa.or_(has_plain, has_floor)",
+            ),
+        ),
         ("tests/dialects/test_floors.py::test_dead_entries_of_a_limited_queue_are_not_read[one]",),
     ),
     Mutant(
