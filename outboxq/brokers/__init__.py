@@ -1,4 +1,5 @@
-"""The transports for real brokers. Each of them needs the package from an extra, such as ``outboxq[rabbitmq]``.
+"""The transports for real brokers. Each of them needs a package that an extra, such as
+``outboxq[rabbitmq]``, installs.
 
 Each class is imported when it is first used.
 """

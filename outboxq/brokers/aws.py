@@ -38,7 +38,7 @@ _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)",
 _TIMEOUT = 10.0
 """Seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
-"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0, SQS would answer immediately,
+"""Seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer immediately,
 and an idle receiver would send requests, which are billed, without pausing.
 """
 _LONGEST_POLL = 20.0
@@ -53,7 +53,7 @@ _REFUSALS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Service(ABC):
-    """The settings and the batches that SQS and SNS share."""
+    """The settings and the batch handling that SQS and SNS share."""
 
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
@@ -231,7 +231,7 @@ class _Publisher:
 
 
 def _group(letter: Letter) -> str:
-    """Return the group in which order is kept; each event without a key has its own group."""
+    """Return the name of the letter's group, within which order is kept. Each letter without a key has its own group."""
     key = letter.event.partition_key
     is_ordered = key is not None and letter.to.endswith(".fifo")
     return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"

@@ -40,8 +40,7 @@ _ROUTING = ("CC", "BCC")
 header contains text instead of a list.
 """
 _WRITE = 256 * 1024
-"""The number of bytes of message bodies that are written at once. The last body may bring the total above this number.
-"""
+"""The total size of the message bodies that are written at once, in bytes. The last body may exceed it."""
 _FRAME_EDGES = 8
 """The number of bytes that a frame adds to its content."""
 _CLOSE_TIMEOUT = 2.0
@@ -65,7 +64,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records about an outboxq connection, because outboxq itself reports a lost connection, on one line.
+    """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection, on one line.
 
     pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
     and the records from other threads pass. If the application has set the level of the `pika` logger, every record

@@ -39,7 +39,7 @@ _BODY = b"body"
 _HEADER = "header:"
 """The name prefix of the fields that contain the event's headers."""
 _HAS_IDMP = (8, 6)
-"""The first Redis version that recognizes an id that a producer sends again."""
+"""The first Redis version that recognizes an id when a producer sends it again."""
 _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The default maximum size of a string, in bytes."""
