@@ -63,7 +63,7 @@ class _Service(ABC):
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if boto3 is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or boto3 is not installed."""
         check_client("boto3", "aws", type(self).__name__)
         check_destination(self._to, self._argument, str(self))
         check_body(self.body, str(self))
@@ -231,7 +231,7 @@ class _Publisher:
 
 
 def _group(letter: Letter) -> str:
-    """Return the name of the letter's group, within which order is kept. Each letter without a key has its own group."""
+    """Return the letter's group, within which order is kept. Each letter without a key has its own group."""
     key = letter.event.partition_key
     is_ordered = key is not None and letter.to.endswith(".fifo")
     return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"
@@ -289,7 +289,7 @@ def _entry(letter: Letter, body_argument: str) -> dict[str, Any]:
 
 
 def _why_not(letter: Letter) -> str:
-    """Return the reason why the service cannot take the letter, or ""."""
+    """Return the reason why the service cannot accept the letter, or ""."""
     headers = [name for name, value in letter.headers.items() if value]
     if len(headers) > _MOST_HEADERS:
         return f"the event has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"

@@ -69,7 +69,7 @@ class Kafka:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if confluent-kafka is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or confluent-kafka is not installed."""
         check_client("confluent_kafka", "kafka", "Kafka")
         if not str(self.servers).strip() or "@" in str(self.servers):
             raise ConfigurationError("Kafka needs servers such as 'host:9092,host:9092'")

@@ -64,7 +64,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection, on one line.
+    """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection.
 
     pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
     and the records from other threads pass. If the application has set the level of the `pika` logger, every record
@@ -105,7 +105,7 @@ class RabbitMQ:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if pika is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or pika is not installed."""
         check_client("pika", "rabbitmq", "RabbitMQ")
         checked_url(self.url, ("amqp", "amqps"), "amqp://user:password@host/", "RabbitMQ")
         check_destination(self.routing_key, "routing_key", str(self))

@@ -83,7 +83,7 @@ class RedisStreams:
     """The consumer name in each process."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if redis-py is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or redis-py is not installed."""
         check_client("redis", "redis", "RedisStreams")
         checked_url(self.url, _SCHEMES, "redis://:password@host:6379/0", "RedisStreams")
         check_destination(self.stream, "stream", str(self))

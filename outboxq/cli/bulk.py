@@ -68,8 +68,8 @@ _MOST_GROUPS = 1_000
 
 
 def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
-    """Exit if the filters name a queue or a task that exists neither in the database nor in the application. The message
-    suggests the most similar name.
+    """Exit if the filters name a queue or a task that exists neither in the database nor in the application. The
+    message suggests the most similar name.
     """
     queue, task = wanted.get("queue"), wanted.get("task")
     if isinstance(queue, str) and not store.queues.is_known(queue):

@@ -373,7 +373,7 @@ def note_no_change(outcome: Outcome) -> None:
 
 
 def add_verbs(group: click.Group, noun: Noun, show: Callable[[Store, Outcome], None] = say) -> None:
-    """Add a command to the group for each of the noun's verbs, unless the group already has one. `show` prints the outcome."""
+    """Add the noun's verbs to the group as commands, except those that it already has. `show` prints the outcome."""
     for verb in verbs_of(noun):
         if verb.name not in group.commands and not verb.words[2:]:
             group.add_command(_command_of(verb, show))

@@ -156,7 +156,7 @@ _NO_DATABASE = re.compile(r'database "(.+)" does not exist')
 
 
 def _fail_if_plain(error: DBAPIError) -> None:
-    """Exit with a sentence about a database error, unless its traceback says more."""
+    """Exit with a sentence about a database error, unless the error's traceback is more informative."""
     from sqlalchemy.exc import OperationalError
 
     from ..database.dialects import damaged, dialect_for, is_damaged

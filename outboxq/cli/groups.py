@@ -133,7 +133,7 @@ def until_stopped() -> Iterator[Stop]:
 
 @contextmanager
 def output_checked() -> Iterator[None]:
-    """Exit with a sentence if the block cannot write its output, because the disk is full or broken."""
+    """Exit with a sentence if the block cannot write its output because the disk is full or broken."""
     try:
         yield
     except OSError as error:
