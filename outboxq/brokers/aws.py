@@ -255,7 +255,7 @@ def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
 
 
 def _batches(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
-    """Divide the letters into batches for one destination, of at most ten letters and 256 KiB."""
+    """Divide the letters into batches of at most ten letters and 256 KiB, each for one destination."""
     by_place: defaultdict[str, list[Letter]] = defaultdict(list)
     for letter in letters:
         by_place[letter.to].append(letter)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
 _ROUTING = ("CC", "BCC")
-"""The names of headers that contain more routing keys for the broker, as lists. The broker closes the channel if such a
+"""The names of headers that contain additional routing keys, as lists. The broker closes the channel if such a
 header contains text instead of a list.
 """
 _WRITE = 256 * 1024
@@ -66,9 +66,9 @@ def _quietly() -> Iterator[None]:
 def _is_wanted(_: logging.LogRecord) -> bool:
     """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection.
 
-    pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
-    and the records from other threads pass. If the application has set the level of the `pika` logger, every record
-    passes.
+    pika's loggers also serve the application's connections. Their levels, handlers and propagation are therefore left
+    alone, and the records from other threads pass. If the application has set the level of the `pika` logger, every
+    record passes.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
 

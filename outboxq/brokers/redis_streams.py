@@ -122,7 +122,7 @@ class RedisStreams:
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
     def client(self, seconds: float) -> redis.Redis:
-        """Return a client with one connection, which waits `seconds` for an answer and does not repeat a command."""
+        """Return a client with one connection. It waits up to `seconds` for an answer, and does not repeat commands."""
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -310,7 +310,7 @@ class _Consumer:
 
     def _claim(self, limit: int) -> list[Message]:
         """Take over messages that a dead consumer has not acknowledged. Once all messages have been checked, the next
-        search follows after a quarter of `claim_after`.
+        search starts after a quarter of `claim_after`.
         """
         least, start = int(self._claim_after * 1000), self._claim_from
         answer: Any = self._client.xautoclaim(self._stream, self._group, self._name, least, start, count=limit)

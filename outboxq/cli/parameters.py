@@ -133,9 +133,7 @@ class Once(click.Option):
         if typed := opts.get(name):
             if different := [one for one in typed if one != typed[0]]:
                 values = " and ".join(map(_shown, (typed[0], different[0])))
-                message = (
-                    f"Option {max(self.opts, key=len)!r} takes one value, but got {values}; leave one of them out"
-                )
+                message = f"Option {max(self.opts, key=len)!r} takes one value, but got {values}; leave one of them out"
                 raise click.UsageError(message, ctx)
             opts = {**opts, name: typed[0]}
         return super().consume_value(ctx, opts)
