@@ -1,5 +1,5 @@
-"""The transports for real brokers. Each of them needs a package that an extra, such as
-``outboxq[rabbitmq]``, installs.
+"""The transports for real brokers. Each of them needs a package, which is installed with an extra such as
+``outboxq[rabbitmq]``.
 
 Each class is imported when it is first used.
 """

@@ -50,8 +50,8 @@ class Letter(NamedTuple):
 def letters_of(
     events: Sequence[CloudEvent], to: Destination, body: Body | str, prefix: str, outcomes: list[Outcome | None]
 ) -> list[Letter]:
-    """Return the letters for the events. An event without a destination has no letter, and
-    its outcome is Refused.
+    """Return the letters for the events. An event without a destination has no letter, and its outcome in
+    `outcomes` is Refused.
 
     The names of the headers for CloudEvents attributes begin with `prefix`. A letter has these headers if its body is
     only the payload.

@@ -48,7 +48,7 @@ stream does not permit.
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _LOST_AFTER = 0.1
-"""Seconds between two checks for a lost connection, while answers are awaited."""
+"""Seconds between two checks for a lost connection while waiting for answers."""
 _CHECK_EVERY = 5.0
 """Seconds between two checks that the consumer exists, while no messages arrive."""
 _ENOUGH = 0.1
