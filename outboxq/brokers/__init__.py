@@ -1,4 +1,5 @@
-"""The transports for real brokers. Each of them needs the package from an extra, such as ``outboxq[rabbitmq]``.
+"""The transports for real brokers. Each of them needs a package, which is installed with an extra such as
+``outboxq[rabbitmq]``.
 
 Each class is imported when it is first used.
 """

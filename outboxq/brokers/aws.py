@@ -38,7 +38,7 @@ _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)",
 _TIMEOUT = 10.0
 """Seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
-"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0, SQS would answer immediately,
+"""Seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer immediately,
 and an idle receiver would send requests, which are billed, without pausing.
 """
 _LONGEST_POLL = 20.0
@@ -53,7 +53,7 @@ _REFUSALS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Service(ABC):
-    """The settings and the batches that SQS and SNS share."""
+    """The settings and the batch handling that SQS and SNS share."""
 
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
@@ -63,7 +63,7 @@ class _Service(ABC):
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if boto3 is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or boto3 is not installed."""
         check_client("boto3", "aws", type(self).__name__)
         check_destination(self._to, self._argument, str(self))
         check_body(self.body, str(self))
@@ -231,7 +231,7 @@ class _Publisher:
 
 
 def _group(letter: Letter) -> str:
-    """Return the group in which order is kept; each event without a key has its own group."""
+    """Return the letter's group, within which order is kept. Each letter without a key has its own group."""
     key = letter.event.partition_key
     is_ordered = key is not None and letter.to.endswith(".fifo")
     return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"
@@ -255,7 +255,7 @@ def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
 
 
 def _batches(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
-    """Divide the letters into batches for one destination, of at most ten letters and 256 KiB."""
+    """Divide the letters into batches of at most ten letters and 256 KiB, each for one destination."""
     by_place: defaultdict[str, list[Letter]] = defaultdict(list)
     for letter in letters:
         by_place[letter.to].append(letter)
@@ -289,7 +289,7 @@ def _entry(letter: Letter, body_argument: str) -> dict[str, Any]:
 
 
 def _why_not(letter: Letter) -> str:
-    """Return the reason why the service cannot take the letter, or ""."""
+    """Return the reason why the service cannot accept the letter, or ""."""
     headers = [name for name, value in letter.headers.items() if value]
     if len(headers) > _MOST_HEADERS:
         return f"the event has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"

@@ -39,7 +39,7 @@ _DEFAULTS = {
     # librdkafka waits 30 s before it reports an unknown topic. Relays give a batch 10 s.
     "topic.metadata.propagation.max.ms": 3000,
 }
-"""Settings of the producer that `options` may replace."""
+"""Producer settings that `options` may override."""
 _REFUSALS = frozenset(
     {"INVALID_MSG", "INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION"}
     | {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
@@ -69,7 +69,7 @@ class Kafka:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if confluent-kafka is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or confluent-kafka is not installed."""
         check_client("confluent_kafka", "kafka", "Kafka")
         if not str(self.servers).strip() or "@" in str(self.servers):
             raise ConfigurationError("Kafka needs servers such as 'host:9092,host:9092'")
@@ -143,7 +143,7 @@ class _Publisher:
         self._discard()
 
     def _discard(self) -> None:
-        """Forget the producer and what it has not sent. An idempotent producer cannot skip a message."""
+        """Discard the producer and its unsent messages. An idempotent producer cannot skip a message."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()

@@ -1,5 +1,5 @@
-"""An event as a message for a broker, with its body, its headers and its destination; and the checks that all
-transports share.
+"""An event in the form of a broker message, with its body, headers and destination, and the checks that all transports
+share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_REASON = 300
 
 
 class Letter(NamedTuple):
-    """An event in the form in which a broker gets it."""
+    """An event in the form in which a broker receives it."""
 
     # A frozen dataclass takes 3 us longer to make: a tenth of the time that the bare Redis client takes for an event.
 
@@ -41,8 +41,8 @@ class Letter(NamedTuple):
     def identity(self) -> str:
         """A string that stays the same if the letter is sent again.
 
-        Two relays may send an event to two destinations, or with two kinds of body, and both letters may reach one
-        stream or queue. Neither is a duplicate of the other.
+        If two relays send an event to different destinations, or with different kinds of body, both letters may reach
+        the same stream or queue. Neither is a duplicate of the other.
         """
         return f"{self.event.id} {self.content_type} {self.to}"
 
@@ -50,7 +50,8 @@ class Letter(NamedTuple):
 def letters_of(
     events: Sequence[CloudEvent], to: Destination, body: Body | str, prefix: str, outcomes: list[Outcome | None]
 ) -> list[Letter]:
-    """Return the letters for the events. An event without a destination is refused in `outcomes`, and has no letter.
+    """Return the letters for the events. An event without a destination has no letter, and its outcome in
+    `outcomes` is Refused.
 
     The names of the headers for CloudEvents attributes begin with `prefix`. A letter has these headers if its body is
     only the payload.
@@ -119,8 +120,8 @@ def check_destination(to: Any, name: str, owner: str) -> None:
 
 
 def checked_url(url: object, schemes: Sequence[str], example: str, owner: str) -> SplitResult:
-    """Return the parts of the URL. Raises ConfigurationError, without showing the URL, if it cannot be a URL for the
-    broker.
+    """Return the parts of the URL. Raises ConfigurationError if the URL is not valid for the broker; the error does not
+    show the URL.
     """
     try:
         parts = urlsplit(url) if isinstance(url, str) else None

@@ -39,7 +39,7 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 _ID = "Nats-Msg-Id"
 _STATUS, _RENAMED = "Status", "Status of the message"
 _STATUS_LINE = b"NATS/1.0 "
-"""The beginning of the headers in a message with which the server reports a status."""
+"""The beginning of the headers of a message in which the server reports a status."""
 _BAD_REQUEST, _ROLLUP_FAILED = 400, 10111
 """The codes of errors that would recur on every attempt. One is for an event that the stream does not accept, for
 example because it is too large or has a `Nats-Expected-…` header. The other is for a `Nats-Rollup` header that the
@@ -48,7 +48,7 @@ stream does not permit.
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _LOST_AFTER = 0.1
-"""The interval in seconds at which the wait for answers checks whether the connection has been lost."""
+"""Seconds between two checks for a lost connection while waiting for answers."""
 _CHECK_EVERY = 5.0
 """Seconds between two checks that the consumer exists, while no messages arrive."""
 _ENOUGH = 0.1
@@ -87,7 +87,7 @@ class NatsJetStream:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if nats-py is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or nats-py is not installed."""
         check_client("nats", "nats", "NatsJetStream")
         for url in self.urls or ("",):
             checked_url(url, _SCHEMES, "nats://user:password@host:4222", "NatsJetStream")

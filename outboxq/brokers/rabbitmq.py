@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 _PREFIX = "cloudEvents_"
 """The prefix of attribute names in headers, as the AMQP binding of CloudEvents defines it."""
 _ROUTING = ("CC", "BCC")
-"""The names of headers that contain more routing keys for the broker, as lists. The broker closes the channel if such a
+"""The names of headers that contain additional routing keys, as lists. The broker closes the channel if such a
 header contains text instead of a list.
 """
 _WRITE = 256 * 1024
-"""The number of bytes of message bodies that are written at once. The last body may bring the total above this number.
+"""The total size of the message bodies that are written at once, in bytes. The last body may bring the total above
+this size.
 """
 _FRAME_EDGES = 8
 """The number of bytes that a frame adds to its content."""
@@ -65,11 +66,11 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records about an outboxq connection, because outboxq itself reports a lost connection, on one line.
+    """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection.
 
-    pika's loggers also serve the application's connections. So their levels, handlers and propagation are left alone,
-    and the records from other threads pass. If the application has set the level of the `pika` logger, every record
-    passes.
+    pika's loggers also serve the application's connections. Their levels, handlers and propagation are therefore left
+    alone, and the records from other threads pass. If the application has set the level of the `pika` logger, every
+    record passes.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
 
@@ -106,7 +107,7 @@ class RabbitMQ:
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if pika is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or pika is not installed."""
         check_client("pika", "rabbitmq", "RabbitMQ")
         checked_url(self.url, ("amqp", "amqps"), "amqp://user:password@host/", "RabbitMQ")
         check_destination(self.routing_key, "routing_key", str(self))

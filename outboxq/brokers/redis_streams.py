@@ -39,7 +39,7 @@ _BODY = b"body"
 _HEADER = "header:"
 """The name prefix of the fields that contain the event's headers."""
 _HAS_IDMP = (8, 6)
-"""The first Redis version that recognizes an id that a producer sends again."""
+"""The first Redis version that recognizes an id when a producer sends it again."""
 _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The default maximum size of a string, in bytes."""
@@ -83,7 +83,7 @@ class RedisStreams:
     """The consumer name in each process."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a configuration that cannot work, or if redis-py is not installed."""
+        """Raise ConfigurationError if the configuration cannot work or redis-py is not installed."""
         check_client("redis", "redis", "RedisStreams")
         checked_url(self.url, _SCHEMES, "redis://:password@host:6379/0", "RedisStreams")
         check_destination(self.stream, "stream", str(self))
@@ -122,7 +122,7 @@ class RedisStreams:
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
     def client(self, seconds: float) -> redis.Redis:
-        """Return a client with one connection, which waits `seconds` for an answer and does not repeat a command."""
+        """Return a client with one connection. It waits up to `seconds` for an answer, and does not repeat commands."""
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -310,7 +310,7 @@ class _Consumer:
 
     def _claim(self, limit: int) -> list[Message]:
         """Take over messages that a dead consumer has not acknowledged. Once all messages have been checked, the next
-        search follows after a quarter of `claim_after`.
+        search starts after a quarter of `claim_after`.
         """
         least, start = int(self._claim_after * 1000), self._claim_from
         answer: Any = self._client.xautoclaim(self._stream, self._group, self._name, least, start, count=limit)

@@ -68,8 +68,8 @@ _MOST_GROUPS = 1_000
 
 
 def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
-    """Exit if the filters name a queue or a task that neither the database nor the application knows. The message
-    suggests the most similar name.
+    """Exit if the filters name a queue or a task that exists neither in the database nor in the application. The
+    message suggests the most similar name.
     """
     queue, task = wanted.get("queue"), wanted.get("task")
     if isinstance(queue, str) and not store.queues.is_known(queue):
@@ -98,8 +98,8 @@ def _of_exception(exception: str, names: Collection[str]) -> str:
 
 
 def _task_names(store: Store) -> set[str]:
-    """Return the task names in the application, in schedules, in subscriptions and among the dead letters, as well as
-    the names that workers seen in the last week know or have counted.
+    """Return the task names in the application, schedules, subscriptions, dead letters and recent statistics, and those
+    that were registered in the workers seen in the last week.
     """
     from ..store.claims.workers import KEPT
 

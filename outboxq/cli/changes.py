@@ -188,7 +188,7 @@ def _is_terminal(stream: Any) -> bool:
 
 
 class Progress:
-    """The progress of a long operation. Call it with the number of items processed so far."""
+    """The progress of a long operation. Call the object with the number of items processed so far."""
 
     def __init__(self, done: str, total: int | Exactly | Count | None, *, commits: bool = True) -> None:
         self.number = 0
@@ -345,7 +345,7 @@ def recorded(
     reason: str = "",
     number: Callable[[T], int] = lambda _: 1,
 ) -> T:
-    """Make a change that is not a verb, and record it under this action in the same transaction."""
+    """Make a change that is not one of the verbs, and record it under this action in the same transaction."""
     new = NewAction(operator=present_operator(), action=action, target=target, details=details, reason=reason)
     return store.actions.record(new, change, number=number)
 
@@ -373,7 +373,7 @@ def note_no_change(outcome: Outcome) -> None:
 
 
 def add_verbs(group: click.Group, noun: Noun, show: Callable[[Store, Outcome], None] = say) -> None:
-    """Add a command for each of the noun's verbs that the group does not have yet. `show` prints the outcome."""
+    """Add the noun's verbs to the group as commands, except those that it already has. `show` prints the outcome."""
     for verb in verbs_of(noun):
         if verb.name not in group.commands and not verb.words[2:]:
             group.add_command(_command_of(verb, show))

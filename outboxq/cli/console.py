@@ -156,7 +156,7 @@ _NO_DATABASE = re.compile(r'database "(.+)" does not exist')
 
 
 def _fail_if_plain(error: DBAPIError) -> None:
-    """Exit with a sentence about a database error, unless its traceback says more."""
+    """Exit with a sentence about a database error, unless the error's traceback is more informative."""
     from sqlalchemy.exc import OperationalError
 
     from ..database.dialects import damaged, dialect_for, is_damaged
@@ -256,8 +256,8 @@ def drawn(
     """Return a table for a terminal of this width.
 
     Times are shown in UTC, to the second, and their column headings end in UTC. If the table does not fit, columns in
-    which all cells are empty are left out. `spare` lists further columns to leave out on a narrow terminal, in that
-    order. Ids and numbers are never cut or wrapped, so that they can be copied and read; `whole` names further id
+    which all cells are empty are left out. `spare` lists further columns to leave out on a narrow terminal, in the
+    given order. Ids and numbers are never cut or wrapped, so that they can be copied and read; `whole` names further id
     columns. If the other columns do not fit beside them, the table is wider than the terminal.
     """
     from rich.table import Table
@@ -335,9 +335,9 @@ def in_utc(moment: datetime | None) -> datetime | str | None:
 
 def leave_uncollected() -> None:
     """Exempt all existing objects from garbage collection, because they live until the process ends. Otherwise, Python
-    would scan them again and again, and these scans took a third of a busy worker's CPU time. In the dashboard, a scan
-    delayed one page in 15 by 50 ms: with 10 million finished and 10 million waiting tasks, the 95th percentile of the
-    failures page's response time is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
+    would scan them again and again, using a third of a busy worker's CPU time. In the dashboard, a scan would delay one
+    page in 15 by 50 ms. With 10 million finished and 10 million waiting tasks, the 95th percentile of the failures
+    page's response time is 67 ms without this exemption, and 21 ms with it (`python -m benchmarks.dashboard`).
     """
     gc.collect()
     gc.freeze()
@@ -372,7 +372,7 @@ def show(
     spare: Sequence[str] = (),
     whole: Collection[str] = (),
 ) -> None:
-    """Print the rows as a `table` or, with `--json`, print the records, which are a list or a single record."""
+    """Print the rows as a `table` or, with `--json`, print the `records`: a list or a single record."""
     if wants_json():
         write_json(records)
     else:

@@ -286,8 +286,8 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 def remove(store: Store, names: Sequence[str], *, reason: str, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
-    Tasks that were enqueued for earlier events remain. If a worker's code still declares such a
-    subscription, the worker stores it again when it starts.
+    Tasks that were enqueued for earlier events remain. If a worker's code still declares one of
+    these subscriptions, the subscription is stored again when the worker starts.
     """
     wanted = dict.fromkeys(names)
     found = [one for one in store.subscriptions.list() if one.task_name in wanted]

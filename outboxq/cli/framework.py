@@ -44,9 +44,9 @@ class Frame:
     own: Callable[[], Mapping[str, click.Command]] = dict
     """A function that returns the framework's own commands, keyed by the name of the command that each one replaces."""
     attended: bool = True
-    """False if a program calls the commands. They then ask no questions."""
+    """False if a program calls the commands. The commands then do not ask for confirmation."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """The names of omitted commands, each with what to use instead."""
+    """The names of omitted commands, each with a hint that says what to use instead."""
 
 
 ELSEWHERE: Final = {
@@ -55,7 +55,7 @@ ELSEWHERE: Final = {
     "grants": "run: outboxq grants, with a URL that connects to the database as the owner of the tables",
     "web": "mount outboxq.web.application() in your site, behind your own login",
 }
-"""Commands that frameworks omit, each with what to use instead."""
+"""Commands that frameworks omit, each with a hint that says what to use instead."""
 
 
 def worker_command(run: Callable[..., Any], *more: click.Option, help: str | None) -> click.Command:

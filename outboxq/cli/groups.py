@@ -133,7 +133,7 @@ def until_stopped() -> Iterator[Stop]:
 
 @contextmanager
 def output_checked() -> Iterator[None]:
-    """Exit with a sentence if the block cannot write its output, because the disk is full or broken."""
+    """Exit with a sentence if the block cannot write its output because the disk is full or broken."""
     try:
         yield
     except OSError as error:
@@ -161,7 +161,7 @@ class Group(click.Group):
             if error.possibilities:
                 raise
             name, line = error.option_name, f"{ctx.command_path} COMMAND {error.option_name}"
-            message = f"No such option {name!r} before a command; the options of a command come after its name: {line}"
+            message = f"No such option {name!r} before a command; a command's options come after its name: {line}"
             raise click.NoSuchOption(name, message, ctx=ctx) from None
 
     def resolve_command(
@@ -399,7 +399,7 @@ EXAMPLES: Final[dict[str, str]] = {
 }
 """The words that follow a command in its example, keyed by command."""
 _TARGETS: Final = {"queue": "mail", "relay": "orders", "schedule": "nightly", "task": _ID, "workers": "web-1:4711"}
-"""The words that follow each of a group's other commands, keyed by group: a single target."""
+"""The target that follows each of a group's other commands in an example, keyed by group."""
 
 
 def example_of(path: str) -> str | None:

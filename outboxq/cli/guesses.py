@@ -15,8 +15,8 @@ from .groups import PROGRAM
 
 _CLOSE, _VERY_CLOSE = 0.6, 0.8
 _DESTRUCTIVE: Final = frozenset({"cancel", "discard", "forget", "partition", "prune", "remove", "stop"})
-"""Commands that delete, end or change something permanently. They are suggested only for a word that differs by about
-one character.
+"""Commands that delete, end or change something permanently. Each is suggested only for a word that differs from it by
+about one character.
 """
 _PURGE = f"{PROGRAM} task cancel -q QUEUE --status ready"
 _TICKS = (
@@ -190,7 +190,7 @@ def option_for(word: str, *, command: str) -> tuple[str, str] | None:
 
 
 def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:
-    """Return the sentence about an unknown command in a group, and its cure, in which PROGRAM is not replaced yet. The
+    """Return the sentence about an unknown command in a group, and a cure that may contain the placeholder PROGRAM. The
     cure is "" if the name is not in the table; the sentence then asks about the most similar commands.
     """
     if cure := COMMANDS.get(group, {}).get(name, ""):
@@ -205,7 +205,7 @@ def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, s
 
 
 def cure_of_option(name: str, *, command: str) -> str:
-    """Return the replacement for an option that the command does not have, with PROGRAM not replaced yet; "" if there
-    is none.
+    """Return the replacement for an option that the command does not have, or "" if there is none. The replacement may
+    contain the placeholder PROGRAM.
     """
     return OPTIONS.get(command, {}).get(name, "")

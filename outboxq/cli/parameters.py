@@ -164,8 +164,8 @@ def choice_option(*names: str, kind: type[StrEnum], default: StrEnum, help: str)
 
 
 def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
-    """Return the filter options for a command that works on tasks. `happened` describes the event whose time is
-    filtered.
+    """Return the filter options for a command that works on tasks. `--since` and `--until` filter by the time
+    of the event that `happened` describes.
     """
     since = f"Only {noun} {happened} at most this long ago, e.g. 2h, or since this time."
     until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before this time."

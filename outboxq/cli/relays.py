@@ -147,7 +147,9 @@ def show_(store: Store, name: str) -> None:
 
 
 def _redriven(relay: Relay) -> str:
-    """Return the redriven events in words. A worker publishes them as tasks, because the relay's senders do not."""
+    """Return the redriven events in words. A worker publishes these events as tasks; the relay's senders do not
+    publish them.
+    """
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
     return f"{count_of(relay.redriven)} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 

@@ -193,7 +193,7 @@ def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
     """Store a schedule that deletes old tasks every hour.
 
     Completed and cancelled tasks are deleted once AGE, e.g. 90d, has passed since they ended. Workers that serve the
-    queue `default` delete them. The schedule is called outboxq.retention; to keep all tasks again, `remove` it.
+    queue `default` delete them. The schedule is called outboxq.retention; to stop deleting tasks, `remove` it.
     """
     from ..outbox import Outbox
     from ..store.numbers.maintenance_jobs import PRUNE

@@ -180,7 +180,7 @@ def test_an_invalid_group_id_is_a_usage_error(sqlite):
 def test_an_option_before_a_command_is_refused_with_its_correct_place(words):
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
-    assert "No such option '--url' before a command; the options of a command come after its name: " in result.stderr
+    assert "No such option '--url' before a command; a command's options come after its name: " in result.stderr
     command = "main task COMMAND --url" if words[0] == "task" else "main COMMAND --url"
     assert result.stderr.endswith(f": {command}\n")
 

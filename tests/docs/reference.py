@@ -303,8 +303,8 @@ def codes_of_commands() -> str:
 HEAD = """
     # Reference
 
-    This page briefly describes each option, attribute, exception, variable and exit code. `python -m tests.docs.reference` writes it
-    from the code. [The guides](README.md) explain how to use them.
+    This page briefly describes each option, attribute, exception, variable and exit code. `python -m tests.docs.reference` generates
+    it from the code. [The guides](README.md) explain how to use them.
 """
 PARTS: tuple[Callable[[], Any], ...] = (
     task_options, using_options, schedule_options, context, raised, exceptions, environment, exit_codes,

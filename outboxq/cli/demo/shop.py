@@ -51,7 +51,7 @@ def send_receipt(ctx: TaskContext, number: int) -> str:
 
 @outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def charge_card(number: int) -> None:
-    """Charge the card. One customer's card is always declined: that task becomes a dead letter."""
+    """Charge the card. One customer's card is always declined, so that customer's task becomes a dead letter."""
     if number == DECLINED:
         raise PermissionError("card declined")
 
