@@ -194,7 +194,9 @@ def _strategy(name: str, value: Any) -> Any:
     fits = callable(value) and not isinstance(value, (type, *(_BASES[kind] for kind in _BASES if kind != name)))
     if fits and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__))):
         return value
-    also = {"wait": "finite seconds or a timedelta, not negative", "retry": "exception classes"}.get(name, "None")
+    also = {"wait": "a finite number of seconds or a timedelta (not negative)", "retry": "exception classes"}.get(
+        name, "None"
+    )
     raise InvalidArgument(f"{name}={_shown(value)}: give a tenacity {name} object, a function (not async), or {also}")
 
 

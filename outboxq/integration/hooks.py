@@ -101,8 +101,8 @@ class Hook:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
         This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
-        child process died. By this time, the completion of a transactional task has been committed; any other outcome
-        is about to be written. This is not called if the lease was lost, because the outcome is then discarded.
+        child process died. The completion of a transactional task has already been committed; any other outcome is
+        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:

@@ -266,7 +266,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     stored = json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))
     if len(stored.encode()) > MAX_HEADERS:
         raise InvalidArgument(
-            f"headers of {name} have {len(stored.encode())} bytes as JSON, but the limit is {MAX_HEADERS} bytes; pass larger "
+            f"headers of {name} are {len(stored.encode())} bytes long as JSON, but the limit is {MAX_HEADERS} bytes; pass larger "
             "values as arguments"
         )
     return stored

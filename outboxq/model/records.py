@@ -376,7 +376,7 @@ class Claim(HasKey):
 
     @property
     def waits_since(self) -> datetime | None:
-        """The time since which the task has existed and been due; None if unknown."""
+        """The later of the times at which the task was created and became due; None if unknown."""
         due = self.available_at
         return due if due is None or due > self.created_at else self.created_at
 
@@ -401,8 +401,8 @@ class Outcome:
     """Further event data, such as the traceback or the reason."""
     available_at: datetime | None = None
     delay: timedelta = timedelta(0)
-    """A task that goes back to the outbox is due at `available_at` if that is given, otherwise after `delay` by the
-    database's clock.
+    """A task that goes back to the outbox is due at `available_at` if that is given; otherwise, it is due after
+    `delay`, by the database's clock.
     """
 
 

@@ -116,7 +116,9 @@ def plain(value: object, *, kept: Container[str] = "") -> str:
 
 
 def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """Return `plain` text for a page. Line breaks are kept, and text with more than `longest` characters is cut."""
+    """Return the text for a page, with invisible characters written as `plain` writes them. Line breaks are kept, and
+    text with more than `longest` characters is cut.
+    """
     if type(value) is str and len(value) <= longest and value.isprintable():  # true for almost all strings on a page
         return value
     text = "" if value is None else str(value)
