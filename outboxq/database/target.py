@@ -90,12 +90,12 @@ class Target(ABC):
         return self.dialect.is_aborted(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Add a remedy to an error of `execute`, or raise a better error. An unknown error is left unchanged."""
+        """Add a remedy to an error that `execute` raised, or raise a better error. Unknown errors are left unchanged."""
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Refuse the commit of this transaction while `reason` returns an error. A psycopg or sqlite3 connection has
-        no hook for this.
+        """Refuse to commit this transaction for as long as `reason` returns an error. A psycopg or sqlite3 connection
+        has no hook for this.
         """
         del reason
 
@@ -213,7 +213,7 @@ class SqlalchemyTarget(Target):
         if isinstance(raw, sqlite3.Connection):
             self._check_sqlite(raw)
         elif is_psycopg(raw) or is_async_psycopg(raw):  # the latter inside `AsyncSession.run_sync`
-            _check_open(self.dialect, raw, "this SQLAlchemy connection is AUTOCOMMIT")
+            _check_open(self.dialect, raw, "this SQLAlchemy connection is in AUTOCOMMIT mode")
             self._check_two_phase()
         else:
             raise InvalidTarget(advice(self.connection.dialect.driver))
@@ -239,8 +239,8 @@ class SqlalchemyTarget(Target):
                 self.execute("BEGIN IMMEDIATE", {})
         elif not raw.in_transaction:
             raise InvalidTarget(
-                "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled "
-                "back with your rows; begin one, or pass a connection from an engine that is not AUTOCOMMIT"
+                "this SQLite connection is in AUTOCOMMIT mode and no transaction is open on it, so the task could not be "
+                "rolled back with your rows; begin one, or pass a connection from an engine without AUTOCOMMIT"
             )
 
     def _check_two_phase(self) -> None:
@@ -335,7 +335,7 @@ class DriverTarget(Target):
 
     def check(self) -> None:
         if not isinstance(self.connection, sqlite3.Connection):
-            _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+            _check_open(self.dialect, self.connection, "this psycopg connection is in autocommit mode")
         elif not self.connection.in_transaction:
             if not _begins_by_itself(self.connection):
                 raise InvalidTarget(

@@ -85,7 +85,7 @@ class Integration:
         return nullcontext()
 
     def around_pages(self, app: object) -> AbstractContextManager[None]:  # noqa: ARG002 - as above
-        """Return a context manager around the dashboard's answer to a request, in the request's thread. `app` is the
+        """Return a context manager around the dashboard's handling of a request, in the request's thread. `app` is the
         framework application that the dashboard belongs to.
 
         Raises ConfigurationError if this integration has no such application.

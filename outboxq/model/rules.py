@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The longest time before a tick's due time at which a worker with a correct clock can have planted the tick."""
+"""The longest possible time from the planting of a tick, by a worker with a correct clock, until the tick is due."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

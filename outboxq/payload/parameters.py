@@ -234,7 +234,7 @@ class ReturnValue:
             self._codec = codec = _result_codec(inspect.unwrap(self._function))
         except CodecError as error:
             raise ConfigurationError(
-                f"{self._name}: the return annotation: {error.reason}; the stored result: "
+                f"{self._name}: the return annotation: {error.reason}; to read the stored result, write "
                 "outbox.store.get(task_id).result"
             ) from error
         return codec
