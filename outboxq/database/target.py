@@ -90,7 +90,7 @@ class Target(ABC):
         return self.dialect.is_aborted(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Add a remedy to an error that `execute` raised, or raise a better error. Unknown errors are left unchanged."""
+        """Add a remedy to an error that `execute` raised, or raise a better error. Leave unknown errors unchanged."""
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:

@@ -20,8 +20,9 @@ from uuid import UUID
 def as_json(value: object) -> Any:
     """Return the value in its JSON form.
 
-    A record becomes an object whose keys are its fields, except those that are excluded from comparisons. A time
-    becomes an ISO 8601 string in UTC, a span its number of seconds, an enum member its value, and an id a string.
+    A record becomes an object whose keys are the names of its fields, without the fields that are excluded from
+    comparisons. A time becomes an ISO 8601 string in UTC, a span its number of seconds, an enum member its value, and
+    an id a string.
     """
     match value:
         case Enum():

@@ -317,7 +317,7 @@ class Handle(Sourced[R_co]):
         annotation.
 
         `timeout` is a timedelta or seconds. None waits forever; 0 checks once. `Outbox.result` documents the
-        exceptions. Use that method if you only know the task's id.
+        exceptions. Use that method if you know only the task's id.
 
         Raises InvalidCall if the handle does not know its outbox, because `Store.enqueue` returned it or it was pickled
         or copied.

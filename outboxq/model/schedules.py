@@ -101,8 +101,8 @@ class Schedule(NewSchedule):
     pause_reason: str | None = None
     created_at: datetime
     updated_at: datetime
-    """The time at which the schedule was last changed or missed ticks were last planted. No tick since then has been
-    left out.
+    """The time at which the schedule was last changed, or at which missed ticks were last planted. No tick since then
+    has been left out.
     """
 
 
@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A schedule's tick, and how long its task ran."""
 
     ran: timedelta | None
-    """The running time of the last attempt; None if the task has not started, has not ended or has been deleted."""
+    """The run time of the last attempt; None if the task has not started, has not ended or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:
