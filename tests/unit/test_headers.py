@@ -67,7 +67,7 @@ def test_empty_headers_are_stored_as_null():
         ({"a": None}, "must be a string"),
         ({"a": "\0"}, "must be a string without NUL"),
         ({"a": "x" * 8192}, "are 8200 bytes long as JSON, but the limit is 8192 bytes"),
-        ({"a": "ü" * 4096}, "bytes as JSON"),
+        ({"a": "ü" * 4096}, "bytes long as JSON"),
     ],
 )
 def test_invalid_headers_are_refused_with_a_reason(headers, text):
