@@ -47,8 +47,8 @@ AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
-"""Settings for small tables whose rows are constantly inserted and deleted. Autovacuum starts when there is a fixed
-number of dead rows, not a fraction of the table, and runs at full speed.
+"""Settings for small tables whose rows are constantly inserted and deleted. Autovacuum starts at a fixed number of dead
+rows instead of a fraction of the table, and runs at full speed.
 """
 
 
