@@ -133,8 +133,8 @@ class ProcessDied(OutboxqError):
 
 
 class StepRefused(OutboxqError, RuntimeError):
-    """A step was refused, because it was in a transactional task, inside another step or under a name that was already
-    used, or because its result is not JSON.
+    """A step was refused, because it was inside a transactional task or another step, because its name was already in
+    use, or because its result is not JSON.
 
     Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
     Failed immediately, and its completed steps are kept.

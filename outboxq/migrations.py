@@ -108,8 +108,8 @@ def upgrade(
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
     (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, the
-    upgrade leaves them unchanged, and logs this. Raises SchemaOutOfDate if that release does not admit this one, and
-    InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
+    upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if that release does not admit this one,
+    and InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
     longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade then
@@ -173,10 +173,10 @@ def partition(
 
     `task_executions` and `execution_events` become tables that are partitioned by the task's id, which contains the
     task's creation time. Existing rows are not moved: they form the `first` partition, which ends with the current
-    month, week or day (UTC). `ahead` further partitions are created, as is a `default` partition for rows that fit into
-    none of the others. The schema's revision and outboxq's statements do not change. If the database is already
-    partitioned, only missing partitions are created. With `dry_run`, nothing is created and only the names are
-    returned.
+    month, week or day (UTC). The function also creates `ahead` further partitions, and a `default` partition for rows
+    that do not fit into any other partition. The schema's revision and outboxq's statements do not change. If the
+    database is already partitioned, only missing partitions are created. With `dry_run`, nothing is created and only
+    the names are returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
     for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises

@@ -237,7 +237,7 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
 
 
 def _seen(kind: type[Any], **options: Any) -> Any:
-    """Return a relationship that SQLAlchemy can read but neither writes nor merges."""
+    """Return a relationship that SQLAlchemy reads, but neither writes nor merges."""
     return relationship(kind, viewonly=True, cascade="none", **options)
 
 

@@ -122,7 +122,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 so an Outbox can be a module global even if the process forks later.
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the current request's Session, such as a `scoped_session`. `task.enqueue()`
-                writes in its transaction, and handlers can use it too.
+                writes in that Session's transaction, and handlers can use the Session too.
             integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
                 `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.

@@ -35,13 +35,13 @@ _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 class RetryPolicy:
     """A rule that decides whether and when a failed task gets another attempt. No thread sleeps between attempts.
 
-    ``max_attempts`` includes the first attempt. None means that ``stop`` decides; without ``stop``, the task is tried
-    again forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that
-    returns a number of seconds or a ``timedelta``. ``stop`` applies in addition to ``max_attempts``;
-    ``stop_after_delay`` counts from the start of the first attempt, but leaves out the time that the task spends in
-    ``ctx.sleep``. ``retry`` specifies the errors after which the task is tried again; None means any error. Within the
-    limits, the task is always tried again after ``tenacity.TryAgain``. The policy is consulted only for errors. A
-    returned value is the task's result, so ``retry_if_result`` alone never causes a retry.
+    ``max_attempts`` includes the first attempt. None means that ``stop`` decides; without ``stop``, the task is retried
+    forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns
+    a number of seconds or a ``timedelta``. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay``
+    counts from the start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry``
+    specifies the errors after which the task is tried again; None means any error. Within the limits, the task is
+    always tried again after ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the
+    task's result, so ``retry_if_result`` alone never causes a retry.
 
     Raises InvalidArgument if an option has any other value.
     """
@@ -123,7 +123,7 @@ class RetryPolicy:
         in the row; unless it is None, it replaces the policy's limit. ``elapsed`` is the time since the first attempt
         started, whichever process ran it, without the time spent in ``ctx.sleep``. ``asked`` is the wait that the
         handler has asked for, which replaces ``wait`` and ``retry``, but not the limits. Raises ConfigurationError if
-        one of the policy's objects raises, or if the wait is not a finite number or timedelta.
+        one of the policy's objects raises an exception, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -194,7 +194,9 @@ def _strategy(name: str, value: Any) -> Any:
     fits = callable(value) and not isinstance(value, (type, *(_BASES[kind] for kind in _BASES if kind != name)))
     if fits and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__))):
         return value
-    also = {"wait": "finite seconds or a timedelta, not negative", "retry": "exception classes"}.get(name, "None")
+    also = {"wait": "a finite number of seconds or a timedelta (not negative)", "retry": "exception classes"}.get(
+        name, "None"
+    )
     raise InvalidArgument(f"{name}={_shown(value)}: give a tenacity {name} object, a function (not async), or {also}")
 
 

@@ -1,8 +1,8 @@
 """Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
 
 A target runs compiled statements on the caller's connection. It never commits or rolls back the transaction, and never
-closes the connection. It does not catch database errors, because otherwise the owner of the transaction would not know
-that it is aborted.
+closes the connection. It does not catch database errors, because otherwise the transaction's owner would not know that
+the transaction has been aborted.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Target(ABC):
 
     @abstractmethod
     def database(self) -> str | None:
-        """Return the name or file that distinguishes the database from others; None if it is unknown."""
+        """Return the database's name or file, which distinguishes it from other databases; None if it is unknown."""
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        """Run the statement that this builder builds, with the batch `rows` if the statement needs one. The statement
-        is compiled once per dialect.
+        """Run the statement that this builder builds. If the statement needs a batch, `rows` is the batch. The
+        statement is compiled once per dialect.
         """
         return self._run(self.execute, builder, values, rows)
 
@@ -90,12 +90,12 @@ class Target(ABC):
         return self.dialect.is_aborted(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Add a remedy to an error of `execute`, or raise a better error. An unknown error is left unchanged."""
+        """Add a remedy to an error that `execute` raised, or raise a better error. Leave unknown errors unchanged."""
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Refuse the commit of this transaction while `reason` returns an error. A psycopg or sqlite3 connection has
-        no hook for this.
+        """Refuse to commit this transaction for as long as `reason` returns an error. A psycopg or sqlite3 connection
+        has no hook for this.
         """
         del reason
 
@@ -107,9 +107,9 @@ class Target(ABC):
         """Run either all of the statements inside the block or none of them, without affecting the transaction around
         them.
 
-        Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
-        around several statements that may raise one of outboxq's errors. The commands in `then` are sent with the
-        savepoint, in the same round trip.
+        A transition that consists of one statement does not need a savepoint, and neither does our own transaction.
+        `savepoint` creates a savepoint around several statements that may raise one of outboxq's errors. The commands
+        in `then` are sent with the savepoint, in the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
         return _NO_SAVEPOINT if needs_none else self._savepoint(then)
@@ -138,8 +138,8 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
     """Return the target for the object that a caller passed to `using()`.
 
     The object may be a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, or a Django
-    connection or alias. `dialect` is the dialect for this schema that the database probably uses. Raises InvalidTarget,
-    which says what to pass instead, for anything without an open transaction.
+    connection or alias. `dialect` is this schema's dialect for the database that is probably in use. Raises
+    InvalidTarget, which says what to pass instead, for anything without an open transaction.
     """
     target = _wrap(using, schema, dialect)
     target.check()
@@ -149,9 +149,10 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
 class SqlalchemyTarget(Target):
     """A SQLAlchemy Connection. A connection that outboxq opened does not need `check`.
 
-    Statements go to the driver's cursor, because SQLAlchemy's layers cost more than claiming one task. SQLAlchemy still
-    does its part: it raises the errors, notices a lost connection, and begins the transaction. If the engine echoes, or
-    if its cursor events have a listener, for example for tracing, our statements use SQLAlchemy's cursor.
+    Statements go directly to the driver's cursor, because SQLAlchemy's layers take longer than claiming one task.
+    SQLAlchemy still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the
+    engine logs statements (`echo`), or if its cursor events have a listener, for example for tracing, our statements
+    use SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
@@ -212,7 +213,7 @@ class SqlalchemyTarget(Target):
         if isinstance(raw, sqlite3.Connection):
             self._check_sqlite(raw)
         elif is_psycopg(raw) or is_async_psycopg(raw):  # the latter inside `AsyncSession.run_sync`
-            _check_open(self.dialect, raw, "this SQLAlchemy connection is AUTOCOMMIT")
+            _check_open(self.dialect, raw, "this SQLAlchemy connection is in AUTOCOMMIT mode")
             self._check_two_phase()
         else:
             raise InvalidTarget(advice(self.connection.dialect.driver))
@@ -230,16 +231,16 @@ class SqlalchemyTarget(Target):
             ours = "outboxq_begins" in self.connection.get_execution_options()
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
-                    "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
-                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where you create the engine"
+                    "this SQLite engine's savepoints do not work: releasing the first one commits the transaction, so the "
+                    "task could survive your rollback; call outboxq.configure_sqlite(engine) once, where you create the engine"
                 )
             if not raw.in_transaction:
                 # The driver would begin a transaction too, but only before an INSERT, and not before our savepoint.
                 self.execute("BEGIN IMMEDIATE", {})
         elif not raw.in_transaction:
             raise InvalidTarget(
-                "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled "
-                "back with your rows; begin one, or pass a connection from an engine that is not AUTOCOMMIT"
+                "this SQLite connection is in AUTOCOMMIT mode and no transaction is open on it, so the task could not be "
+                "rolled back with your rows; begin one, or pass a connection from an engine without AUTOCOMMIT"
             )
 
     def _check_two_phase(self) -> None:
@@ -334,7 +335,7 @@ class DriverTarget(Target):
 
     def check(self) -> None:
         if not isinstance(self.connection, sqlite3.Connection):
-            _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+            _check_open(self.dialect, self.connection, "this psycopg connection is in autocommit mode")
         elif not self.connection.in_transaction:
             if not _begins_by_itself(self.connection):
                 raise InvalidTarget(
@@ -380,8 +381,8 @@ class DjangoTarget(Target):
             self.execute("BEGIN IMMEDIATE", {})
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Make Django roll back the innermost `atomic()` with a savepoint when it ends, as it does after an error in an
-        `atomic()` without a savepoint.
+        """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends, as Django
+        does after an error in an `atomic()` block without a savepoint.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query
@@ -441,8 +442,8 @@ def _connection_of(session: Session) -> Connection:
 
 
 def _begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return True if transactions are opened by the driver (its default mode), and not by the user or SQLAlchemy's
-    begin event.
+    """Return True if the driver begins transactions (its default mode), and False if the user or SQLAlchemy's begin
+    event does.
     """
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
@@ -451,8 +452,8 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
 def hears_errors(dialect: SqlalchemyDialect) -> bool:
     """Return whether anything listens to the errors of an engine with this dialect.
 
-    SQLAlchemy also checks `_has_events` before it calls listeners. Asking an object for its listeners to one event
-    takes ten times as long as this check.
+    SQLAlchemy also checks `_has_events` before it calls listeners. Asking an object for the listeners to one of its
+    events takes ten times as long as this check.
     """
     return bool(getattr(dialect, "_has_events", True) and dialect.dispatch.handle_error)
 
@@ -517,7 +518,7 @@ def _django_connection(alias: str) -> Any:
 
 
 def refusal(using: object) -> str:
-    """Return the message for an object whose transaction cannot be written to. It says what to pass instead."""
+    """Return the message for an object that provides no transaction to write in. It says what to pass instead."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):

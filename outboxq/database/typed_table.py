@@ -1,4 +1,4 @@
-"""Define tables whose individual columns a type checker knows, in the same way on SQLAlchemy 2.0 and 2.1."""
+"""Define tables whose individual columns are known to type checkers, under both SQLAlchemy 2.0 and 2.1."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def typed_table(
     """Return the table with the columns that the class declares. Each column has the name of its attribute.
 
     Columns that the class inherits are copied. They are placed at the attribute whose value is the class that they come
-    from, or otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed at that
-    attribute.
+    from, or at the end if there is no such attribute. A column that the class inherits by name (``queue = Base.queue``)
+    is placed at that attribute.
 
     `storage` holds PostgreSQL's storage parameters. The table only records these, because SQLAlchemy 2.0 cannot
     express them. The migrations set them, and partitions are created with them. The other `options` are the options of
@@ -59,7 +59,7 @@ def _columns(columns: type[TypedColumns]) -> dict[str, Column[Any]]:
 
 
 def _named(key: str, column: Column[Any]) -> Column[Any]:
-    """Return the column under this name, as a copy if a table already has it."""
+    """Return the column with this name; if the column already belongs to a table, return a copy."""
     if getattr(column, "table", None) is not None:
         return Column(key, column.type, nullable=column.nullable)
     column.name = column.key = key

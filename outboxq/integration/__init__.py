@@ -68,8 +68,8 @@ class Integration:
         return False
 
     def is_in_a_test(self) -> bool:
-        """Return whether this thread has a transaction around everything that it does, as in a test. A worker in the
-        same process would not see the thread's tasks.
+        """Return whether everything that this thread does is inside one transaction, as in a test. A worker in the same
+        process would not see the thread's tasks.
         """
         return False
 
@@ -85,7 +85,7 @@ class Integration:
         return nullcontext()
 
     def around_pages(self, app: object) -> AbstractContextManager[None]:  # noqa: ARG002 - as above
-        """Return a context manager around the dashboard's answer to a request, in the request's thread. `app` is the
+        """Return a context manager around the dashboard's handling of a request, in the request's thread. `app` is the
         framework application that the dashboard belongs to.
 
         Raises ConfigurationError if this integration has no such application.
@@ -104,8 +104,7 @@ class Integration:
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         """Observe the handler's outcome. After a failure, `context.error` is the exception.
 
-        By this time, the completion of a transactional task has been committed. Any other outcome is written
-        afterwards.
+        The completion of a transactional task has already been committed. Any other outcome is written afterwards.
         """
 
     def on_thread_exit(self) -> None:

@@ -1,8 +1,8 @@
 """Hooks: an application's own code that runs around the sending and handling of tasks, for example for traces and
 metrics.
 
-Hooks only observe. If a hook raises an exception, it is logged, and neither the enqueued tasks nor the outcome of a
-task changes. Code that must succeed before a handler may run, such as a framework's set-up, belongs in an
+Hooks only observe. If a hook raises an exception, the exception is logged, and neither the enqueued tasks nor the
+outcome of a task changes. Code that must succeed before a handler may run, such as a framework's set-up, belongs in an
 `Integration`.
 """
 
@@ -75,8 +75,9 @@ class WorkerInfo:
 class Hook:
     """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others cost nothing.
 
-    The first hook in the list is entered first and exited last. If a hook raises an Exception, it is logged with the
-    hook's name, at most once a minute, and the other hooks still run. Many threads may call a hook at the same time.
+    The first hook in the list is entered first and exited last. If a hook raises an Exception, the Exception is logged
+    with the hook's name, at most once a minute, and the other hooks still run. Many threads may call a hook at the same
+    time.
     """
 
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
@@ -101,8 +102,8 @@ class Hook:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
         This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
-        child process died. By this time, the completion of a transactional task has been committed; any other outcome
-        is about to be written. This is not called if the lease was lost, because the outcome is then discarded.
+        child process died. The completion of a transactional task has already been committed; any other outcome is
+        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
@@ -145,7 +146,7 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks with the tasks, to which the hooks' headers have been added. Return the handles
+        """Add the hooks' headers to the tasks, and call `write` with the tasks, inside the hooks. Return the handles
         that `write` returns.
         """
         if not self._sending or not tasks:
@@ -166,8 +167,8 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks with the event, to which the hooks' headers have been added. Return the result
-        of `write`.
+        """Add the hooks' headers to the event, and call `write` with the event, inside the hooks. Return the result of
+        `write`.
         """
         if not self._sending:
             return write(event)
@@ -294,7 +295,7 @@ class _SafeHook:
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception that the hook raised, with the fields of its task. The first exception is logged
-        immediately, later ones at most once a minute.
+        immediately; later exceptions are logged at most once a minute.
         """
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(

@@ -124,7 +124,7 @@ class Scope:
 
     @contextmanager
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
-        """Open a transaction like `Integration.unit_of_work`, with a new session that writes in it.
+        """Open a transaction as `Integration.unit_of_work` does, with a new session that writes in it.
 
         `home` is the engine for outboxq's tables. None means the engine that the session uses for those tables.
         Anything that the session writes to other engines is committed in separate transactions. Raises InvalidTarget if

@@ -80,7 +80,7 @@ def _committed(session: Session) -> None:
 
 
 def _rolled_back(session: Session) -> None:
-    """Forget what the rollback has undone: with a savepoint, only what was written after it."""
+    """Forget what the rollback undid: after a rollback to a savepoint, only what was written since the savepoint."""
     if (savepoint := session.get_nested_transaction()) is None:
         session.__dict__.pop(_NOTED, None)
     elif (noted := session.__dict__.get(_NOTED)) is not None:
@@ -88,8 +88,8 @@ def _rolled_back(session: Session) -> None:
 
 
 def _ended(session: Session, transaction: SessionTransaction) -> None:
-    """Warn if the transaction was neither committed nor rolled back, but ended by `close()`. What was written in a
-    savepoint belongs to the transaction around it from now on.
+    """Warn if the transaction was neither committed nor rolled back, but ended by `close()`. If a savepoint has ended,
+    what was written in it now belongs to the transaction around it.
 
     An exception that passes through the Session's `with` block also closes the Session, but is reported anyway.
     """

@@ -90,11 +90,11 @@ class ReceivedEvent:
 def read_event(
     body: bytes, headers: Mapping[str, str], *, id: str | None = None, source: str = "", type: str | None = None
 ) -> ReceivedEvent:
-    """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any other
-    JSON.
+    """Return the event in a message, which is either a CloudEvent (in the JSON format, or with its attributes in
+    headers) or any other JSON.
 
-    `headers` contains the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
-    message does not contain them. Raises MessageUnreadable.
+    `headers` contains the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used for
+    attributes that the message does not contain. Raises MessageUnreadable.
     """
     try:
         text = body.decode()
@@ -170,8 +170,8 @@ _RESERVED = frozenset(
     {"specversion", "id", "source", "type", "time", "datacontenttype", "dataschema", "subject", "data", "partitionkey"}
     | {"authorization", "baggage", "cookie"}
 )
-"""The headers that do not become attributes, because CloudEvents uses the name or other programs must not see the
-value.
+"""The headers that do not become attributes, because CloudEvents uses their names or because other programs must not
+see their values.
 """
 
 

@@ -20,8 +20,9 @@ from uuid import UUID
 def as_json(value: object) -> Any:
     """Return the value in its JSON form.
 
-    A record becomes an object whose keys are its fields, except those that are excluded from comparisons. A time
-    becomes an ISO 8601 string in UTC, a span its number of seconds, an enum member its value, and an id a string.
+    A record becomes an object whose keys are the names of its fields, without the fields that are excluded from
+    comparisons. A time becomes an ISO 8601 string in UTC, a span its number of seconds, an enum member its value, and
+    an id a string.
     """
     match value:
         case Enum():
@@ -129,8 +130,8 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return the group message for an error with this beginning (at most `HEAD` characters). Varying parts are replaced
-    by an ellipsis.
+    """Return the group message for an error that begins with `head` (at most `HEAD` characters). Varying parts are
+    replaced by an ellipsis.
     """
     text = head or ""
     first, newline, _ = text.partition("\n")

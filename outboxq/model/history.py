@@ -1,4 +1,4 @@
-"""The history of a task: its events, which are replayed into the state of its row and summed up for display. No I/O."""
+"""The history of a task: its events, replayed into the state of its row and summarized for display. No I/O."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .records import UNKNOWN_TASK, EventType, ExecutionEvent, TaskStatus, status
 
 
 def summed_up(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
-    """Yield each event together with the releases that it sums up.
+    """Yield each event together with the releases that it summarizes.
 
-    A task that the workers do not know is claimed and released repeatedly. All of these events are summed up in one
+    A task that the workers do not know is claimed and released repeatedly. All of these events are summarized by one
     entry, the last release. Every other event has its own entry.
     """
     run: list[ExecutionEvent] = []

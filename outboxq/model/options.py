@@ -17,7 +17,9 @@ E = TypeVar("E", bound=StrEnum)
 MAX_NAME = 200
 """The maximum number of characters in a name or a key. Names and keys become part of index entries."""
 MAX_ATTEMPT = 2**31 - 2
-"""The largest attempt number or recovery count in the tables. The next number still fits into PostgreSQL's integer."""
+"""The largest attempt number or recovery count in the tables. The number after it still fits into PostgreSQL's integer
+type.
+"""
 LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay."""
 DEFAULT_LEASE = timedelta(seconds=60)
@@ -216,7 +218,7 @@ def times(
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
     """Return the enum member for `value`, which is a member or its value. Raises InvalidArgument with a list of the
-    values.
+    allowed values.
     """
     if type(value) is kind:
         return value
@@ -266,7 +268,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     stored = json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))
     if len(stored.encode()) > MAX_HEADERS:
         raise InvalidArgument(
-            f"headers of {name} have {len(stored.encode())} bytes as JSON, but the limit is {MAX_HEADERS} bytes; pass larger "
+            f"headers of {name} are {len(stored.encode())} bytes long as JSON, but the limit is {MAX_HEADERS} bytes; pass larger "
             "values as arguments"
         )
     return stored

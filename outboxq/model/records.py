@@ -158,8 +158,8 @@ UNKNOWN_TASK = "unknown task"
 INTERRUPTED = "interrupted transaction"
 """The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
-"""The maximum number of times in a row that a task is released without using an attempt because its transaction was
-interrupted. The count is reset when the handler itself ends the attempt.
+"""The maximum number of times in a row that a task whose transaction was interrupted is released without using an
+attempt. The count is reset when the handler itself ends the attempt.
 """
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """The earliest and the latest time that the tables can store."""
@@ -317,7 +317,7 @@ class Handle(Sourced[R_co]):
         annotation.
 
         `timeout` is a timedelta or seconds. None waits forever; 0 checks once. `Outbox.result` documents the
-        exceptions. Use that method if you only know the task's id.
+        exceptions. Use that method if you know only the task's id.
 
         Raises InvalidCall if the handle does not know its outbox, because `Store.enqueue` returned it or it was pickled
         or copied.
@@ -376,7 +376,7 @@ class Claim(HasKey):
 
     @property
     def waits_since(self) -> datetime | None:
-        """The time since which the task has existed and been due; None if unknown."""
+        """The later of the times at which the task was created and became due; None if unknown."""
         due = self.available_at
         return due if due is None or due > self.created_at else self.created_at
 
@@ -401,8 +401,8 @@ class Outcome:
     """Further event data, such as the traceback or the reason."""
     available_at: datetime | None = None
     delay: timedelta = timedelta(0)
-    """A task that goes back to the outbox is due at `available_at` if that is given, otherwise after `delay` by the
-    database's clock.
+    """A task that goes back to the outbox is due at `available_at` if that is given; otherwise, it is due after
+    `delay`, by the database's clock.
     """
 
 

@@ -18,7 +18,9 @@ RELAY_PREFIX: Final = "relay."
 """The prefix of each relay's task name and queue name."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
-"""The minimum period in which a relay gets only one event with a given idempotency key. The next prune ends it."""
+"""The minimum period in which a relay gets only one event with a given idempotency key. The first prune after this
+period deletes the key.
+"""
 _SLOTS: Final = 256
 
 

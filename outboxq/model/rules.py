@@ -133,7 +133,7 @@ def describe(rule: str, tz: str) -> str:
     check_rule(rule, tz)
     text = rule_of(rule, None)
     if text.startswith(f"{_EVERY} "):
-        return f"Every {_in_words(int(text.split()[1]))}, counted from its start"
+        return f"Every {_in_words(int(text.split()[1]))}, counted from the schedule's start"
     return f"{CronSim(text, _MIDNIGHT).explain()} ({tz})"
 
 
@@ -156,7 +156,7 @@ def zone_of(tz: str) -> tzinfo:
 
 
 class _Interval(Rule):
-    """`every`: the ticks are `starts_at` and all times that are a multiple of the interval later."""
+    """`every`: the ticks are `starts_at` and all times that are later by a multiple of the interval."""
 
     def __init__(self, every: timedelta, starts_at: datetime) -> None:
         self._every = every
@@ -347,7 +347,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The longest time before a tick's due time at which a worker with a correct clock can have planted the tick."""
+"""The longest possible time from the planting of a tick, by a worker with a correct clock, until the tick is due."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -375,7 +375,7 @@ def stands_ahead(schedule: Schedule, now: datetime) -> bool:
     No tick from `updated_at` to `planted_until` was left out. If both are in the future, the clock was running fast: it
     skipped the ticks from now to `updated_at`, which are still to come. If only `planted_until` is in the future, the
     clock was set back, and the ticks up to that time already have their tasks. The exception is a `planted_until` more
-    than a day ahead, which a correct clock cannot have planted.
+    than a day ahead, which a worker with a correct clock cannot have set.
     """
     near, far = now + HORIZON, now + FARTHEST
     return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)

@@ -48,9 +48,9 @@ SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick
 the task.
 """
 ZONE_HEADER = "outboxq-tz"
-"""A header of the same task: its schedule's time zone. If it is missing, the zone is UTC."""
+"""The header that contains a schedule's time zone, on the tasks of that schedule. If it is missing, the zone is UTC."""
 RULE_HEADER = "outboxq-rule"
-"""A header of a tick's task: the rule that the tick follows, for monitors that expect the next tick."""
+"""The header that contains the rule that a tick follows, for monitors that expect the next tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,8 +71,8 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """The time after the tick until which its task may still be started. None means no limit or, with `Overlap.SKIP`,
-    the time until the next tick.
+    """The time after a tick during which its task may still start. None means no limit or, with `Overlap.SKIP`, the
+    time until the next tick.
     """
     jitter: timedelta | None = None
     """The maximum delay for a tick's task. The exact delay is derived from the schedule's name and the tick."""
@@ -101,8 +101,8 @@ class Schedule(NewSchedule):
     pause_reason: str | None = None
     created_at: datetime
     updated_at: datetime
-    """The time at which the schedule was last changed or missed ticks were last planted. No tick since then has been
-    left out.
+    """The time at which the schedule was last changed, or at which missed ticks were last planted. No tick since then
+    has been left out.
     """
 
 
@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A schedule's tick, and how long its task ran."""
 
     ran: timedelta | None
-    """The running time of the last attempt; None if the task has not started, has not ended or has been deleted."""
+    """The run time of the last attempt; None if the task has not started, has not ended or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

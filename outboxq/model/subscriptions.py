@@ -12,7 +12,7 @@ from .options import TaskOptions, bad_name, is_name
 from .records import Handle
 
 EVERYTHING = "*"
-"""The last character of a pattern. It matches any further characters."""
+"""The last character of a pattern. It matches the rest of the topic."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Answering:
-    """A class whose objects, when an attribute is missing, raise an error that names the replacement. Completion leaves
-    out the attributes that only outboxq itself uses.
+    """A class whose objects raise an error for a missing attribute. The error names the replacement. Tab completion
+    leaves out the attributes that only outboxq itself uses.
     """
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 MOST_LISTED = 3
 """The maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
-"""The maximum number of characters of a string that a page shows."""
+"""The maximum number of a string's characters that a page shows."""
 TENTHS = 9.95
 """The shortest span, in seconds, that is written in whole seconds. With one decimal place, it would read 10.0 s."""
 IMPORT = "import its module where the worker starts"
@@ -116,7 +116,9 @@ def plain(value: object, *, kept: Container[str] = "") -> str:
 
 
 def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """Return `plain` text for a page. Line breaks are kept, and text with more than `longest` characters is cut."""
+    """Return the text for a page, with invisible characters written as `plain` writes them. Line breaks are kept, and
+    text with more than `longest` characters is cut.
+    """
     if type(value) is str and len(value) <= longest and value.isprintable():  # true for almost all strings on a page
         return value
     text = "" if value is None else str(value)

@@ -45,8 +45,7 @@ class ReceiverState:
     tasks: tuple[str, ...]
     """The names of the tasks that the source's messages become."""
     failing_since: datetime | None = None
-    """The time of the first failure since messages could last be received, by the worker's clock; None if the receiver
-    works.
+    """The time of the first failure since the receiver last worked, by the worker's clock; None if the receiver works.
     """
     last_error: str | None = None
     """The reason for the last failure; None if the receiver works."""

@@ -63,7 +63,7 @@ def read_instant(text: str) -> datetime:
 
 
 def read_utc(text: str, name: str) -> datetime:
-    """Return the point in time that the field with this name contains. Without an offset, it is in UTC."""
+    """Return the point in time that the field with this name contains. A time without an offset is in UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -75,11 +75,11 @@ class State:
     is_unused: bool = False
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
-    """True if all tasks in the batch, or the worker, have ended."""
+    """True if all tasks in the batch have ended, or if the worker has ended."""
     holds_lost_tasks: bool = False
     """True if the worker has not been seen recently, but still holds running tasks."""
     asked_to: WorkerOrder | None = None
-    """The order that the worker has, if any."""
+    """The order that was given to the worker, if any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

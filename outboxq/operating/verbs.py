@@ -95,8 +95,8 @@ def RESCHEDULE(
 ) -> Outcome:
     """Change the due time of a waiting task or a dead letter.
 
-    A waiting task keeps its attempt. A dead letter runs again at that time, from its first attempt. A running task
-    cannot be rescheduled.
+    A waiting task keeps its attempt number. A dead letter runs again at that time, from its first attempt. A running
+    task cannot be rescheduled.
     """
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
@@ -158,8 +158,8 @@ def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Recover a running task from a worker that is gone.
 
     This is possible only if the worker has not been seen for at least 90 seconds. Another worker runs the task without
-    waiting for its lease to expire. A frozen worker can no longer write the task's outcome. After three recoveries in
-    a row, the task becomes a dead letter.
+    waiting for the lease to expire. A frozen worker can no longer write the task's outcome. After three recoveries in a
+    row, the task becomes a dead letter.
     """
     now = store.recover_lost(task, reason=why, using=using).status
     words = {
@@ -461,7 +461,7 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 VERBS: Final = (*(one for one in list(globals().values()) if isinstance(one, Verb)), *worker_verbs.VERBS)
 """All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""
 RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, CommandAction)}))
-"""The actions that records can have, named by their commands."""
+"""The actions that can be recorded, named after their commands."""
 
 
 def noun_of(action: str) -> Noun | None:

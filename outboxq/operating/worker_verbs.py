@@ -1,4 +1,4 @@
-"""Declare what a person can do to a worker or to a session of the database."""
+"""Declare what a person can do to a worker or a database session."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
 
 
 def _soon(store: Store, worker: UUID, using: object) -> str:
-    """Return the words for the time at which the worker obeys. A frozen worker obeys only if it wakes up."""
+    """Return the words that say when the worker will obey. A frozen worker obeys only if it wakes up."""
     silence = store.workers.silence(worker, using=using)
     return "within six seconds" if silence is None else f"only if it wakes up: it {unseen(silence)}"
 

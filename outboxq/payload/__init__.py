@@ -1,1 +1,1 @@
-"""Arguments and results as strict JSON, and back."""
+"""Convert arguments and results to strict JSON and back."""

@@ -288,8 +288,8 @@ class ModelCodec(Codec):
     """A pydantic model, which writes and reads itself. Each value is read back immediately, to check that nothing is
     lost.
 
-    Pydantic can lose a field in many ways: an alias for only one direction, `exclude=True`, a `SecretStr` that is
-    dumped as asterisks. The second validation costs microseconds.
+    Pydantic can lose a field in many ways, for example through an alias for only one direction, `exclude=True`, or a
+    `SecretStr` that is dumped as asterisks. The second validation costs microseconds.
     """
 
     def __init__(self, cls: Any) -> None:

@@ -1,4 +1,5 @@
-"""Arguments and results as strict JSON, and back. Each error names the task, the argument and the location inside it.
+"""Convert arguments and results to strict JSON and back. Each error names the task, the argument and the location
+inside it.
 
 Arguments are read back according to the annotations of the worker's function, and a result according to the return
 annotation. Names in a stored row are never imported, evaluated or unpickled.
@@ -233,7 +234,7 @@ class ReturnValue:
             self._codec = codec = _result_codec(inspect.unwrap(self._function))
         except CodecError as error:
             raise ConfigurationError(
-                f"{self._name}: the return annotation: {error.reason}; the stored result: "
+                f"{self._name}: the return annotation: {error.reason}; to read the stored result, write "
                 "outbox.store.get(task_id).result"
             ) from error
         return codec

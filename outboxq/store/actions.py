@@ -196,7 +196,7 @@ def newest_of_target(_: Grammar) -> sa.Select[Any]:
 
 
 def prune(g: Grammar) -> Statement:
-    """Delete up to :limit records written before :older that are older than :least seconds."""
+    """Delete up to :limit records that were written before :older and are older than :least seconds."""
     is_old = sa.and_(_action.at < _older, _action.at < g.later(g.now, _least))
     some = sa.select(_action.id).where(is_old).limit(limit)
     return sa.delete(operator_actions).where(_action.id.in_(some)).returning(_action.id)

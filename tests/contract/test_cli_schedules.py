@@ -102,7 +102,7 @@ def test_a_schedule_is_added_listed_and_changed(database):
     stored = database.store.schedules.get("nightly")
     assert (json.loads(stored.args), stored.grace, stored.declared_by) == ({"days": 7}, timedelta(hours=1), None)
     (_, changed) = cells(add(database, rule="every 15m"))
-    assert changed[2] == "Every 15 minutes, counted from its start"
+    assert changed[2] == "Every 15 minutes, counted from the schedule's start"
     assert [one.rule for one in database.store.schedules.list()] == ["every 900"]
 
 
@@ -147,7 +147,7 @@ def test_the_application_supplies_the_task_options_and_checks_the_arguments(data
 @pytest.mark.in_turn
 def test_retention_is_a_schedule_like_any_other(database):
     (_, row) = cells(outboxq(database, "add-retention", "90d"))
-    assert row[:3] == ["outboxq.retention", "outboxq.prune", "Every hour, counted from its start"]
+    assert row[:3] == ["outboxq.retention", "outboxq.prune", "Every hour, counted from the schedule's start"]
     assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 90 * 86_400}
     outboxq(database, "add-retention", "30d")
     assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 30 * 86_400}

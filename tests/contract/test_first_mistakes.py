@@ -270,12 +270,12 @@ def test_a_django_database_alias_without_django_settings_is_refused(hello, monke
 def test_an_autocommit_connection_is_refused(database) -> None:
     task = Outbox(database.engine).task(name="shop.hello")(first)
     of_postgresql = (
-        "this SQLAlchemy connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled back with "
-        "your rows; begin one"
+        "this SQLAlchemy connection is in AUTOCOMMIT mode and no transaction is open on it, so the task could not be rolled back "
+        "with your rows; begin one"
     )
     of_sqlite = (
-        "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled back with your "
-        "rows; begin one, or pass a connection from an engine that is not AUTOCOMMIT"
+        "this SQLite connection is in AUTOCOMMIT mode and no transaction is open on it, so the task could not be rolled back "
+        "with your rows; begin one, or pass a connection from an engine without AUTOCOMMIT"
     )
     sentence = of_postgresql if database.name == "postgresql" else of_sqlite
     with database.host_engine().connect() as connection:

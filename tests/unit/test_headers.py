@@ -66,8 +66,8 @@ def test_empty_headers_are_stored_as_null():
         ({"a": 7}, "the header 'a' of task 'mail.send' must be a string"),
         ({"a": None}, "must be a string"),
         ({"a": "\0"}, "must be a string without NUL"),
-        ({"a": "x" * 8192}, "have 8200 bytes as JSON, but the limit is 8192 bytes"),
-        ({"a": "ü" * 4096}, "bytes as JSON"),
+        ({"a": "x" * 8192}, "are 8200 bytes long as JSON, but the limit is 8192 bytes"),
+        ({"a": "ü" * 4096}, "bytes long as JSON"),
     ],
 )
 def test_invalid_headers_are_refused_with_a_reason(headers, text):

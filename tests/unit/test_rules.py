@@ -332,9 +332,9 @@ def test_a_rule_must_be_exactly_one_of_two_kinds(rule, every, said):
 def test_a_rule_is_described_in_words():
     assert describe("30 2 * * 1-5", "Europe/Berlin") == "At 02:30 on Monday through Friday (Europe/Berlin)"
     assert describe("@hourly", "UTC") == "At the start of every hour (UTC)"
-    assert describe("every 900", "UTC") == "Every 15 minutes, counted from its start"
-    assert describe("every 3600", "UTC") == "Every hour, counted from its start"
-    assert describe("every 90061", "UTC") == "Every 90061 seconds, counted from its start"
+    assert describe("every 900", "UTC") == "Every 15 minutes, counted from the schedule's start"
+    assert describe("every 3600", "UTC") == "Every hour, counted from the schedule's start"
+    assert describe("every 90061", "UTC") == "Every 90061 seconds, counted from the schedule's start"
 
 
 def test_a_rule_is_parsed_once():

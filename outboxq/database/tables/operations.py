@@ -49,7 +49,7 @@ task_metrics = typed_table(
 
 
 class QueueSamplesColumns(TypedColumns):
-    """A row for each queue and sample: the number of tasks in each state."""
+    """A row for each queue in each sample, with the number of tasks in each state."""
 
     at = Column(BoundedInstant, primary_key=True)
     queue = Column(Text, primary_key=True)

@@ -47,8 +47,8 @@ AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
-"""Settings for small tables whose rows are constantly inserted and deleted: vacuum early, by number of rows instead of
-by fraction, at full speed.
+"""Settings for small tables whose rows are constantly inserted and deleted. Autovacuum starts at a fixed number of dead
+rows instead of a fraction of the table, and runs at full speed.
 """
 
 
@@ -62,7 +62,7 @@ task_position = Sequence("task_position", metadata=metadata)
 
 
 VERSION_TABLE = "outboxq_alembic_version"
-"""The table for Alembic's revision: our own, separate from the host application's."""
+"""The table for Alembic's revision. It is separate from the host application's table."""
 
 version_table = Table(
     VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text), Column("fingerprint", Text)

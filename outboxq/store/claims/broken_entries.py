@@ -147,8 +147,8 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
-    """Return the entries that cannot be claimed, and whether any other entry can be claimed. A skipped entry counts as
-    neither. An error that the entries did not cause is raised.
+    """Return the entries that cannot be claimed, and whether any other entry can be claimed. Skipped entries are
+    ignored. An error that the entries did not cause is raised.
     """
     try:
         return [], _claims_any(store, entries, worker_id)
