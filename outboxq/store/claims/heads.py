@@ -38,7 +38,7 @@ class Heads:
         self._scope: object = None
         """The queues and topics whose claims begin with the heads, because there are many queues."""
         self._heap: list[tuple[int, datetime, str]] = []
-        """The heads, best first, with the negated priority."""
+        """The heads, best first, with negated priorities."""
         self._readings = Turns()
         self.are_all = True
         """False if the last reading found more heads than are kept."""

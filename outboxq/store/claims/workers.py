@@ -84,7 +84,7 @@ class LiveWorker:
     not know whether it can.
     """
     failing_since: datetime | None = None
-    """The time of the first failure in this series, by the worker's clock."""
+    """The time of the first of these consecutive failures, by the worker's clock."""
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if no request is waiting for an answer."""
     stacks_at: datetime | None = None

@@ -328,8 +328,8 @@ _SHOWN = (
 
 
 def _divide(target: Target, relay: str, shards: int) -> None:
-    """Divide the relay into this number of shards. No worker may send their messages until the leases of the old shards
-    would have expired.
+    """Divide the relay into this number of shards. No worker may send the relay's messages until the leases of the old
+    shards would have expired.
     """
     before = target.run(sql.lock_shards, {"relay": relay})
     token = max((one["lease_token"] for one in before), default=0) + 1

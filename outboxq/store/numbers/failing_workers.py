@@ -1,5 +1,5 @@
 """The rule about live workers that cannot work because of an error, such as a full disk. For a full disk, the problem
-names its location, as far as the server reveals it, and says how to free space.
+names the disk's location, as far as the server reveals it, and says how to free space.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from .statistics import Statistics
 
 ADD_RETENTION = Cure("delete tasks 90 days after they end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
-"""The time from the last failed attempt to the end of a storm, if no tasks are delayed."""
+"""The time from the last failed attempt to the end of a retry storm, if no tasks are delayed."""
 _TRANSACTIONS = 1_000_000
 """The age at which the snapshot of a slot or a standby counts as old. The server knows this age only as a number of
 transactions.
@@ -358,7 +358,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         )
         sentence = (
             f"because a clock was running fast, ticks of {which} were planted for the next "
-            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again according to the current clock; "
+            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker will plant them again according to the current clock; "
             "if that does not happen, the current clock is slow"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)

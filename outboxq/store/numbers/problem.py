@@ -268,7 +268,7 @@ def ranked(found: list[Problem]) -> list[Problem]:
 
 
 def _causes(cause: Problem, symptom: Problem) -> bool:
-    """Return whether a problem causes another one. Problems with queues must have a queue in common."""
+    """Return whether one problem causes another. If both are about queues, they must have a queue in common."""
     if cause.rule not in _CAUSES.get(symptom.rule, ()):
         return False
     of_queues = {cause.rule, symptom.rule} <= OF_QUEUES
