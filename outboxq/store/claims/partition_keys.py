@@ -270,7 +270,7 @@ def claim_heads(g: Grammar) -> Transition:
 
 
 def release_unused(g: Grammar) -> Transition:
-    """Release the keys whose head could not be claimed (`holder` NULL), and record the holders of the other keys."""
+    """Release the keys whose heads could not be claimed (`holder` NULL), and record the holders of the other keys."""
     claims = partition_claims.c
 
     def moved(r: Relations) -> Statement:

@@ -46,7 +46,7 @@ _RECOVERED_AS = {
     TaskStatus.FAILED: EventType.ABANDONED,
     TaskStatus.CANCELLED: EventType.CANCELLED,
 }
-"""The event of a recovery for each status that it gives a task."""
+"""The event type of a recovery, keyed by the status that the recovery gives the task."""
 _Given: TypeAlias = tuple[object, ...]
 """The columns of a `Lease`."""
 

@@ -50,10 +50,10 @@ next task may start, and the workers check at that time.
 No task is lost when calls are forgotten. The server delivers notifications in commit order, which is the same for all
 sessions, and only when the transaction is visible. So each task of a forgotten call was committed before the check,
 which began after the last of these calls had been received. The check did not find the task due, and a check by the
-other worker would not have found it due either. Calls that the answering worker did not receive before its check come
-after the call that the answer names, and are not forgotten. A check that began at the worker's floors does not answer
-for others. A worker that takes only some topics does not answer for others either. A worker's own check answers all
-calls that the worker received before the check.
+worker that forgets the call would not have found it due either. Calls that the answering worker did not receive before
+its check come after the call that the answer names, and are not forgotten. A check that began at the worker's floors
+does not answer for others. A worker that takes only some topics does not answer for others either. A worker's own check
+answers all calls that the worker received before the check.
 
 A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification.
 Every worker is called when a queue is resumed, when a key is freed, and when a transaction cannot see the sleepers. The

@@ -73,9 +73,9 @@ def make_known_due(
 ) -> int | None:
     """Make tasks due if they are waiting because a worker did not know their names, and this worker knows these names.
 
-    The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
-    None after the last page. If this worker knows none of the names that workers have reported as unknown, the outbox
-    is not read.
+    The call handles one page of the outbox, after the entry `after`. Returns the entry after which the next page
+    begins; None after the last page. If this worker knows none of the names that workers have reported as unknown, the
+    outbox is not read.
     """
     names = frozenset(task_names)
 

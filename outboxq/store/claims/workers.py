@@ -31,8 +31,8 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Maximum number of events that are searched for the ends of a worker's claims, from the time at which it was last
-seen.
+"""Maximum number of events that are searched for the ends of a worker's claims, starting at the time at which the
+worker was last seen.
 """
 LIVE_WITHIN = timedelta(seconds=90)
 """Time after which a silent worker counts as dead. Workers report every five seconds."""
@@ -234,7 +234,7 @@ class Workers(Answering):
         """Record that the worker has ended, and forget the workers that ended or were last seen more than a week ago.
 
         With `met_unknown`, the unknown tasks that it came across are kept for a day, so that a worker that knows them
-        finds them. The worker itself is listed only among the workers that have ended.
+        can find them. The worker itself is listed only among the workers that have ended.
         """
         values = {"worker_id": identifier(worker_id), "met_unknown": met_unknown}
 
@@ -487,7 +487,7 @@ def recovered(_: Grammar) -> sa.Select[Any]:
 
 
 def beyond(_: Grammar) -> sa.Select[Any]:
-    """Select one row if there are more than :most events with the number :first or a higher one."""
+    """Select one row if more than :most events have the number :first or a higher number."""
     after = sa.select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
     return after.offset(_most).limit(sa.literal_column("1"))
 

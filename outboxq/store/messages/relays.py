@@ -2,7 +2,7 @@
 
 **Order.** A message gets its id when it is emitted, and a sender publishes the messages in its shard in id order. On
 PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to an id
-below which no open transaction can still add a message. It finds this id as readers of the log do
+below which no open transaction can still add a message. It finds this id in the same way as readers of the log
 (`store/tasks/event_log.py`). A mark consists of the highest id seen and the id that the next transaction will get. The
 mark has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
 transactions have their own ids (`Grammar.identified`). So the messages up to a mark that has passed are all visible, or

@@ -1,7 +1,7 @@
 """Find what needs attention, in the same way for the command line, the dashboard and Prometheus.
 
-Each rule yields one problem for each cause, no matter how many queues it affects. Problems that other problems cause
-are left out, such as tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
+Each rule yields one problem for each cause, no matter how many queues it affects. A problem that is caused by another
+problem is left out, such as late tasks in a queue without workers, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
@@ -220,7 +220,9 @@ def _storm(row: Row) -> str:
 
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield one problem for paused queues, and one for other queues. Queues without workers have their own problem."""
+    """Yield one problem for the paused queues whose tasks have been due for too long, and one for the other late
+    queues. Queues without workers have their own problem.
+    """
     for paused in (False, True):
         if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue
@@ -437,7 +439,7 @@ def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **
 
 
 def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield the old snapshots, which cause dead rows, or else the tables that are not vacuumed."""
+    """Yield a problem about old snapshots, which cause dead rows, or else about tables that are not vacuumed."""
     found = facts.dead_rows
     if limits.snapshot is not None and (old := _old(found.snapshots, limits.snapshot)):
         yield _old_snapshot(old, found.tables)

@@ -1,4 +1,6 @@
-"""The problems that `health` finds: the rules and their limits, the facts that they judge, and the order of problems."""
+"""The problems that `health` finds: the rules and their limits, the facts that the rules use, and the order of
+problems.
+"""
 
 from __future__ import annotations
 
@@ -131,8 +133,8 @@ class HealthLimits:
 
     @property
     def most_failed(self) -> int:
-        """Return the maximum number of recent dead letters to read. It is above `failed`, so that the rule can be
-        broken.
+        """Return the maximum number of recent dead letters to read. It is above `failed`, so that too many dead letters
+        can be detected.
         """
         return min(max(BOUND, self.failed or 0), _LARGEST) + 1
 
@@ -186,7 +188,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The facts that the rules judge."""
+    """The facts that the rules use."""
 
     queues: Sequence[Statistics]
     """The queues whose problems are wanted."""

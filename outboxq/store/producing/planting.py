@@ -261,8 +261,7 @@ def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
 
 
 def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
-    """Return a rule's ticks from `first` up to, but not including, `last`, including ticks before the start of the
-    schedule.
+    """Return a rule's ticks from `first` up to, but not including, `last`, even those before the start of the schedule.
 
     Raises InvalidArgument for more than 10,000 ticks.
     """
