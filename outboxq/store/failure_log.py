@@ -38,7 +38,7 @@ class FailureLog:
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """True if the current failure was logged, so its end has to be logged too."""
+        """True if the current failure was logged, in which case its end must be logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind of error was logged

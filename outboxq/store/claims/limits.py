@@ -199,7 +199,7 @@ class _Claim:
     def _rotate(self, budget: int) -> bool:
         """Claim from the keys after the cursor, then from the first key up to the cursor.
 
-        Returns True if it has read all keys.
+        Returns True if all keys have been read.
         """
         began = self._cursor
         for after, upto in ((began, None), ("", began)):

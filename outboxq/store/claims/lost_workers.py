@@ -37,7 +37,7 @@ class RunningTask:
     """A running task, with its worker's last sign of life."""
 
     now: datetime
-    """The database's time when this was read."""
+    """The database's time when the task was read."""
     lease: Lease
     label: str | None
     """The worker's label; None if the worker is not registered."""
@@ -61,8 +61,8 @@ class RunningTask:
 
 
 def last_sign(*signs: datetime | None, extended_until: datetime, lease_seconds: float, now: datetime) -> datetime:
-    """Return the time of a worker's last sign of life: a report, the claim, or a heartbeat, which extends the lease by
-    `lease_seconds`. If the clock has been set back, a sign in the future counts only if there is no other sign.
+    """Return the time of a worker's last sign of life: a report, the claim, or a heartbeat, after which the lease lasts
+    for `lease_seconds`. If the clock has been set back, a sign in the future counts only if there is no other sign.
     """
     found = [one for one in signs if one is not None]
     with suppress(OverflowError):  # a lease that no claim can have written

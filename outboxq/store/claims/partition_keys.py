@@ -12,10 +12,9 @@ A claim consists of two statements in one transaction:
 The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
 longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
 
-The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
-worker runs. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
-is deleted in the transaction that ends the attempt, or is kept as held after a failure that blocks the key
-(`task_rows.py`).
+The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that
+this worker handles. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in
+the transaction that ends the attempt, or is kept as held after a failure that blocks the key (`task_rows.py`).
 """
 
 from __future__ import annotations
@@ -499,8 +498,8 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the key's head is due, this worker runs the head's topic, and no task holds
-    the key.
+    """Return a condition that tests whether the key's head is due, this worker handles the head's topic, and no task
+    holds the key.
     """
     return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), claim_of(key).is_(None))
 

@@ -181,8 +181,8 @@ class SleepingWorkers:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
         A check that does not read the entries before the worker's `floors` does not prove that none of them is due. The
-        `seconds` of its answer end no later than the next check that reads these entries, which is at most
-        `floors._LONGEST` later.
+        `seconds` in its answer last at most until the next check that reads these entries, which follows within
+        `floors._LONGEST`.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()

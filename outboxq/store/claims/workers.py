@@ -80,8 +80,8 @@ class LiveWorker:
     state: WorkerState | None = None
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
-    """The error that keeps it from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or does
-    not know whether it can.
+    """The error that keeps the worker from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or
+    does not know whether it can.
     """
     failing_since: datetime | None = None
     """The time of the first of these consecutive failures, by the worker's clock."""
@@ -163,8 +163,8 @@ class Workers(Answering):
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Register a worker that is starting, or that `seen` did not find. If `queues` or `topics` is None, the worker
-        serves all of them.
+        """Register a worker that is starting, or that `seen` did not find. If `queues` is None, the worker serves all
+        queues; if `topics` is None, it runs all tasks in its queues.
 
         `unknown_tasks` contains the queue and name of each unknown task that the worker has recently come across.
         Without `using`, the notification requests of killed workers are deleted too.
@@ -287,8 +287,8 @@ class Workers(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def recovered(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> RecoveredTasks:
-        """Return up to `limit` tasks that other workers or people recovered from this one, according to the events of
-        its claims.
+        """Return up to `limit` tasks that other workers or people recovered from this worker, according to the events
+        of its claims.
 
         The search reads up to 100,000 events, from the time at which the worker was last seen. This takes about 20 ms.
         No tasks are returned for a worker without a row. The row is deleted a week after the worker was last seen.

@@ -128,7 +128,9 @@ def take_shard(g: Grammar) -> sa.Update:
 
 
 def renew(g: Grammar) -> Transition:
-    """Extend the given leases of this worker by :lease_seconds. Returns the leases that it still holds."""
+    """Extend the given leases of this worker to :lease_seconds from now. Returns the leases that the worker still
+    holds.
+    """
 
     def renewed(r: Relations) -> Statement:
         given = r["given"].c

@@ -367,7 +367,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each relay whose oldest event has waited too long, because each relay has its own broker."""
+    """Yield a separate problem for each relay whose oldest event has waited too long. Each relay has its own broker."""
     if limits.relay_late is None:
         return
     for one in facts.relays:
@@ -482,8 +482,8 @@ def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
-    """Yield one problem for all tables. Vacuum is behind if its last run was long ago. If a table has never been
-    vacuumed, the time of the first event counts instead.
+    """Yield one problem for all tables with too many dead rows. Vacuum is behind if its last run was long ago. If a
+    table has never been vacuumed, the time of the first event counts instead.
     """
     begin = min((row["at"] for row in facts.rows("first_event")), default=facts.now)
     full = [one for one in facts.dead_rows.tables if one.dead_rows > limit and one.dead_rows > one.rows]
@@ -526,7 +526,7 @@ def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
 
 
 def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each source whose receivers are failing, because each source has its own broker."""
+    """Yield a separate problem for each source whose receivers are failing. Each source has its own broker."""
     if limits.receiver_failing is None:
         return
     for one in sources_of(state for worker in facts.seen.workers for state in worker.receivers):

@@ -1,5 +1,5 @@
 """Describe the database to its operators: its version, its sizes, and the sessions that lock tables or keep dead rows
-from being vacuumed. It can also end such a session.
+from being vacuumed. This module can also end such a session.
 """
 
 from __future__ import annotations

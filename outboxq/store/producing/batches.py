@@ -207,8 +207,9 @@ class Batches(Answering):
         for are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can
         be added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the
         rest. Each transaction cancels up to 500 tasks (with `using`, the caller's transaction cancels all of them).
-        `on_change` is called in each transaction with the number of tasks that it cancels: 0 in the first one, which
-        only closes the batch. Raises BatchNotFound, and InvalidTransition for a batch that has ended.
+        `on_change` is called in each transaction with the number of tasks that the transaction cancels: 0 in the first
+        transaction, which only closes the batch. Raises BatchNotFound, and InvalidTransition for a batch that has
+        ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}

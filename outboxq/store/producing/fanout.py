@@ -403,7 +403,7 @@ def _emission(
 
 
 def _subscribers(g: Grammar) -> Statement:
-    """Select each subscribed task once, even if several of its patterns match, numbered in order of task name."""
+    """Select each subscribed task once, even if several of its patterns match, and number the tasks by name."""
     subscription = task_subscriptions.c
     nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
     found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
