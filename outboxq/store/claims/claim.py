@@ -39,8 +39,8 @@ tasks of another kind.
 """
 _OTHERS, _OF_MANY = 16, 3
 """Number of queues with keys or limits that a claim reads at once. A claim reads all such queues if there are at most
-`_OTHERS`, so that the queues share the claims evenly. Otherwise, it first reads `_OF_MANY` queues, or one for each task
-that it may claim, whichever is more. The queues take turns in order of name.
+`_OTHERS` of them, so that the queues share the claims evenly. Otherwise, it first reads `_OF_MANY` queues, or one for
+each task that it may claim, whichever is more. The queues take turns in order of name.
 """
 _BRIEF = 60.0
 """The period, in seconds, during which claims wait only briefly for a lock after expired tasks of a locked batch have

@@ -1,4 +1,4 @@
-"""The heads of many queues, which let a claim read a few of these queues instead of all.
+"""The heads of many queues, which let a claim read a few of these queues instead of all of them.
 
 A claim that takes the best tasks of all queues reads 13 pages for each queue, which is 65,000 pages for 5,000 queues. A
 head is the due time of the first task of a (queue, priority) pair. A claimer that serves more than

@@ -197,7 +197,7 @@ _HORIZON = sa.literal_column("1000", sa.Integer)
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _RECENT = sa.literal_column("64", sa.Integer)
-"""Number of the latest due entries in a queue, and of the latest events, whose keys `acquire_recent` reads."""
+"""Maximum number of due entries in a queue, and of events, whose keys `acquire_recent` reads, latest first."""
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:

@@ -136,7 +136,7 @@ class SleepingWorkers:
         self._store = store
 
     def compile(self, queues: Sequence[str] | None) -> None:
-        """Compile the statements that a worker on these queues runs to fall asleep and to wake up."""
+        """Compile the statements with which a worker that serves these queues falls asleep and wakes up."""
         given = queues is not None
         also = horizon, withdraw, forget, channel.wake, channel.answer
         self._store.dialect.warm(ANNOUNCE[given], LOOK[given][0], *also)

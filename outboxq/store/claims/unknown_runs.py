@@ -127,7 +127,7 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks that workers seen in the last day have come across, including workers that have ended."""
+    """Select the unknown tasks of the workers that were seen in the last day, including workers that have ended."""
     is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
     return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
 

@@ -290,8 +290,9 @@ class Workers(Answering):
         """Return up to `limit` tasks that other workers or people recovered from this worker, according to the events
         of its claims.
 
-        The search reads up to 100,000 events, from the time at which the worker was last seen. This takes about 20 ms.
-        No tasks are returned for a worker without a row. The row is deleted a week after the worker was last seen.
+        The search reads up to 100,000 events, starting at the time at which the worker was last seen. This takes about
+        20 ms. No tasks are returned for a worker without a row. The row is deleted a week after the worker was last
+        seen.
         """
         wanted = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -330,8 +331,8 @@ def live_workers(
 
 
 def is_lost(seen_at: datetime, now: datetime) -> bool:
-    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future was written
-    before the clock was set back, because every report of a live worker replaces the previous sign.
+    """Return whether a worker whose last sign of life was at this time counts as dead or cut off. A sign in the future
+    was written before the clock was set back, because every report of a live worker replaces the previous sign.
     """
     return abs(now - seen_at) > LIVE_WITHIN
 
@@ -377,7 +378,9 @@ def read_names(text: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
-    """Return the unknown tasks as JSON; None for an empty list, so that the database can skip such workers."""
+    """Return the unknown tasks as JSON; None for an empty list, so that the database can skip workers without unknown
+    tasks.
+    """
     listed = sorted(unknown_tasks)
     return json.dumps(listed) if listed else None
 

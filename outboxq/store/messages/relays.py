@@ -176,7 +176,8 @@ class Relays(Answering):
         self._change(sql.resume, name, using, on_change)
 
     def remove(self, name: str, *, using: object = None) -> int:
-        """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
+        """Delete the relay, its topics and its messages, which are then never published. Returns the number of these
+        messages.
 
         The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with
         such a key. Its dead letters are kept. A worker whose code still declares the relay creates the relay again when

@@ -191,7 +191,7 @@ class Facts:
     """The facts that the rules use."""
 
     queues: Sequence[Statistics]
-    """The queues whose problems are wanted."""
+    """The queues whose problems are requested."""
     wanted: frozenset[str] | None = None
     """The names of these queues; None means all queues."""
     seen: Present
@@ -206,11 +206,11 @@ class Facts:
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
     disks: Mapping[str, str] = field(default_factory=dict)
-    """A sentence for each failure of a worker that is due to a full disk."""
+    """A sentence for each worker failure that is due to a full disk."""
     causes: Mapping[str, Explanation] = field(default_factory=dict)
     """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()
-    """The relays to brokers, unless only some queues are wanted."""
+    """The relays to brokers, unless only some queues are requested."""
 
     @property
     def now(self) -> datetime:
