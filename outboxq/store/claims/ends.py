@@ -421,7 +421,7 @@ def extend_leases(g: Grammar) -> Transition:
 
 
 def last_end(g: Grammar) -> sa.Select[Any]:
-    """Select the newest of a task's interruptions, ends by the handler, and restarts without a claim. The last two kinds
+    """Select the newest of a task's interruptions, ends by the handler, and restarts without a claim. The last two
     end a series of interruptions.
 
     An interruption is the release of a transactional task whose transaction was ended by an error from outside. The

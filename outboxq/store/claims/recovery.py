@@ -105,7 +105,7 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
 
 
 def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
-    """Return the leases that end later than a lease extended now would end, because the database's clock was set back."""
+    """Return the leases that end later than a lease extended now would end, because the clock was set back."""
 
     def work(target: Target) -> OutlastingLook:
         values = store.values(target)
