@@ -38,7 +38,7 @@ class FailureLog:
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """True if the current failure was logged, so its end has to be logged too."""
+        """True if the current failure was logged, in which case its end must be logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind of error was logged
@@ -84,8 +84,8 @@ def say(
     """Log `what` and the error on one line. `fields` are the fields of a log record about a task; the exception is
     added to them.
 
-    The traceback, with the whole SQL, is logged at DEBUG level. The traceback of an error that comes neither from the
-    database nor from outboxq is logged with the line, because such an error is a bug.
+    The traceback, including the complete SQL statement, is logged at DEBUG level. The traceback of an error that comes
+    neither from the database nor from outboxq is logged with the line, because such an error is a bug.
     """
     extra = None if fields is None else {**fields, "exception": exception_field(error)}
     library = type(error).__module__.partition(".")[0]
@@ -105,7 +105,7 @@ def sentence(error: BaseException) -> str:
 
 
 def exception_field(error: BaseException) -> dict[str, str]:
-    """Return the field `exception` of a record about a task: the type and the first line of the message."""
+    """Return the `exception` field of a record about a task: the type and the first line of the message."""
     kind = type(getattr(error, "orig", None) or error)
     return {"type": f"{kind.__module__}.{kind.__qualname__}", "message": _first_line(error)}
 

@@ -39,8 +39,8 @@ tasks of another kind.
 """
 _OTHERS, _OF_MANY = 16, 3
 """Number of queues with keys or limits that a claim reads at once. A claim reads all such queues if there are at most
-`_OTHERS`, so that the queues share the claims evenly. Otherwise, it first reads `_OF_MANY` queues, or one for each task
-that it may claim, whichever is more. The queues take turns in order of name.
+`_OTHERS` of them, so that the queues share the claims evenly. Otherwise, it first reads `_OF_MANY` queues, or one for
+each task that it may claim, whichever is more. The queues take turns in order of name.
 """
 _BRIEF = 60.0
 """The period, in seconds, during which claims wait only briefly for a lock after expired tasks of a locked batch have
@@ -72,11 +72,10 @@ class ClaimCursor:
         self.may_be_more = False
         """True if the last claim was full. The next claim then writes without first checking for due tasks."""
         self.turn = 0
-        """Number of claims of tasks with keys or limits so far. It is used to let each kind of task come first in turn.
-        """
+        """Number of claims of tasks with keys or limits so far. It determines which group of queues comes first."""
         self.brief_until = -math.inf
-        """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a batch
-        blocked it.
+        """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a
+        batch blocked an earlier claim.
         """
         self.search = Search()
         self.floors = Floors(likely)
@@ -110,8 +109,9 @@ class Claiming(Transactions):
         """Claim up to `limit` due tasks, in order of priority, then due time, then entry id.
 
         At most one task with each partition key runs at a time. Keys take turns, and tasks with a key take turns with
-        tasks without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task
-        is Cancelled instead. The call never waits for another worker's claim. Raises InvalidArgument.
+        tasks without one. A paused queue is skipped, and claims from a limited queue stay within its limits. An expired
+        task is Cancelled instead of being claimed. The call never waits for another worker's claim. Raises
+        InvalidArgument.
 
         If a long transaction keeps many dead rows from being vacuumed, a claim may skip a task that becomes claimable
         more than a second after its due time, such as one that is committed late. The task is skipped for a second, or
@@ -121,9 +121,9 @@ class Claiming(Transactions):
         seconds.
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
-        patterns (``order.*``); None means all tasks. `lease` replaces the tasks' own leases. `cursor` holds the hints
-        from the claimer's last claims from the same queues and topics; None means the store's own cursor for these
-        queues and topics.
+        patterns (``order.*``); None means all tasks. `lease` overrides the lease length that each task sets. `cursor`
+        holds the hints from the claimer's last claims from the same queues and topics; None means the store's own
+        cursor for these queues and topics.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
         recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
@@ -172,11 +172,11 @@ class _Call:
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
 
-        With a transaction for each part, most claims are a single statement. (If it finds nothing behind the floors, a
+        With a transaction for each part, most claims are a single statement. (If it finds nothing after the floors, a
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
         server crash may undo the claim; the task is then claimed again. The next holder of the same token has another
-        worker id, so this worker is fenced. A later commit that is flushed, such as the task's completion, never
-        survives a crash unless the claim survives too.
+        worker id, so this worker is fenced. If a later commit that is flushed, such as that of the task's completion,
+        survives a crash, the claim survives too.
         """
         if using is None:
             dialect = self.store.dialect
@@ -274,8 +274,8 @@ class _Call:
     def _beyond_floors(
         self, target: Target, take: Builder, values: dict[str, Any], limit: int, *, limited: str | None = None
     ) -> tuple[list[Row], list[Row]]:
-        """Claim from all queues of this call, or from this limited queue. Reads the entries before the floors only if a
-        claim from the front is due.
+        """Claim from the queue `limited`, or from all queues of this call if `limited` is None. Reads the entries
+        before the floors only if a claim from the front is due.
 
         Returns the tasks that were started, and the entries that the last statement took.
         """
@@ -297,7 +297,7 @@ class _Call:
                 return found, taken
 
     def _best_queues(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim from the queues with the best heads, and from further queues as long as too few tasks are found.
+        """Claim from the queues with the best heads, and then from further queues until enough tasks are found.
 
         When no head is left, the heads are read again. So a claim returns fewer than `limit` tasks only if it has taken
         all due tasks, or has found expired ones.
@@ -379,7 +379,7 @@ class _Call:
             most *= 4
 
     def _serve(self, target: Target, rows: Sequence[Row], limit: int) -> list[Row]:
-        """Claim from these queues. Each kind of queue comes first in turn."""
+        """Claim from these queues in groups, which take turns at coming first."""
         values, keys, cursor = self._values(target), self.cursor.keys, self.cursor
         kinds: list[Callable[[int], list[Row]]] = [
             partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]

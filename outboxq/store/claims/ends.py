@@ -421,8 +421,8 @@ def extend_leases(g: Grammar) -> Transition:
 
 
 def last_end(g: Grammar) -> sa.Select[Any]:
-    """Select a task's newest event that is an interruption or that ends a series of interruptions: an end by the
-    handler, or an operation.
+    """Select the newest of a task's interruptions, ends by the handler, and restarts without a claim. The last two
+    end a series of interruptions.
 
     An interruption is the release of a transactional task whose transaction was ended by an error from outside. The
     query ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. The query

@@ -8,10 +8,10 @@ A *check* is a query that tells a worker whether a task is due, without claiming
 
 A floor belongs to a (queue, priority) pair. Pairs without a floor are found immediately, because the index is probed
 between the known pairs (`queue_order.pairs_beyond`). If a claimer has not taken a task yet, it gets its first floors
-when a check finds nothing due: one for the pair of each task that the claimer knows. Only a task that becomes claimable
-behind a floor is missed. This happens if its transaction was committed more than `_MARGIN` after its due time, its
-claim was rolled back, its queue was paused, or the clock was set back. So claims and checks from the front are made at
-a bounded rate, and such a task waits for at most `_LONGEST`.
+when a check finds nothing due: one for the pair of each task that the claimer knows. A claim misses a task only if a
+floor had already passed the task's due time when the task became claimable. This happens if the task was committed more
+than `_MARGIN` after its due time, if its claim was rolled back, if its queue was paused, or if the clock was set back.
+So claims and checks from the front are made at a bounded rate, and such a task waits for at most `_LONGEST`.
 
 A claim from a limited queue says nothing about other queues, and claims from all queues leave out limited queues. So
 each limited queue has its own claims from the front.
@@ -65,8 +65,8 @@ class Floors:
             claims.are_expected = True
 
     def begins_at_front(self, limited: str | None = None, *, again: bool = False) -> bool:
-        """Return whether the next claim, or the next one from this limited queue, reads the entries before the floors. `again` is
-        True if a claim behind the floors found nothing.
+        """Return whether the next claim, or the next one from this limited queue, reads the entries before the floors.
+        `again` is True if a claim that began at the floors found nothing.
         """
         claims = self._claims if limited is None else self._limited.get(limited)
         if claims is None or not self._since or claims.are_expected:
@@ -80,9 +80,10 @@ class Floors:
     def parameters(
         self, target: Target, queues: Collection[str] | None, *, at_front: bool | None, least: int | None = None
     ) -> dict[str, Any]:
-        """Return the parameters of a statement on these queues; None means all queues. With `at_front`, the statement
-        also reads the dead entries of the pairs; None means those of limited queues whose next claim reads them. With
-        `least`, the statement reads only the pairs with this priority or a higher one, in the given queues.
+        """Return the parameters of a statement on these queues; None means all queues. If `at_front` is True, the
+        statement also reads the dead entries of the pairs. If it is None, the statement reads only the dead entries of
+        limited queues whose next claim reads them. With `least`, the statement reads only the pairs with this priority
+        or a higher one, in the given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:

@@ -1,14 +1,14 @@
-"""The heads of many queues, which let a claim read a few of these queues instead of all.
+"""The heads of many queues, which let a claim read a few of these queues instead of all of them.
 
 A claim that takes the best tasks of all queues reads 13 pages for each queue, which is 65,000 pages for 5,000 queues. A
-claimer that serves more than `queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. A head is the due time
-of the first task of a (queue, priority) pair. Between these readings, claims read only the queues with the best heads.
-The due time of the last task that a claim took from a pair becomes the pair's head.
+head is the due time of the first task of a (queue, priority) pair. A claimer that serves more than
+`queue_order.MANY_QUEUES` queues reads the heads at a bounded rate. Between these readings, claims read only the queues
+with the best heads. The due time of the last task that a claim took from a pair becomes the pair's head.
 
 The heads affect only the order in which tasks are claimed. No statement takes a task whose priority is lower than that
-of a head that it leaves, and a claim that finds too few tasks reads the heads again. So no due task is missed. While
-claims are full, a new task waits for the next reading if its pair has no head, or has a later head. It waits for at
-most one second, or ten seconds if a reading takes a long time.
+of a remaining head, and a claim that finds too few tasks reads the heads again. So no due task is missed. While claims
+are full, a new task waits for the next reading if its pair has no head, or has a later head. It waits for at most one
+second, or ten seconds if a reading takes a long time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Heads:
         self._scope: object = None
         """The queues and topics whose claims begin with the heads, because there are many queues."""
         self._heap: list[tuple[int, datetime, str]] = []
-        """The heads, best first, with the negated priority."""
+        """The heads, best first, with negated priorities."""
         self._readings = Turns()
         self.are_all = True
         """False if the last reading found more heads than are kept."""

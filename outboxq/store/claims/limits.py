@@ -199,7 +199,7 @@ class _Claim:
     def _rotate(self, budget: int) -> bool:
         """Claim from the keys after the cursor, then from the first key up to the cursor.
 
-        Returns True if it has read all keys.
+        Returns True if all keys have been read.
         """
         began = self._cursor
         for after, upto in ((began, None), ("", began)):
@@ -299,7 +299,7 @@ def _by_age(places: Iterable[_Place]) -> list[tuple[_Place, int | None]]:
 
 
 def _startable(place: _Place) -> list[tuple[int | None, datetime]]:
-    """Return the entries that may start. The head of a partition key is found when the key has been acquired."""
+    """Return the entries that may start. The head of a partition key is found once the key has been acquired."""
     if place.is_concurrency:
         return list(place.entries[: max(place.free, 0)])
     return [(None, place.entries[0][1] if place.entries else EARLIEST)] if place.free > 0 else []

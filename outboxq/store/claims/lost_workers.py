@@ -2,7 +2,7 @@
 leases expire.
 
 Recovery itself does not use the registry of workers, so that a mistake in the registry never costs a live worker its
-task. When a person asserts that a worker is dead, the registry protects against a mistake.
+task. When a person asserts that a worker is dead, the registry is checked, in case the person is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunningTask:
     """A running task, with its worker's last sign of life."""
 
     now: datetime
-    """The database's time when this was read."""
+    """The database's time when the task was read."""
     lease: Lease
     label: str | None
     """The worker's label; None if the worker is not registered."""
@@ -61,8 +61,8 @@ class RunningTask:
 
 
 def last_sign(*signs: datetime | None, extended_until: datetime, lease_seconds: float, now: datetime) -> datetime:
-    """Return the time of a worker's last sign of life: a report, the claim, or a heartbeat, which extends the lease by
-    `lease_seconds`. If the clock has been set back, a sign in the future counts only if there is no other sign.
+    """Return the time of a worker's last sign of life: a report, the claim, or a heartbeat, after which the lease lasts
+    for `lease_seconds`. If the clock has been set back, a sign in the future counts only if there is no other sign.
     """
     found = [one for one in signs if one is not None]
     with suppress(OverflowError):  # a lease that no claim can have written
@@ -76,7 +76,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
 
     The worker is fenced: if it was only frozen, it cannot write the task's outcome. The recovery counts in the same way
     as a recovery after an expired lease, so the task may become a dead letter. Raises TaskNotFound; InvalidTransition
-    if the task is not Running, if the worker was seen recently, or if it extends the lease in the meantime.
+    if the task is not Running, if its worker was seen recently, or if the worker extends the lease in the meantime.
     """
     task_id = identifier(task_id)
 
@@ -138,8 +138,9 @@ def recover_all_lost(
     and return the number of recovered tasks by new status.
 
     Each batch of 500 tasks is a separate transaction (with `using`, all batches are part of the caller's transaction).
-    If a batch recovers tasks, `on_change` is called in its transaction with their number. Tasks that another session
-    has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen recently.
+    If a batch recovers tasks, `on_change` is called in the batch's transaction with the number of these tasks. Tasks
+    that another session has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen
+    recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 
@@ -168,7 +169,7 @@ def recover_all_lost(
 
 def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:
     """Raise InvalidTransition if the worker was seen in the last 90 seconds, and WorkerNotFound for an unknown worker.
-    The message of the InvalidTransition says when the worker's tasks can be recovered.
+    The InvalidTransition message says when the worker's tasks can be recovered.
     """
     worker_id = identifier(worker_id)
 

@@ -12,10 +12,9 @@ A claim consists of two statements in one transaction:
 The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
 longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
 
-The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
-worker runs. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
-is deleted in the transaction that ends the attempt, or is kept as held after a failure that blocks the key
-(`task_rows.py`).
+The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that
+this worker handles. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in
+the transaction that ends the attempt, or is kept as held after a failure that blocks the key (`task_rows.py`).
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ _HORIZON = sa.literal_column("1000", sa.Integer)
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _RECENT = sa.literal_column("64", sa.Integer)
-"""Number of the latest due entries in a queue, and of the latest events, whose keys `acquire_recent` reads."""
+"""Maximum number of due entries in a queue, and of events, whose keys `acquire_recent` reads, latest first."""
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
@@ -270,7 +269,7 @@ def claim_heads(g: Grammar) -> Transition:
 
 
 def release_unused(g: Grammar) -> Transition:
-    """Release the keys whose head could not be claimed (`holder` NULL), and record the holders of the other keys."""
+    """Release the keys whose heads could not be claimed (`holder` NULL), and record the holders of the other keys."""
     claims = partition_claims.c
 
     def moved(r: Relations) -> Statement:
@@ -499,8 +498,8 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the key's head is due, this worker runs the head's topic, and no task holds
-    the key.
+    """Return a condition that tests whether the key's head is due, this worker handles the head's topic, and no task
+    holds the key.
     """
     return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), claim_of(key).is_(None))
 

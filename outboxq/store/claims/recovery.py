@@ -46,7 +46,7 @@ _RECOVERED_AS = {
     TaskStatus.FAILED: EventType.ABANDONED,
     TaskStatus.CANCELLED: EventType.CANCELLED,
 }
-"""The event of a recovery for each status that it gives a task."""
+"""The event type of a recovery, keyed by the status that the recovery gives the task."""
 _Given: TypeAlias = tuple[object, ...]
 """The columns of a `Lease`."""
 
@@ -105,7 +105,7 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
 
 
 def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
-    """Return the leases that end later than any heartbeat can extend them now, because the database's clock was set back."""
+    """Return the leases that end later than a lease extended now would end, because the clock was set back."""
 
     def work(target: Target) -> OutlastingLook:
         values = store.values(target)
@@ -288,7 +288,7 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select the leases that end later than any heartbeat can extend them now, with their lengths. They were written
+    """Select, with their lengths, the leases that end later than a lease extended now would end. They were written
     while the clock was running fast.
     """
     lease, event = task_leases.c, execution_events.c

@@ -31,11 +31,11 @@ so enqueues never wait for each other, and a rollback has nothing to undo. A ses
 number until it ends, so a worker that was killed is not called. If a transaction commits a due task, a worker takes the
 task within a bounded time, unless every worker is busy:
 
-* A called worker claims tasks. If its claim returns fewer tasks than it asked for, there is nothing left that it could
-  take. If the claim is full, or no handler is free, the worker checks for due tasks. If a task is due, the worker ends
-  its own requests and calls two other sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the
-  calls end at an idle worker or when all workers are awake. A worker that has no free handler calls others within 50
-  ms, or within one second if its own call came later.
+* A called worker claims tasks. If the claim returns fewer tasks than the worker asked for, no task is left that the
+  worker could take. If the claim is full, or no handler is free, the worker checks for due tasks. If a task is due, the
+  worker ends its own requests and calls two other sleepers, which do the same (`pass_on`). Each call removes one
+  sleeper, so the calls end at an idle worker or when all workers are awake. A worker that has no free handler calls
+  others within 50 ms, or within one second if its own call came later.
 * The deputy checks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays
   a task by only 0.1 s.
 * One second after the call, all other sleepers begin to check, one after the other within another second, unless the
@@ -47,13 +47,13 @@ received before the check (`answer`). Each worker that receives the answer forge
 the same queue. If a limit holds back tasks that these calls announced, the answer also contains the time at which the
 next task may start, and the workers check at that time.
 
-This never loses a task. The server delivers notifications in commit order, which is the same for all sessions, and only
-when the transaction is visible. So each task of a forgotten call was committed before the check, which began after the
-last of these calls had been received. The check did not find the task due, and a check by the other worker would not
-have found it due either. Calls that the answering worker did not receive before its check come after the call that the
-answer names, and are not forgotten. A check that began at the worker's floors does not answer for others. A worker that
-takes only some topics does not answer for others either. A worker's own check answers all calls that the worker
-received before the check.
+No task is lost when calls are forgotten. The server delivers notifications in commit order, which is the same for all
+sessions, and only when the transaction is visible. So each task of a forgotten call was committed before the check,
+which began after the last of these calls had been received. The check did not find the task due, and a check by the
+worker that forgets the call would not have found it due either. Calls that the answering worker did not receive before
+its check come after the call that the answer names, and are not forgotten. A check that began at the worker's floors
+does not answer for others. A worker that takes only some topics does not answer for others either. A worker's own check
+answers all calls that the worker received before the check.
 
 A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification.
 Every worker is called when a queue is resumed, when a key is freed, and when a transaction cannot see the sleepers. The
@@ -136,7 +136,7 @@ class SleepingWorkers:
         self._store = store
 
     def compile(self, queues: Sequence[str] | None) -> None:
-        """Compile the statements that a worker on these queues runs to fall asleep and to wake up."""
+        """Compile the statements with which a worker that serves these queues falls asleep and wakes up."""
         given = queues is not None
         also = horizon, withdraw, forget, channel.wake, channel.answer
         self._store.dialect.warm(ANNOUNCE[given], LOOK[given][0], *also)
@@ -181,8 +181,8 @@ class SleepingWorkers:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
         A check that does not read the entries before the worker's `floors` does not prove that none of them is due. The
-        `seconds` of its answer end no later than the next check that reads these entries, which is at most
-        `floors._LONGEST` later.
+        `seconds` in its answer last at most until the next check that reads these entries, which follows within
+        `floors._LONGEST`.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()
@@ -226,7 +226,7 @@ class SleepingWorkers:
         """Tell the other sleepers that a complete check, made after these calls were received, found nothing due in
         these queues.
 
-        `moment` is the server's time at which the next task is expected according to the check, in seconds since 1970.
+        `moment` is the time at which the check expects the next task, in seconds since 1970 by the server's clock.
         """
 
         def work(target: Target) -> None:

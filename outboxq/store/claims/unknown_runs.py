@@ -73,9 +73,9 @@ def make_known_due(
 ) -> int | None:
     """Make tasks due if they are waiting because a worker did not know their names, and this worker knows these names.
 
-    The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
-    None after the last page. If this worker knows none of the names that workers have reported as unknown, the outbox
-    is not read.
+    The call handles one page of the outbox, after the entry `after`. Returns the entry after which the next page
+    begins; None after the last page. If this worker knows none of the names that workers have reported as unknown, the
+    outbox is not read.
     """
     names = frozenset(task_names)
 
@@ -127,7 +127,7 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks that workers seen in the last day have come across, including workers that have ended."""
+    """Select the unknown tasks of the workers that were seen in the last day, including workers that have ended."""
     is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
     return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
 

@@ -138,7 +138,7 @@ _mine = partial(sa.and_, workers.c.id == worker_id, is_registered())
 
 
 def give(_: Grammar) -> sa.Update:
-    """Write an order to a worker, unless it already has this order or was told to stop."""
+    """Write an order to a worker, unless it already has this order or has been told to stop."""
     order = workers.c.asked_to
     is_new = sa.and_(order.is_distinct_from(_asked_to), order.is_distinct_from(WorkerOrder.STOP.value))
     return sa.update(workers).where(_mine(is_new)).values(asked_to=_asked_to).returning(workers.c.id)

@@ -31,8 +31,8 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Maximum number of events that are searched for the ends of a worker's claims, from the time at which it was last
-seen.
+"""Maximum number of events that are searched for the ends of a worker's claims, starting at the time at which the
+worker was last seen.
 """
 LIVE_WITHIN = timedelta(seconds=90)
 """Time after which a silent worker counts as dead. Workers report every five seconds."""
@@ -80,11 +80,11 @@ class LiveWorker:
     state: WorkerState | None = None
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
-    """The error that keeps it from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or does
-    not know whether it can.
+    """The error that keeps the worker from working, such as ``cannot claim tasks: DiskFull …``; None if it can work, or
+    does not know whether it can.
     """
     failing_since: datetime | None = None
-    """The time of the first failure in this series, by the worker's clock."""
+    """The time of the first of these consecutive failures, by the worker's clock."""
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if no request is waiting for an answer."""
     stacks_at: datetime | None = None
@@ -163,8 +163,8 @@ class Workers(Answering):
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Register a worker that is starting, or that `seen` did not find. If `queues` or `topics` is None, the worker
-        serves all of them.
+        """Register a worker that is starting, or that `seen` did not find. If `queues` is None, the worker serves all
+        queues; if `topics` is None, it runs all tasks in its queues.
 
         `unknown_tasks` contains the queue and name of each unknown task that the worker has recently come across.
         Without `using`, the notification requests of killed workers are deleted too.
@@ -234,7 +234,7 @@ class Workers(Answering):
         """Record that the worker has ended, and forget the workers that ended or were last seen more than a week ago.
 
         With `met_unknown`, the unknown tasks that it came across are kept for a day, so that a worker that knows them
-        finds them. The worker itself is listed only among the workers that have ended.
+        can find them. The worker itself is listed only among the workers that have ended.
         """
         values = {"worker_id": identifier(worker_id), "met_unknown": met_unknown}
 
@@ -287,11 +287,12 @@ class Workers(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def recovered(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> RecoveredTasks:
-        """Return up to `limit` tasks that other workers or people recovered from this one, according to the events of
-        its claims.
+        """Return up to `limit` tasks that other workers or people recovered from this worker, according to the events
+        of its claims.
 
-        The search reads up to 100,000 events, from the time at which the worker was last seen. This takes about 20 ms.
-        No tasks are returned for a worker without a row. The row is deleted a week after the worker was last seen.
+        The search reads up to 100,000 events, starting at the time at which the worker was last seen. This takes about
+        20 ms. No tasks are returned for a worker without a row. The row is deleted a week after the worker was last
+        seen.
         """
         wanted = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -330,8 +331,8 @@ def live_workers(
 
 
 def is_lost(seen_at: datetime, now: datetime) -> bool:
-    """Return whether a worker with this last sign of life counts as dead or cut off. A sign in the future was written
-    before the clock was set back, because every report of a live worker replaces the previous sign.
+    """Return whether a worker whose last sign of life was at this time counts as dead or cut off. A sign in the future
+    was written before the clock was set back, because every report of a live worker replaces the previous sign.
     """
     return abs(now - seen_at) > LIVE_WITHIN
 
@@ -377,7 +378,9 @@ def read_names(text: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
-    """Return the unknown tasks as JSON; None for an empty list, so that the database can skip such workers."""
+    """Return the unknown tasks as JSON; None for an empty list, so that the database can skip workers without unknown
+    tasks.
+    """
     listed = sorted(unknown_tasks)
     return json.dumps(listed) if listed else None
 
@@ -487,7 +490,7 @@ def recovered(_: Grammar) -> sa.Select[Any]:
 
 
 def beyond(_: Grammar) -> sa.Select[Any]:
-    """Select one row if there are more than :most events with the number :first or a higher one."""
+    """Select one row if more than :most events have the number :first or a higher number."""
     after = sa.select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
     return after.offset(_most).limit(sa.literal_column("1"))
 

@@ -125,7 +125,7 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
         sentence = f"{relay} has been paused since {written(since)}, for {span_of(now - since)}{why}; resume it"
         return Explanation(Reason.RELAY_PAUSED, sentence, cure_of("resume it", "relay", "resume", name))
     if (ends := message["lease_expires_at"]) is None or ends <= now:
-        sentence = f"no worker publishes shard {message['shard']} of {relay}; start a worker, or run the relay alone"
+        sentence = f"no worker publishes shard {message['shard']} of {relay}; start a worker, or run only this relay"
         return Explanation(Reason.RELAY_UNSENT, sentence, cure_of("run the relay", "relay", "run", "--name", name))
     if (since := message["failing_since"]) is not None:
         due = message["next_try_at"]

@@ -273,8 +273,8 @@ def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
-    """Return the explanation for a due task that can start. The sentence says so if its workers have been silent, or
-    if they are failing.
+    """Return the explanation for a due task that can start. If the task's workers have been silent or are failing, the
+    sentence says so.
     """
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:

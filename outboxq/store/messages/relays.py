@@ -2,7 +2,7 @@
 
 **Order.** A message gets its id when it is emitted, and a sender publishes the messages in its shard in id order. On
 PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to an id
-below which no open transaction can still add a message. It finds this id as readers of the log do
+below which no open transaction can still add a message. It finds this id in the same way as readers of the log
 (`store/tasks/event_log.py`). A mark consists of the highest id seen and the id that the next transaction will get. The
 mark has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
 transactions have their own ids (`Grammar.identified`). So the messages up to a mark that has passed are all visible, or
@@ -176,7 +176,8 @@ class Relays(Answering):
         self._change(sql.resume, name, using, on_change)
 
     def remove(self, name: str, *, using: object = None) -> int:
-        """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
+        """Delete the relay, its topics and its messages, which are then never published. Returns the number of these
+        messages.
 
         The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with
         such a key. Its dead letters are kept. A worker whose code still declares the relay creates the relay again when
@@ -328,8 +329,8 @@ _SHOWN = (
 
 
 def _divide(target: Target, relay: str, shards: int) -> None:
-    """Divide the relay into this number of shards. No worker may send their messages until the leases of the old shards
-    would have expired.
+    """Divide the relay into this number of shards. No worker may send the relay's messages until the leases of the old
+    shards would have expired.
     """
     before = target.run(sql.lock_shards, {"relay": relay})
     token = max((one["lease_token"] for one in before), default=0) + 1

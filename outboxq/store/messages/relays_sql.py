@@ -65,7 +65,7 @@ _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token
 
 
 def lock_relays(g: Grammar) -> sa.Select[Any]:
-    """Lock and select the given relays until the transaction ends."""
+    """Select the given relays, and lock them until the transaction ends."""
     names = g.rows("names", NAMES).c.name
     return sa.select(_r.name, _r.shards, _r.on_refused).where(g.among(_r.name, names)).with_for_update()  # type: ignore[return-value]
 
@@ -90,7 +90,7 @@ def declare(g: Grammar) -> Transition:
 
 
 def lock_shards(_: Grammar) -> sa.Select[Any]:
-    """Lock and select the shards of :relay until the transaction ends."""
+    """Select the shards of :relay, and lock them until the transaction ends."""
     return sa.select(_s.shard, _s.lease_token, _s.lease_expires_at).where(_s.relay == _relay).with_for_update()
 
 
@@ -128,7 +128,9 @@ def take_shard(g: Grammar) -> sa.Update:
 
 
 def renew(g: Grammar) -> Transition:
-    """Extend the given leases of this worker by :lease_seconds. Returns the leases that it still holds."""
+    """Extend the given leases of this worker to :lease_seconds from now. Returns the leases that the worker still
+    holds.
+    """
 
     def renewed(r: Relations) -> Statement:
         given = r["given"].c

@@ -1,5 +1,5 @@
 """The rule about live workers that cannot work because of an error, such as a full disk. For a full disk, the problem
-names its location, as far as the server reveals it, and says how to free space.
+names the disk's location, as far as the server reveals it, and says how to free space.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CURE = "delete other files on that disk, or enlarge the disk; `outboxq prune` n
 
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
-    """Return a sentence about the disk and the cure for each of these failures that is due to a full disk. On
+    """Return, for each of these failures that is due to a full disk, a sentence about the disk and the cure. On
     PostgreSQL, this runs one statement for each of them.
     """
     return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}

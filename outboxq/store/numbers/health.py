@@ -1,7 +1,7 @@
 """Find what needs attention, in the same way for the command line, the dashboard and Prometheus.
 
-Each rule yields one problem for each cause, no matter how many queues it affects. Problems that other problems cause
-are left out, such as tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
+Each rule yields one problem for each cause, no matter how many queues it affects. A problem that is caused by another
+problem is left out, such as late tasks in a queue without workers, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .statistics import Statistics
 
 ADD_RETENTION = Cure("delete tasks 90 days after they end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
-"""The time from the last failed attempt to the end of a storm, if no tasks are delayed."""
+"""The time from the last failed attempt to the end of a retry storm, if no tasks are delayed."""
 _TRANSACTIONS = 1_000_000
 """The age at which the snapshot of a slot or a standby counts as old. The server knows this age only as a number of
 transactions.
@@ -220,7 +220,9 @@ def _storm(row: Row) -> str:
 
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield one problem for paused queues, and one for other queues. Queues without workers have their own problem."""
+    """Yield one problem for the paused queues whose tasks have been due for too long, and one for the other late
+    queues. Queues without workers have their own problem.
+    """
     for paused in (False, True):
         if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue
@@ -358,14 +360,14 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         )
         sentence = (
             f"because a clock was running fast, ticks of {which} were planted for the next "
-            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again according to the current clock; "
+            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker will plant them again according to the current clock; "
             "if that does not happen, the current clock is slow"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)
 
 
 def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each relay whose oldest event has waited too long, because each relay has its own broker."""
+    """Yield a separate problem for each relay whose oldest event has waited too long. Each relay has its own broker."""
     if limits.relay_late is None:
         return
     for one in facts.relays:
@@ -437,7 +439,7 @@ def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **
 
 
 def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield the old snapshots, which cause dead rows, or else the tables that are not vacuumed."""
+    """Yield a problem about old snapshots, which cause dead rows, or else about tables that are not vacuumed."""
     found = facts.dead_rows
     if limits.snapshot is not None and (old := _old(found.snapshots, limits.snapshot)):
         yield _old_snapshot(old, found.tables)
@@ -480,8 +482,8 @@ def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
-    """Yield one problem for all tables. Vacuum is behind if its last run was long ago. If a table has never been
-    vacuumed, the time of the first event counts instead.
+    """Yield one problem for all tables with too many dead rows. Vacuum is behind if its last run was long ago. If a
+    table has never been vacuumed, the time of the first event counts instead.
     """
     begin = min((row["at"] for row in facts.rows("first_event")), default=facts.now)
     full = [one for one in facts.dead_rows.tables if one.dead_rows > limit and one.dead_rows > one.rows]
@@ -524,7 +526,7 @@ def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
 
 
 def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each source whose receivers are failing, because each source has its own broker."""
+    """Yield a separate problem for each source whose receivers are failing. Each source has its own broker."""
     if limits.receiver_failing is None:
         return
     for one in sources_of(state for worker in facts.seen.workers for state in worker.receivers):

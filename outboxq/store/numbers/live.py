@@ -1,7 +1,7 @@
 """Count the tasks that are currently waiting, running or failed, up to a bound, so that the cost does not grow with the
 backlog.
 
-Each count reads a bounded number of index entries for a queue and priority. If a count reaches the bound, the actual
+Each count reads a bounded number of index entries for each queue and priority. If a count reaches the bound, the actual
 number may be higher. `samples` has the full counts, which are taken at intervals.
 """
 

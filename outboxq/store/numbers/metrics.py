@@ -2,7 +2,7 @@
 and deleted after 90 days.
 
 A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
-sums in one transition, so each row is rolled up only once, even if two workers attempt it.
+sums in one `Transition`, so each row is rolled up only once, even if two workers attempt it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ LEVELS = (
 """Ages at which shorter spans are rolled up, with the lengths of the resulting spans.
 
 A one-day chart has 15-minute steps, and a six-hour chart has 5-minute steps. For 20 tasks, the one-day chart reads
-4,800 rows. With one-minute spans only, it would read 28,800 rows and take six times as long: `python -m
-benchmarks.dashboard`.
+4,800 rows. With one-minute spans only, it would read 28,800 rows and take six times as long (`python -m
+benchmarks.dashboard`).
 
-If the first roll-up came after ten minutes instead of two, `stats()` would read twice as many rows for an hour: `python
--m benchmarks.status`.
+If the first roll-up came after ten minutes instead of two, `stats()` would read twice as many rows for a window of an
+hour (`python -m benchmarks.status`).
 """
 KEPT = timedelta(days=90)
 
@@ -393,7 +393,7 @@ _family = sa.bindparam("family", type_=sa.Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write a worker's rows for the ten seconds up to now. A row whose id exists is skipped."""
+    """Write a worker's rows for the ten seconds up to now. A row whose id already exists is skipped."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c

@@ -311,7 +311,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys that are searched for keys with waiting tasks."""
 _LOST_WITHIN = timedelta(hours=1)
-"""Time for which a lost worker that still holds tasks is a problem."""
+"""Time for which a lost worker that still holds tasks counts as a problem."""
 _GROUPED, _GROUPS = 2_000, 3
 """Maximum number of recent dead letters that are grouped (this takes 20 ms), and of groups in a problem."""
 _EXPLAINED = 3

@@ -1,4 +1,6 @@
-"""The problems that `health` finds: the rules and their limits, the facts that they judge, and the order of problems."""
+"""The problems that `health` finds: the rules and their limits, the facts that the rules use, and the order of
+problems.
+"""
 
 from __future__ import annotations
 
@@ -131,8 +133,8 @@ class HealthLimits:
 
     @property
     def most_failed(self) -> int:
-        """Return the maximum number of recent dead letters to read. It is above `failed`, so that the rule can be
-        broken.
+        """Return the maximum number of recent dead letters to read. It is above `failed`, so that too many dead letters
+        can be detected.
         """
         return min(max(BOUND, self.failed or 0), _LARGEST) + 1
 
@@ -186,10 +188,10 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The facts that the rules judge."""
+    """The facts that the rules use."""
 
     queues: Sequence[Statistics]
-    """The queues whose problems are wanted."""
+    """The queues whose problems are requested."""
     wanted: frozenset[str] | None = None
     """The names of these queues; None means all queues."""
     seen: Present
@@ -204,11 +206,11 @@ class Facts:
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
     disks: Mapping[str, str] = field(default_factory=dict)
-    """A sentence for each failure of a worker that is due to a full disk."""
+    """A sentence for each worker failure that is due to a full disk."""
     causes: Mapping[str, Explanation] = field(default_factory=dict)
     """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()
-    """The relays to brokers, unless only some queues are wanted."""
+    """The relays to brokers, unless only some queues are requested."""
 
     @property
     def now(self) -> datetime:
@@ -268,7 +270,7 @@ def ranked(found: list[Problem]) -> list[Problem]:
 
 
 def _causes(cause: Problem, symptom: Problem) -> bool:
-    """Return whether a problem causes another one. Problems with queues must have a queue in common."""
+    """Return whether one problem causes another. If both are about queues, they must have a queue in common."""
     if cause.rule not in _CAUSES.get(symptom.rule, ()):
         return False
     of_queues = {cause.rule, symptom.rule} <= OF_QUEUES

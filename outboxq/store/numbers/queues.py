@@ -46,8 +46,8 @@ class QueueSettings:
     paused_at: datetime | None = None
     """The time at which the queue was paused, after which no tasks are claimed from it; None if it is not paused."""
     pause_reason: str | None = None
-    """The reason for the pause, with the name of the person: "provider down (by ann in the dashboard)"; None if it is
-    unknown.
+    """The reason for the pause, with the name of the person who paused the queue: "provider down (by ann in the
+    dashboard)"; None if it is unknown.
     """
     concurrency: int | None = None
     """The maximum number of tasks from this queue that run at once, on all machines together; None means no limit."""
@@ -471,8 +471,8 @@ def queue_names(_: Grammar) -> sa.Select[Any]:
 
 
 def held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select the keys in :queue that are held by dead letters, oldest first, with the number of waiting tasks up to
-    :most.
+    """Select the keys in :queue that are held by dead letters, oldest first, with the number of waiting tasks, counted
+    up to :most.
     """
     held = (
         sa.select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)

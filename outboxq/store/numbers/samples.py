@@ -108,7 +108,7 @@ class Samples:
         return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
 
     def record(self, found: Iterable[QueueSample]) -> None:
-        """Write a sample with the current time. A queue that has lost all of its tasks since the last sample gets a
+        """Write a sample with the current time. A queue that had tasks in the last sample but has none now gets a
         single row of zeros.
         """
         rows = {one.queue: one for one in found}
@@ -209,7 +209,7 @@ def series(g: Grammar) -> sa.Select[Any]:
     without a sample.
 
     The sums are floats, because integers could overflow in the database, and 15 digits are enough for a chart. Each
-    step is one lookup in the primary key, however many samples there are.
+    step costs one lookup in the primary key, however many samples there are.
     """
     moments = _last_of_steps(g)
     wanted = sa.or_(_queue.is_(None), _sample.queue == _queue)

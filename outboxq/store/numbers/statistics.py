@@ -95,7 +95,7 @@ class Statistics:
     """Number of tasks that workers completed in the window. The fields below also refer to the window."""
     failures: int = 0
     """Number of times that a task ended as Failed; a dead letter that is redriven and fails again counts twice.
-    Failures without a handler, such as tasks abandoned after several recoveries, are not counted.
+    Failures that occur outside a handler, such as when a task is abandoned after several recoveries, are not counted.
     """
     retries: int = 0
     """Number of attempts that failed and were followed by another attempt."""
@@ -135,8 +135,8 @@ def stats(
     `queues` restricts the result to these queues, whether or not they have tasks. Otherwise, it contains every queue
     that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
     paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`, 1,000 of
-    each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the
-    window are up to ten seconds old, because workers write their counts every ten seconds.
+    each). If there are more, fields such as `due_at_least` are True, and `sample` has the last full count. The numbers
+    for the window are up to ten seconds old, because workers write their counts every ten seconds.
     """
     since = metrics.window_of(window)
     if by not in get_args(By):

@@ -1,5 +1,5 @@
-"""Describe the database to its operators: its version, its sizes, and the sessions that keep tables locked or dead rows
-from being vacuumed. It can also end such a session.
+"""Describe the database to its operators: its version, its sizes, and the sessions that lock tables or keep dead rows
+from being vacuumed. This module can also end such a session.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
     """Return an error that names the sessions holding the lock that a statement waited too long for; None if `error`
     has another cause.
 
-    This uses another connection to ask the database who currently holds locks.
+    This uses another connection to ask the database which sessions hold locks.
     """
     if store.dialect.one_writer:
         if not store.dialect.is_transient(error):

@@ -207,8 +207,9 @@ class Batches(Answering):
         for are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can
         be added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the
         rest. Each transaction cancels up to 500 tasks (with `using`, the caller's transaction cancels all of them).
-        `on_change` is called in each transaction with the number of tasks that it cancels: 0 in the first one, which
-        only closes the batch. Raises BatchNotFound, and InvalidTransition for a batch that has ended.
+        `on_change` is called in each transaction with the number of tasks that the transaction cancels: 0 in the first
+        transaction, which only closes the batch. Raises BatchNotFound, and InvalidTransition for a batch that has
+        ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -241,8 +242,8 @@ class Batches(Answering):
     def continue_cancelling(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this
         periodically. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
-        the batches. A batch that another worker is cancelling is left to that worker, and a locked batch to a later
-        call.
+        the batches. A batch that another worker is cancelling is left to that worker, and a locked batch is left to a
+        later call.
         """
 
         def look(target: Target) -> builtins.list[Row]:
@@ -284,8 +285,8 @@ class Batches(Answering):
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel a batch's tasks that this statement selects. With `shares`, stop if other workers have cancelled the
-        same tasks.
+        """Cancel those tasks of a batch that this statement selects. With `shares`, stop if other workers have
+        cancelled the same tasks.
         """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}

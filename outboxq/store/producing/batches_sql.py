@@ -206,7 +206,7 @@ LOCK: Mapping[str, Builder] = {
         (task_executions, "id"),
     )
 }
-"""Locks the rows that a cancel changes, table by table in the order in which every statement locks them."""
+"""Locks the rows that a cancel changes, table by table, in the order in which every statement locks these tables."""
 
 
 def unasked(g: Grammar) -> sa.Select[Any]:
@@ -220,8 +220,8 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `cancelling` that have tasks left to cancel, with the counts of these tasks: waiting tasks,
-    running tasks that were not asked to stop, and dead letters. Batches that only wait for the end of running tasks do
-    not count toward the limit.
+    running tasks that were not asked to stop, and dead letters. Batches that are only waiting for running tasks to end
+    do not count toward the limit.
 
     The query reads each batch's counts and the running tasks, but no other tasks. Both come from one snapshot, so a
     task that is neither finished nor running is waiting.

@@ -78,10 +78,10 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     the period. Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call
     writes nothing, and the caller's transaction stays usable.
 
-    If another transaction has just taken one of a call's keys, the call waits for it to end. At READ COMMITTED, and on SQLite, this
-    never raises an error. Above READ COMMITTED, the database raises a serialization failure if, since the transaction
-    began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
-    transaction again.
+    If another transaction has just taken one of a call's keys, the call waits for it to end. At READ COMMITTED, and on
+    SQLite, the wait itself never causes an error. Above READ COMMITTED, the database raises a serialization failure if,
+    since the transaction began, another session has acquired or taken over the key, or has replaced its task. In this
+    case, run the transaction again.
 
     A free key costs nothing. A taken key costs a lookup of its task. Keys are locked in sorted order, so that two calls
     never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise an
@@ -239,7 +239,7 @@ _shared_in_batch = attrgetter(*(name for name in _FIELDS if name not in {"id", "
 
 
 def _check_own(task: NewTask, what: str = "") -> None:
-    """Raise InvalidArgument for a field of `OWN`."""
+    """Raise InvalidArgument if a field in `OWN` has an invalid value."""
     if not is_text(task.args):
         raise InvalidArgument(f"args of {_named(task, what)} must be text without NUL or lone surrogates")
     if not (task.headers is None or is_text(task.headers)):
@@ -323,8 +323,8 @@ def insert_tasks(g: Grammar) -> Transition:
 def insert_plain_task(g: Grammar) -> Transition:
     """Write one new task of `PLAIN_TASK`: the rows of `insert_tasks` from plain parameters, without joins.
 
-    With `insert_tasks`, enqueueing one task takes 22 % more CPU time on PostgreSQL, and a third more on SQLite:
-    `python -m benchmarks.tunings --only plain-task`.
+    With `insert_tasks`, enqueueing one task takes 22 % more CPU time on PostgreSQL, and a third more on SQLite (`python
+    -m benchmarks.tunings --only plain-task`).
     """
     task = SimpleNamespace(**{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()})
 

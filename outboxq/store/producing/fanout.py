@@ -266,7 +266,7 @@ _most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
 
 
 def _insert_for_subscribers(g: Grammar, *, messages: bool) -> Transition:
-    """Write a task for each subscriber of the event and, with `messages`, a message for each relay. If there are no
+    """Write a task for each subscriber to the event and, with `messages`, a message for each relay. If there are no
     subscribers, record this fact.
 
     Returns the subscribers, each with its new task. Relays have no `parameter`. The statement does not write anything
@@ -349,7 +349,7 @@ def subscriptions(_: Grammar) -> sa.Select[Any]:
 
 
 def lock_subscriptions(g: Grammar) -> sa.Select[Any]:
-    """Lock and select the subscriptions of the given `tasks` until the transaction ends."""
+    """Select the subscriptions of the given `tasks`, and lock them until the transaction ends."""
     names = g.rows("tasks", SUBSCRIBERS).c.task_name
     return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
 
@@ -403,7 +403,7 @@ def _emission(
 
 
 def _subscribers(g: Grammar) -> Statement:
-    """Select each subscribed task once, even if several of its patterns match, numbered in order of task name."""
+    """Select each subscribed task once, even if several of its patterns match, and number the tasks by name."""
     subscription = task_subscriptions.c
     nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
     found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")

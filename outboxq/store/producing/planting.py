@@ -49,7 +49,7 @@ MOST_BACKFILLED = 10_000
 """Maximum number of ticks in one backfill."""
 EVERY = "every"
 KEY_PREFIX = "schedule:"
-"""Beginning of the partition key of ticks that must not overlap; the name of the schedule follows."""
+"""Prefix of the partition key of ticks that must not overlap; the name of the schedule follows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,8 +133,8 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
 
 
 def past_task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
-    """Return the task for a past tick that is backfilled: it is due now, even if its jitter is not over, and never
-    expires.
+    """Return the task for a past tick that is backfilled: it is due now, even if its random delay is not over, and
+    never expires.
     """
     task = task_of(schedule, tick, now)
     return replace(task, available_at=min(task.available_at or now, now), expires_at=None)
@@ -261,8 +261,7 @@ def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
 
 
 def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
-    """Return a rule's ticks from `first` up to, but not including, `last`, including ticks before the start of the
-    schedule.
+    """Return a rule's ticks from `first` up to, but not including, `last`, even those before the start of the schedule.
 
     Raises InvalidArgument for more than 10,000 ticks.
     """

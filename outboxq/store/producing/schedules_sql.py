@@ -129,7 +129,7 @@ def change(_: Grammar) -> Transition:
 
 
 def remove(_: Grammar) -> sa.Delete:
-    """Delete a schedule. Its ticks are kept as long as their tasks."""
+    """Delete a schedule. Its ticks are kept for as long as their tasks."""
     return sa.delete(task_schedules).where(_schedule.name == _name)
 
 
