@@ -342,8 +342,8 @@ class BatchedTasks(AwaitedResults):
 
         Args:
             calls: The calls, in order.
-            on_failed: The effect of a dead letter on the chain. "wait": the chain waits until the dead letter has been
-                redriven and completes. "cancel": the chain ends.
+            on_failed: The effect of a dead letter on the chain. "wait": the chain waits until the dead letter is redriven
+                and completes. "cancel": the chain ends.
             name: A name for people to read. None means no name.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.

@@ -101,9 +101,9 @@ class Relays(AwaitedResults):
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
                 or "release": the key's next event is sent. "hold": the key waits until the dead letter is redriven or
                 discarded.
-            shards: For a broker: the number of shards, 1 to 64, that are published at the same time, by one worker or
-                by several, each through its own connection to the broker. All events with the same partition key are in
-                one shard.
+            shards: For a broker: the number of shards (1 to 64). The shards are published at the same time, by one
+                worker or by several, and each has its own connection to the broker. All events with the same partition
+                key are in one shard.
             on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": the key's
                 later events wait until the dead letter is redriven or discarded. "skip": the later events are
                 published.

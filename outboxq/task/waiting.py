@@ -135,8 +135,8 @@ class Wait:
     def absence(self) -> TaskNotFound | BatchNotFound:
         """Return the error for a task or batch that does not exist and that no open transaction can still commit.
 
-        How a caller's transaction ended is not known. Even a commit would prove nothing, because a savepoint may have
-        been rolled back.
+        The outcome of a caller's transaction is not known. Even a commit would prove nothing, because a savepoint may
+        have been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")

@@ -54,8 +54,8 @@ class DeadLetterGroup:
     queues: tuple[str, ...]
     versions: tuple[FailuresOfVersion, ...] = ()
     """The versions of the application that left these dead letters, sorted by number of dead letters, largest first,
-    followed by the versions that left none although they were at work and knew the task. Empty if no worker reported
-    its version.
+    followed by the versions that left none although their workers were running and knew the task. Empty if no worker
+    reported its version.
     """
 
     @property

@@ -322,7 +322,7 @@ def freed(moved: Iterable[Row]) -> list[str]:
 
 
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
-    """Return the row with the request's id in the event's data.
+    """Return the row after adding the request's id to the event's data.
 
     If the answer to a COMMIT was lost, the call finds its own event by this id, no matter what has happened to the task
     since.

@@ -139,8 +139,8 @@ def no_task(task_id: UUID) -> TaskNotFound:
 
 
 def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
-    """Return the id of the only task whose id begins with this string: at least six hex digits, in any case, with or
-    without dashes.
+    """Return the id of the only task whose id begins with this string: at least six hex digits, in upper or lower case,
+    with or without dashes.
 
     A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
     were enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names

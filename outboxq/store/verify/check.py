@@ -43,7 +43,8 @@ class Check:
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants that are checked in the same pass, with their meanings.
 
-    Each of their names, and the check's own name, is then a column of `broken` that is true for a violation.
+    For each of these invariants and for the check's own, `broken` has a column with its name that is true for a
+    violation.
     """
 
 
@@ -117,5 +118,5 @@ def only(name: str, statement: Statement) -> Transition:
 
 
 def updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
-    """Return the repair that sets these values in the wrong rows and returns the columns `found`."""
+    """Return the repair that sets these values where `wrong` is true, and returns the columns `found`."""
     return only("moved", sa.update(table).where(wrong).values(**values).returning(*found))

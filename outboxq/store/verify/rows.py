@@ -186,8 +186,8 @@ def value_checks() -> Mapping[str, Check]:
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
                 "was written without their CHECKs; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
-                "status_contradicts_row": "a task's status contradicts its worker or its completion time: only a Running task has a worker, "
-                "and only a task that has ended has a completion time; so the row was written without the CHECK",
+                "status_contradicts_row": "a task's status contradicts its worker or its completion time (only a Running task has a worker, "
+                "and only a task that has ended has a completion time), so the row was written without the CHECK",
             },
         ),
     }
