@@ -270,12 +270,12 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions for the current period and the next `ahead` periods, and return the number of
-        pairs created.
+        """Create the missing partitions of both tables for the current period and the next `ahead` periods, and return
+        the number of pairs created.
 
-        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs one
-        query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If a table
-        is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
+        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs
+        only one query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If
+        a table is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")

@@ -77,7 +77,9 @@ class Transactions:
     outage_timeout = timedelta(seconds=5)
     """Longest time for which a transaction is retried outside workers and handlers, where a request may be waiting for it."""
     emits_to_relays = False
-    """True once an emit has found a relay to a broker. Emits then include the steps that write its messages."""
+    """True once an emit has found a relay to a broker. From then on, emits include the steps that write the relay's
+    messages.
+    """
     on_retry: Callable[[], object] | None = None
     """Called before a failed transaction is tried again, because the connection may have been lost."""
 

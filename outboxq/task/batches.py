@@ -205,7 +205,7 @@ class Chain(Generic[R_co]):
             raise InvalidCall(f"'|' does not extend a chain; write {CURES['a chain']['then']}")
 
     def enqueue(self) -> ChainHandle[R_co]:
-        """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.
+        """Enqueue the first call. Each later call is enqueued by the transaction in which the previous call completes.
 
         Calling this method again enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
         """
@@ -337,8 +337,9 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each later call is enqueued by the transaction in which the call before it completes, and finds that call's
-        return value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the chain.
+        Each later call is enqueued by the transaction in which the previous call completes, and its function finds the
+        previous call's return value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the
+        chain.
 
         Args:
             calls: The calls, in order.
@@ -389,7 +390,7 @@ def _why_none(context: TaskContext, batch: Batch) -> str:
         return "it is in a batch, not a chain"
     if context.task_id == first_id(batch.id):
         return "it is the first task in its chain"
-    return "another task added it to its chain; pass what it needs as an argument"
+    return "another task added this task to its own chain; pass the values that this task needs as arguments"
 
 
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:

@@ -86,9 +86,9 @@ class Relays(AwaitedResults):
         task, which is called `relay.NAME`.
 
         If `to` has a `send(event)` method, as a `Webhook` does, each event becomes a separate task. If `to` has a
-        `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event is then a separate row,
-        which a worker publishes in batches. Only an event that the broker refuses becomes a task: a dead letter, which
-        is published again when it is redriven.
+        `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event becomes a separate row,
+        and a worker publishes the rows in batches. Only an event that the broker refuses becomes a task: a dead letter,
+        which is published again when it is redriven.
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.

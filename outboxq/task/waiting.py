@@ -81,8 +81,8 @@ class Wait:
         elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
-                    f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error: no task "
-                    f"will follow it; cancel it: outboxq batch cancel {standing.link.batch_id}"
+                    f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error, so no task "
+                    f"will follow it; cancel the batch: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
         return self.done.is_set()

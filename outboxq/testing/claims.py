@@ -97,5 +97,5 @@ class Series:
 
 
 def _ends_alone(outcome: Outcome) -> bool:
-    """Return whether the outcome requires nothing else when or after it is committed, such as counting a batch."""
+    """Return whether the outcome can be committed without further work, such as counting a batch."""
     return outcome.event_type is EventType.COMPLETED and not is_batch(outcome.claim.pipeline_execution_id)

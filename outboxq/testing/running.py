@@ -129,8 +129,7 @@ class InlineRunner:
         self._runner = TaskRunner(store, self._leases, self, store.begin, handlers.attempt)
 
     def run(self, claim: Claim, *, finish: Callable[[Outcome], frozenset[UUID]] | None = None) -> TaskRun:
-        """Run the claim and record its outcome, using `finish` if given. Raises KeyboardInterrupt if the handler raises
-        it.
+        """Run the claim and record its outcome, using `finish` if given. Raises the handler's KeyboardInterrupt.
 
         `finish` returns the ids of lost claims, as the store's method does.
         """

@@ -27,7 +27,7 @@ _FEWEST = 3
 _SHARE = 0.9
 """A version is blamed only if it left at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
-"""A worker that was last seen up to this long before the first failure still counts, because a rollout may have
+"""A worker still counts if it was last seen no more than this long before the first failure, because a rollout may have
 replaced it.
 """
 _NAMED = 3

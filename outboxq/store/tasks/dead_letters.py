@@ -535,7 +535,7 @@ def count(g: Grammar) -> sa.Select[Any]:
 
 
 def count_by_task(g: Grammar) -> sa.Select[Any]:
-    """Count :limit matching dead letters in the snapshot :head, :open by task, queue and exception."""
+    """Count up to :limit matching dead letters in the snapshot :head, :open by task, queue and exception."""
     some = sa.select(*(_dead_letter[name] for name in _ALIKE)).where(_matches(), _counted(g)).limit(limit)
     found = some.subquery("some")
     return sa.select(*found.c, sa.func.count().label("number")).group_by(*found.c)

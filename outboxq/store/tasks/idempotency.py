@@ -477,7 +477,7 @@ def lock_for_redrive(g: Grammar) -> Transition:
 
 
 def lost_keys(g: Grammar) -> Transition:
-    """Select the keys that these dead letters have lost. They must be locked first."""
+    """Select the keys that these dead letters have lost. The keys must be locked first."""
 
     def found(r: Relations) -> Statement:
         lost = (

@@ -120,7 +120,7 @@ def tasks(
     With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids; with
     both, the newest tasks between them.
 
-    The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
+    The call reads a bounded number of rows, regardless of the size of the tables. It searches all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
     entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
     it reads a tenth of these numbers. `task_page` says where the call stopped. Raises InvalidArgument.
@@ -312,7 +312,7 @@ _SAME = {
 """Filters: columns of a task and their values. NULL matches any value."""
 
 _TEXTS = ("last_error", "args")
-"""The long columns of a task that filters read."""
+"""The task columns that filters read and whose values can be long."""
 _ONE, _COLON = sa.literal_column("1", sa.Integer), text_literal(":")
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,

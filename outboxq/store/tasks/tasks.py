@@ -32,8 +32,8 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """The number of the attempt; 0 if its event does not contain it. After a snooze or the death of a worker, the next
-    claim has the same number.
+    """The number of the attempt; 0 if the event of the claim does not contain the number. After a snooze or the death
+    of a worker, the next claim has the same number.
     """
     lease_token: int
     worker_id: UUID | None

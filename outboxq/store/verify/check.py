@@ -35,7 +35,7 @@ class Check:
 
     meaning: str
     broken: Callable[[Grammar], sa.Select[Any]]
-    """Selects the ids of the violating tasks, or the names of other wrong objects, as the column `id`."""
+    """Selects the ids of the tasks, or the names of other objects, that violate the invariant, as the column `id`."""
     is_broken: Callable[[Mapping[str, Any]], bool] | None = None
     """Returns whether a selected row violates the invariant, if SQL cannot decide this. None means that every selected
     row does.

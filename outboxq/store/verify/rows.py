@@ -513,7 +513,7 @@ def relay_checks() -> Mapping[str, Check]:
             ),
         ),
         "shard_without_relay": Check(
-            meaning="a shard belongs to a relay that does not exist, or has a number that the relay does not have",
+            meaning="a shard belongs to a relay that does not exist, or its number is not one of the relay's shard numbers",
             broken=_shards_wrong,
             also={
                 "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over",
