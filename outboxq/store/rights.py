@@ -158,7 +158,7 @@ def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None
 def needed_to_join(features: Collection[Feature]) -> list[Right]:
     """Return the privileges that a producer needs in a caller's transaction.
 
-    A plain producer reads tasks only when its own transaction is retried, and in the SQL function.
+    A plain producer reads tasks only in the SQL function, and when a separate transaction is retried.
     """
     return [
         right

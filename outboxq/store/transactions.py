@@ -51,7 +51,7 @@ _patience: ContextVar[float | None] = ContextVar("patience", default=None)
 """The time limit for this thread, in seconds; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 _OF_THIS_THREAD = (
-    "if this thread's own open transaction holds the lock, commit it first, or join it with using(session) or using=session"
+    "if this thread's own transaction holds the lock, commit it first, or join it with using(session) or using=session"
 )
 
 

@@ -51,8 +51,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
-    """A batch. `Outbox.batch` returns it, its `with` block writes it, and ``task.using(batch)`` adds tasks to it inside
-    the block.
+    """A batch. `Outbox.batch` returns this object, its `with` block writes the batch, and ``task.using(batch)`` adds
+    tasks inside the block.
     """
 
     id: UUID
@@ -162,8 +162,8 @@ class ChainHandle(Sourced[R_co]):
         return annotation.
 
         If a task stops the chain, the wait ends immediately, and that task's TaskFailed or TaskCancelled is raised. If
-        that task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other
-        exceptions are the same as for `Handle.result`.
+        that task became a dead letter, the chain continues after the dead letter is redriven. For `timeout` and the
+        other exceptions, see `Handle.result`.
 
         Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
         """

@@ -283,8 +283,8 @@ class Inbox:
         what = f"inbox.accept({consumer!r})"
         if using is self._outbox:
             raise InvalidTarget(
-                f"{what}: a message must be accepted in the transaction of the work that it causes, or the message is lost if that "
-                "work fails; write using=session with the session or connection that owns the transaction"
+                f"{what}: a message must be accepted in the same transaction as the work that it causes; otherwise, "
+                "the message is lost if that work fails; write using=session with the session or connection that owns the transaction"
             )
         with resolve_target(self._outbox, using, what, is_option=True) as target:
             return self._outbox.store.inbox.accept(consumer, message_id, source=source, keep=keep, using=target)

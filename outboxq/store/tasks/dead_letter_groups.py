@@ -60,8 +60,8 @@ class DeadLetterGroup:
 
     @property
     def blamed_version(self) -> str | None:
-        """The version that left nearly all of these dead letters while other versions were at work; None if there is no
-        such version.
+        """The version that left nearly all of these dead letters while workers with other versions were running; None
+        if there is no such version.
         """
         return blamed(self.versions, self.count)
 
@@ -179,8 +179,8 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
 
 
 def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that left nearly all of these dead letters while other versions were at work; None if there is
-    no such version.
+    """Return the version that left nearly all of these dead letters while workers with other versions were running;
+    None if there is no such version.
     """
     if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
         return None

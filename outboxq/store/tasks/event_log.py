@@ -60,8 +60,8 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""The maximum difference between the order of numbers and the order of times. They differ because an event gets its
-number a little after its time is read.
+"""The maximum time by which the order of event numbers may differ from the order of event times. The orders differ
+because an event gets its number a little after its time is read.
 """
 
 
@@ -393,5 +393,5 @@ class Count:
 
 
 def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
-    """Return the count of rows that were counted up to `most` + 1. `cut` is True if the count stopped before that."""
+    """Return a Count of rows that were counted up to `most` + 1. `cut` is True if the count stopped earlier."""
     return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -142,7 +142,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     """Return the id of the only task whose id begins with this string: at least six hex digits, in upper or lower case,
     with or without dashes.
 
-    A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
+    A full id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
     were enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names
     up to five matching tasks; InvalidArgument for any other string.
     """
@@ -167,9 +167,7 @@ def digits_of(text: str) -> str:
     """Return the hex digits of an id, or of its beginning. Raises InvalidArgument."""
     digits = re.sub(r"^urn:uuid:|[-{}]", "", text.strip().lower())
     if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST},{_ALL}}}", digits):
-        raise InvalidArgument(
-            f"{text!r} is not a task id; enter a whole id, or at least its first {_FEWEST} hex digits"
-        )
+        raise InvalidArgument(f"{text!r} is not a task id; enter a full id, or at least its first {_FEWEST} hex digits")
     return digits
 
 
