@@ -184,9 +184,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. If a task's arguments contain this argument, they contain one of the strings once all spaces
-    are removed.
-    """
+    """Return two strings. If a task has this argument, its arguments contain one of them once spaces are removed."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
