@@ -270,8 +270,8 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions of both tables for the current period and the next `ahead` periods, and return
-        the number of pairs created.
+        """Create the missing partitions of `task_executions` and `execution_events` for the current period and the next
+        `ahead` periods, and return the number of pairs created.
 
         This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs
         only one query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If

@@ -38,8 +38,8 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns that are passed to an enqueue, but are not columns of the execution. They determine the times in its outbox
-entry.
+"""Columns that are passed to an enqueue, but are not columns of the execution. They determine the times in the
+execution's outbox entry.
 """
 _GIVEN = """
     id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds

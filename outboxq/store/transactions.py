@@ -299,8 +299,8 @@ class Transactions:
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the privileges and the tables have already
-        been checked.
+        """Check the privileges and the tables unless they have already been checked. Raises NotPermitted,
+        ConfigurationError or SchemaOutOfDate.
         """
         if enqueues not in self.rights.known:
             self.rights.check(target, enqueues)

@@ -337,8 +337,8 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each later call is enqueued by the transaction in which the previous call completes, and its function finds the
-        previous call's return value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the
+        Each later call is enqueued by the transaction in which the previous call completes. In the later call's handler,
+        `ctx.previous` is the previous call's return value. A task that expires, or is cancelled or discarded, ends the
         chain.
 
         Args:

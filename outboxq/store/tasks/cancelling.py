@@ -199,7 +199,7 @@ def first_parts(
     using: object,
 ) -> list[Part]:
     """Group the tasks that `in_batches` reaches first, and return the groups as parts. With `by_state`, tasks that are
-    not due are also divided by their state.
+    not due are also grouped by state.
     """
 
     def work(target: Target) -> list[Part]:
