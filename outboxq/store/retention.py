@@ -51,7 +51,7 @@ compared with 1,991 in batches of 50 with pauses, and the p99 claim time was 1.1
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""If a batch's time per task exceeds that of the fastest batch by more than this factor, a pause follows."""
+"""A batch is followed by a pause if its time per task is more than this many times that of the fastest batch."""
 
 
 def prune(
@@ -74,24 +74,24 @@ def prune(
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
     transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
     `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
-    took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to 2,000) as
-    can be deleted in about 50 ms. A pause then follows only a batch whose tasks took more than 1.5 times as long to
-    delete as those in the fastest batch: in that case, the server is busy. Locked tasks, and tasks whose idempotency key is
-    locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task in a batch or a
-    chain is deleted only if the batch also ended before that time and the tasks after the batch have completed or been
-    cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without
-    subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed (`actions`),
-    except those from the last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever
-    `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called before each batch. `on_progress` is
-    called after each batch with the number of tasks deleted so far, and `on_change` in each transaction with the number
-    of tasks that the transaction deletes.
+    took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to 2,000) as can
+    be deleted in about 50 ms. With a `pause` of None on PostgreSQL, a batch is followed by a pause only if its time per
+    task was more than 1.5 times that of the fastest batch, because the server is busy in that case. Locked tasks, and
+    tasks whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old
+    they are. A task in a batch or a chain is deleted only if the batch or chain also ended before that time and the
+    tasks after it have completed or been cancelled; a Failed task is deleted earlier if `statuses` includes FAILED.
+    Events without a task (an emit without subscribers, skipped ticks) are deleted at the same age, and so are records
+    of what people changed (`actions`), except those from the last 90 days. Inbox messages are forgotten when their own
+    retention time has passed, whatever `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called
+    before each batch. `on_progress` is called after each batch with the number of tasks deleted so far, and `on_change`
+    in each transaction with the number of tasks that the transaction deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use `task_executions`
     and `execution_events` during a drop, which takes about as long as reading the partition's tasks once. Therefore,
     partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With
-    `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept longer, by up to the
-    period of one partition.
+    `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept for up to one
+    partition's period longer.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     before, batches = _asked(store, older_than, set(statuses), whole_partitions=whole_partitions, using=using)
@@ -270,12 +270,12 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions for the current period and the next `ahead` periods, and return the number of
-        pairs created.
+        """Create the missing partitions of `task_executions` and `execution_events` for the current period and the next
+        `ahead` periods, and return the number of pairs created.
 
-        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs one
-        query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If a table
-        is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
+        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs
+        only one query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If
+        a table is busy, the call makes several brief attempts to lock it, and then raises LockNotAvailable.
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
@@ -422,8 +422,8 @@ def delete_old(g: Grammar) -> Transition:
     locked is skipped and returned without a status, because another transaction is taking the key over.
 
     Ids contain their creation time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at`
-    is not needed. The statement does not wait for locks, so transactions that lock keys in key order never wait for a
-    transaction that is waiting for them.
+    is not needed. The statement does not wait for locks, so it cannot deadlock with transactions that lock keys in key
+    order.
     """
     key = tables.idempotency_keys.c.task_execution_id
 

@@ -63,7 +63,7 @@ class Rights:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Run the block, which reads in a transaction, and pass its error to `explain`."""
+        """Run the block, which reads in a transaction, and pass any error from it to `explain`."""
         try:
             yield
         except Exception as error:
@@ -158,7 +158,7 @@ def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None
 def needed_to_join(features: Collection[Feature]) -> list[Right]:
     """Return the privileges that a producer needs in a caller's transaction.
 
-    A plain producer reads tasks only when its own transaction is retried, and in the SQL function.
+    A plain producer reads tasks only in the SQL function, and when a separate transaction is retried.
     """
     return [
         right
@@ -168,8 +168,8 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that names either the role, the missing privileges and the command that grants them, or the
-    table that hides one of outboxq's tables.
+    """Return the error, which names either the table that hides one of outboxq's tables, or the role, the missing
+    privileges and the command that grants them.
     """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(

@@ -31,9 +31,9 @@ def explain_undefined(target: Target, error: Exception, check: Callable[[Target]
     """Raise SchemaOutOfDate if the database does not recognize a name in a statement because of the state of our
     tables.
 
-    `error` has ended the transaction of `target`, which is our own and is rolled back. `check` raises SchemaOutOfDate
-    unless the tables fit. It is called only after such an error, so that successful transactions do not need an extra
-    round trip.
+    `error` has ended the transaction of `target`. That transaction is our own, and is rolled back. `check` raises
+    SchemaOutOfDate unless the tables fit. It is called only after such an error, so that successful transactions do not
+    need an extra round trip.
     """
     if not target.dialect.is_undefined(error):
         return

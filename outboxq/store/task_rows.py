@@ -38,7 +38,9 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns passed to an enqueue that are not columns of the execution. They determine the times in its outbox entry."""
+"""Columns that are passed to an enqueue, but are not columns of the execution. They determine the times in the
+execution's outbox entry.
+"""
 _GIVEN = """
     id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
     partition_key on_dead_letter topic expires_at expires_seconds
@@ -196,9 +198,9 @@ def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked:
     """Insert the `task_created` events for the tasks that have an entry. Each event contains the due time, the
     position, and `asked`.
 
-    `asked` contains the members that name an idempotency key; they are NULL for a task without a key. `verify` reads
-    the position and the key to check that they are not lost. Most tasks have neither, so this costs nothing extra for
-    them.
+    `asked` contains the event's members that name an idempotency key; they are NULL for a task without a key. `verify`
+    reads the position and the key to check that they are not lost. Most tasks have neither, so this costs nothing extra
+    for them.
     """
     entry = entries.c
     plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
@@ -250,7 +252,7 @@ def entry(
     due: sa.ColumnElement[Any],
     ready: sa.ColumnElement[bool] | None = None,
 ) -> Statement:
-    """Insert an outbox entry for each of `rows` whose task is Ready again. `ready` replaces that condition. The
+    """Insert an outbox entry for each row in `rows` whose task is Ready again. `ready` replaces that condition. The
     position does not change.
     """
     values = {
@@ -309,8 +311,8 @@ def _holds(execution: Any) -> sa.ColumnElement[bool]:
 def rescheduled(
     g: Grammar, found: Step, *, due: sa.ColumnElement[Any], reason: str, given: Columns | None = None
 ) -> Transition:
-    """Delete the entries that `found` selects and locks, and insert new ones, `due` at the given time, which may depend
-    on the old entries.
+    """Delete the entries that `found` selects and locks, and insert new ones that are due at the time `due`, which may
+    depend on the old entries.
 
     Returns the old entries.
     """

@@ -51,7 +51,7 @@ _patience: ContextVar[float | None] = ContextVar("patience", default=None)
 """The time limit for this thread, in seconds; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 _OF_THIS_THREAD = (
-    "if it is an open transaction of this thread, commit it first, or join it with using(session) or using=session"
+    "if this thread's own transaction holds the lock, commit it first, or join it with using(session) or using=session"
 )
 
 
@@ -77,7 +77,9 @@ class Transactions:
     outage_timeout = timedelta(seconds=5)
     """Longest time for which a transaction is retried outside workers and handlers, where a request may be waiting for it."""
     emits_to_relays = False
-    """True once an emit has found a relay to a broker. Emits then include the steps that write its messages."""
+    """True once an emit has found a relay to a broker. From then on, emits include the steps that write the relay's
+    messages.
+    """
     on_retry: Callable[[], object] | None = None
     """Called before a failed transaction is tried again, because the connection may have been lost."""
 
@@ -198,9 +200,9 @@ class Transactions:
         temporary errors, unless `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `committed` is called
-        with what `work` returned. If it finds this result in the tables, `run` returns the result. A single statement
-        that commits itself may lose its answer before `work` returns. For such a statement, `done` reads from the
-        tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
+        with what `work` returned. If it finds this result in the tables, `run` returns the result. The answer to a
+        single statement that commits itself may be lost before `work` returns. For such a statement, `done` reads from
+        the tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
         transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing, either before
         `work` or, in our own transaction, after it.
         """
@@ -297,8 +299,8 @@ class Transactions:
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the privileges and the tables are known to
-        exist.
+        """Check the privileges and the tables unless they have already been checked. Raises NotPermitted,
+        ConfigurationError or SchemaOutOfDate.
         """
         if enqueues not in self.rights.known:
             self.rights.check(target, enqueues)
@@ -424,13 +426,13 @@ class Transactions:
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
-                "written where your own rows are"
+                "written to the same database as your own rows"
             )
         here, there = target.database(), self._own_database
         if here is not None and there is not None and here != there:
             raise InvalidTarget(
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
-                "where your own rows are"
+                "to the same database as your own rows"
             )
 
     def ensure_schema(self, target: Target) -> None:

@@ -19,7 +19,7 @@ from .task import takes_context as takes_context
 
 
 class _Package(ModuleType):
-    """This package, which newcomers mistake for a decorator."""
+    """This package, which raises a helpful error if it is used as a decorator."""
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidCall(

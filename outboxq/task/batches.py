@@ -51,8 +51,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
-    """A batch. `Outbox.batch` returns it, its `with` block writes it, and ``task.using(batch)`` adds tasks to it inside
-    the block.
+    """A batch. `Outbox.batch` returns this object, its `with` block writes the batch, and ``task.using(batch)`` adds
+    tasks inside the block.
     """
 
     id: UUID
@@ -162,8 +162,8 @@ class ChainHandle(Sourced[R_co]):
         return annotation.
 
         If a task stops the chain, the wait ends immediately, and that task's TaskFailed or TaskCancelled is raised. If
-        that task became a dead letter, the chain continues after the dead letter is redriven. `timeout` and the other
-        exceptions are the same as for `Handle.result`.
+        that task became a dead letter, the chain continues after the dead letter is redriven. For `timeout` and the
+        other exceptions, see `Handle.result`.
 
         Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
         """
@@ -205,7 +205,7 @@ class Chain(Generic[R_co]):
             raise InvalidCall(f"'|' does not extend a chain; write {CURES['a chain']['then']}")
 
     def enqueue(self) -> ChainHandle[R_co]:
-        """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.
+        """Enqueue the first call. Each later call is enqueued by the transaction in which the previous call completes.
 
         Calling this method again enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
         """
@@ -337,13 +337,14 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each later call is enqueued by the transaction in which the call before it completes, and finds that call's
-        return value in `ctx.previous`. A task that expires, or is cancelled or discarded, ends the chain.
+        Each later call is enqueued by the transaction in which the previous call completes. In the later call's handler,
+        `ctx.previous` is the previous call's return value. A task that expires, or is cancelled or discarded, ends the
+        chain.
 
         Args:
             calls: The calls, in order.
-            on_failed: The effect of a dead letter on the chain. "wait": the chain waits until the dead letter has been
-                redriven and completes. "cancel": the chain ends.
+            on_failed: The effect of a dead letter on the chain. "wait": the chain waits until the dead letter is redriven
+                and completes. "cancel": the chain ends.
             name: A name for people to read. None means no name.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.
@@ -389,7 +390,7 @@ def _why_none(context: TaskContext, batch: Batch) -> str:
         return "it is in a batch, not a chain"
     if context.task_id == first_id(batch.id):
         return "it is the first task in its chain"
-    return "another task added it to its chain; pass what it needs as an argument"
+    return "another task added this task to its own chain; pass the values that this task needs as arguments"
 
 
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:

@@ -46,7 +46,7 @@ class BulkAction(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     """An action, and the filters that select what it changes: waiting or running tasks for CANCEL, tasks that are not
-    due yet for RUN_NOW, and otherwise dead letters. A filter set to None is ignored.
+    due yet for RUN_NOW, and dead letters for the other actions. A filter set to None is ignored.
     """
 
     action: BulkAction

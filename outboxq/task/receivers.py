@@ -65,10 +65,11 @@ class Receivers:
         """Declare a function as a task for the messages from another program: ``@outbox.receive("billing.*", source=…)``.
 
         Workers receive the messages from a broker, and `receive_webhook` receives the messages from a `WebhookSource`.
-        Each message becomes exactly one task, which is enqueued in one transaction with its row in the inbox; then the
-        message is acknowledged. A message that arrives again is acknowledged and dropped. The function gets the payload
-        as its only argument, as with `subscribe`. `ctx.headers` contains the event's headers and attributes: ``ce_id``,
-        ``ce_source``, ``ce_type``. A message's `partitionkey` attribute becomes the task's partition key.
+        Each message becomes exactly one task, which is enqueued in the transaction that writes the message's row in the
+        inbox; then the message is acknowledged. A message that arrives again is acknowledged and dropped. The function
+        gets the payload as its only argument, as with `subscribe`. `ctx.headers` contains the event's headers and
+        attributes: ``ce_id``, ``ce_source``, ``ce_type``. A message's `partitionkey` attribute becomes the task's
+        partition key.
 
         A message that cannot be read, or whose topic none of the source's receivers accepts, is kept as a dead letter.
 
@@ -264,7 +265,7 @@ class Inbox:
 
         The transaction must also contain what the consumer does with the message. That work then takes effect only
         once, no matter how often the message arrives. If the transaction is rolled back, the message is not accepted,
-        and its next arrival is handled. If another transaction is accepting the message, the call waits until that
+        and is handled when it arrives again. If another transaction is accepting the message, the call waits until that
         transaction ends.
 
         Args:
@@ -282,8 +283,8 @@ class Inbox:
         what = f"inbox.accept({consumer!r})"
         if using is self._outbox:
             raise InvalidTarget(
-                f"{what}: a message must be accepted in the transaction of the work that it causes, or the message is lost if that "
-                "work fails; write using=session with the session or connection that owns the transaction"
+                f"{what}: a message must be accepted in the same transaction as the work that it causes; otherwise, "
+                "the message is lost if that work fails; write using=session with the session or connection that owns the transaction"
             )
         with resolve_target(self._outbox, using, what, is_option=True) as target:
             return self._outbox.store.inbox.accept(consumer, message_id, source=source, keep=keep, using=target)

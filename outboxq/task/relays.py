@@ -86,9 +86,9 @@ class Relays(AwaitedResults):
         task, which is called `relay.NAME`.
 
         If `to` has a `send(event)` method, as a `Webhook` does, each event becomes a separate task. If `to` has a
-        `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event is then a separate row,
-        which a worker publishes in batches. Only an event that the broker refuses becomes a task: a dead letter, which
-        is published again when it is redriven.
+        `publish(events, deadline)` method, it is a `Transport` to a message broker. Each event becomes a separate row,
+        and a worker publishes the rows in batches. Only an event that the broker refuses becomes a task: a dead letter,
+        which is published again when it is redriven.
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.
@@ -101,9 +101,9 @@ class Relays(AwaitedResults):
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
                 or "release": the key's next event is sent. "hold": the key waits until the dead letter is redriven or
                 discarded.
-            shards: For a broker: the number of shards, 1 to 64, that are published at the same time, by one worker or
-                by several, each through its own connection to the broker. All events with the same partition key are in
-                one shard.
+            shards: For a broker: the number of shards (1 to 64). The shards are published at the same time, by one
+                worker or by several, and each has its own connection to the broker. All events with the same partition
+                key are in one shard.
             on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": the key's
                 later events wait until the dead letter is redriven or discarded. "skip": the later events are
                 published.

@@ -202,7 +202,7 @@ _ENDS: Mapping[str | None, tuple[str, str]] = {
     EventType.EXPIRED: ("expired", "expired before it was started"),
     EventType.DISCARDED: ("discarded", "failed and was discarded"),
 }
-"""The reason and the wording for each way, other than a cancellation, in which a task can become Cancelled."""
+"""Maps each event, other than a cancellation, that makes a task Cancelled to a reason and its wording."""
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:

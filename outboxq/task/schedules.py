@@ -276,7 +276,7 @@ class PeriodicTasks(AwaitedResults):
                 gives the second. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
                 also accepted. None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
-                tick is this long after the schedule is stored, or at `starts_at`.
+                tick is one interval after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
             args: The arguments for each task, as a tuple or a mapping.
@@ -322,8 +322,8 @@ class PeriodicTasks(AwaitedResults):
         """Store the schedules that this process's tasks declare, and pause stored schedules that they no longer
         declare.
 
-        Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name
-        that belongs to a schedule stored at run time.
+        Every worker calls this method when it starts, and so does `outboxq upgrade APP`. Raises InvalidArgument for a
+        name that belongs to a schedule stored at run time.
         """
         declare_schedules(self.store, self.tasks)
 

@@ -239,9 +239,9 @@ class Task(Answering, Generic[P, R]):
     ) -> list[Handle[R]]:
         """Enqueue one task for each call, all in one statement, in the current transaction and with the declared options.
 
-        A call is a sequence of positional arguments or a mapping of keyword arguments: ``send_receipt.enqueue_many([(7,),
-        (8,)])``. `enqueue` explains the current transaction. `BoundTask.enqueue_many` explains the rest, and raises the
-        same exceptions.
+        A call is a sequence of positional arguments or a mapping of keyword arguments:
+        ``send_receipt.enqueue_many([(7,), (8,)])``. For the current transaction, see `enqueue`; for everything else,
+        including the exceptions, see `BoundTask.enqueue_many`.
         """
         return self.using().enqueue_many(calls, idempotency_keys)
 
@@ -468,8 +468,8 @@ class Origin:
 
     @property
     def is_committed(self) -> bool:
-        """Return whether the tasks were written in a separate, committed transaction. How a caller's transaction ended
-        is not known.
+        """Return whether the tasks were written in a separate, committed transaction. The outcome of a caller's
+        transaction is not known.
         """
         return self._target is None
 

@@ -81,8 +81,8 @@ class Wait:
         elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
-                    f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error: no task "
-                    f"will follow it; cancel it: outboxq batch cancel {standing.link.batch_id}"
+                    f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error, so no task "
+                    f"will follow it; cancel the batch: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
         return self.done.is_set()
@@ -135,8 +135,8 @@ class Wait:
     def absence(self) -> TaskNotFound | BatchNotFound:
         """Return the error for a task or batch that does not exist and that no open transaction can still commit.
 
-        How a caller's transaction ended is not known. Even a commit would prove nothing, because a savepoint may have
-        been rolled back.
+        The outcome of a caller's transaction is not known. Even a commit would prove nothing, because a savepoint may
+        have been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")

@@ -36,10 +36,10 @@ class Claimer:
 
 @dataclass(eq=False, kw_only=True)
 class Series:
-    """Tasks that run one after the other, each claimed in the transaction that ends the one before.
+    """Tasks that run one after the other, each claimed in the transaction that ends the previous task.
 
-    A tick then needs one transaction instead of three (to claim it, to end it, and to look for the next), which halves
-    the time for a tick: `python -m benchmarks.ticks`.
+    A tick in a series needs one transaction instead of three (to claim it, to end it, and to look for the next), which
+    halves the time for a tick: `python -m benchmarks.ticks`.
     """
 
     claimer: Claimer
@@ -97,5 +97,5 @@ class Series:
 
 
 def _ends_alone(outcome: Outcome) -> bool:
-    """Return whether nothing else has to happen when or after the outcome is committed, such as counting a batch."""
+    """Return whether the outcome can be committed without further work, such as counting a batch."""
     return outcome.event_type is EventType.COMPLETED and not is_batch(outcome.claim.pipeline_execution_id)

@@ -81,8 +81,8 @@ class Clock(Answering):
         return self._now if moment is not None and self._now < moment <= self._running(datetime.now(UTC)) else moment
 
     def _move(self, moment: datetime, real: datetime) -> datetime:
-        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated. If the real time were
-        read again here, the clock would lag behind by the time that has passed since then.
+        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated. If this method read
+        the real time again, the clock would lag behind by the time that has passed since then.
         """
         self._now, self._moved = moment, real
         self._later = [one for one in self._later if one > moment]

@@ -68,9 +68,9 @@ class Harness(Answering):
     """A context manager for using an outbox in a test: `with Harness(outbox, using=connection) as harness:`.
 
     `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
-    a psycopg or sqlite3 connection, or a Django connection or alias. Every outbox transaction then becomes a savepoint
-    in the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django outbox uses
-    Django's connection, and any other outbox commits to its own database, as in production.
+    a psycopg or sqlite3 connection, or a Django connection or alias. With `using`, every outbox transaction is a
+    savepoint in the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django
+    outbox uses Django's connection, and any other outbox commits to its own database, as in production.
 
     A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.
     """
@@ -79,7 +79,7 @@ class Harness(Answering):
 
     @naming_options("Harness()", OF_A_HARNESS, positional="Harness(outbox, using=session)")
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
-        """Prepare a harness. It has no effect until it is entered by `with`.
+        """Prepare a harness. A harness has no effect until a `with` statement enters it.
 
         `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters the application's context
         when it needs one, so the test does not have to push one. (A test client's requests would share a pushed
@@ -156,7 +156,7 @@ class Harness(Answering):
         """Assert that at least one enqueued task matches the description, or that exactly `times` tasks do. Return
         these tasks.
 
-        `enqueued()` explains how to describe a task. The AssertionError lists the enqueued tasks, the closest matches
+        See `enqueued()` for how to describe a task. The AssertionError lists the enqueued tasks, the closest matches
         first.
         """
         __tracebackhide__ = True
@@ -171,7 +171,7 @@ class Harness(Answering):
     def refute_enqueued(
         self, task: Task[..., Any] | DjangoTask | str | None = None, /, *args: Any, **described: Any
     ) -> None:
-        """Assert that no enqueued task matches the description; `enqueued()` explains how to describe a task. Without a
+        """Assert that no enqueued task matches the description; see `enqueued()` for how to describe a task. Without a
         description, assert that no task was enqueued. Raises UnknownTask for a name that is neither declared in this
         process nor used by a subscription, because it may be misspelled.
         """
@@ -286,9 +286,9 @@ class Harness(Answering):
         """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
         Each of these steps returns the given value, converted to JSON and back, and is not stored. If the name is that
-        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names is not
-        that of any step, the block ends with an AssertionError. The name may be mistyped, in which case the step's
-        function was called.
+        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names does
+        not belong to any step, the block ends with an AssertionError. The name may be mistyped, in which case the
+        step's function was called.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)
@@ -415,9 +415,9 @@ class Harness(Answering):
             self._transaction.expire()
 
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
-        """Plant the next hour's ticks, but not beyond `until`, and the ticks of schedules that a handler has changed in
-        the meantime. Return the time up to which ticks are planted, whether a task is due now, and when the next one is
-        due.
+        """Plant the ticks of the next hour (but none after `until`), and the ticks of schedules that a handler has
+        changed in the meantime. Return the time up to which ticks are planted, whether a task is due now, and when the
+        next one is due.
         """
         now = self.clock()
         end = planted if planted > now else min(now + _AHEAD, until)
@@ -506,8 +506,8 @@ class Harness(Answering):
         return task if isinstance(task, Task) else self.app.task_of(task)
 
     def _refuse_foreign(self, task: object) -> None:
-        """Raise ConfigurationError for another outbox's task. Otherwise, that task would look as if it had not been
-        enqueued.
+        """Raise ConfigurationError for another outbox's task. Without this error, that task would look as if it had not
+        been enqueued.
         """
         __tracebackhide__ = True
         if not isinstance(task, Task) or task.outbox is self.app or task.name in self.app.tasks:

@@ -61,7 +61,7 @@ class TaskRun:
     log: tuple[LogLine, ...] = field(default=(), repr=False)
     """The last lines that the handler logged at INFO and above, if its loggers are configured to let them through."""
     steps: Mapping[str, Any] = field(default_factory=dict)
-    """The results of its steps by name, in the order in which the handler received them in this run."""
+    """The results of the task's steps, by name, in the order in which the handler received them in this run."""
 
     @property
     def is_failure(self) -> bool:
@@ -88,7 +88,7 @@ def endless(ran: Sequence[TaskRun], claim: Claim) -> str:
     often = ", ".join(f"{name} ({how_often(count)})" for name, count in most)
     return (
         f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. If a task enqueues itself, "
-        "drain() never ends: give it a limit=, or raise Harness.max_runs if the test needs that many runs"
+        "drain() never ends: pass limit= to drain(), or raise Harness.max_runs if the test needs that many runs"
     )
 
 
@@ -129,7 +129,7 @@ class InlineRunner:
         self._runner = TaskRunner(store, self._leases, self, store.begin, handlers.attempt)
 
     def run(self, claim: Claim, *, finish: Callable[[Outcome], frozenset[UUID]] | None = None) -> TaskRun:
-        """Run the claim and record its outcome, using `finish` if given. Raises KeyboardInterrupt if the handler did.
+        """Run the claim and record its outcome, using `finish` if given. Raises the handler's KeyboardInterrupt.
 
         `finish` returns the ids of lost claims, as the store's method does.
         """
@@ -312,8 +312,8 @@ class GivenSteps:
             self.within.note(names, is_complete=is_complete)
 
     def ensure_used(self, names: Collection[str]) -> None:
-        """Raise AssertionError if a task with steps has completed, but one of these names is not that of any step. The
-        name may be mistyped, in which case the step's function was called.
+        """Raise AssertionError if a task with steps has completed, but one of these names does not belong to any step.
+        The name may be mistyped, in which case the step's function was called.
         """
         __tracebackhide__ = True
         unused = sorted(set(names) - self._used)

@@ -97,7 +97,7 @@ class TestTransaction:
         return self.transaction()
 
     def series(self) -> AbstractContextManager[None]:
-        """Prepare for many handlers, whose savepoints are then cheaper until the end of the block."""
+        """Make the savepoints of the handlers that run in the block cheaper, if the transaction supports this."""
         return nullcontext()
 
     def check(self) -> None:
@@ -256,7 +256,7 @@ class ObservingStore(Store):
     clock: Clock
     before_emit: Callable[[], object] = staticmethod(lambda: None)
     written: Callable[[object], object] = staticmethod(lambda _: None)
-    """A function that is called after each enqueue, with its `using`."""
+    """A function that is called after each enqueue, with the enqueue's `using` argument."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
         handles = super().enqueue_many([self._due(task) for task in tasks], using=using)

@@ -60,8 +60,8 @@ class OutboxTests(_Case):
     def outboxq_using(self) -> object:
         """Return the test's open transaction, in any form that `Task.using()` accepts.
 
-        None means Django's transaction. Without Django, the outbox then commits to its own database, which must be a
-        test database.
+        None means Django's transaction. If None is returned without Django, the outbox commits to its own database,
+        which must be a test database.
         """
         return None
 
@@ -95,8 +95,8 @@ def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "")
     """Raise ConfigurationError if this outbox's database does not look like a test database. Django's databases are not
     checked, because its test runner creates them.
 
-    A test database is in memory or in the directory for temporary files, or its name contains the word `test`, or it
-    matches `allowed`: the name of a database or of a SQLite file, in which ``*`` matches any text.
+    A test database is in memory or in the directory for temporary files, or its name contains the word `test` or
+    matches `allowed`, the name of a database or of a SQLite file, in which ``*`` matches any text.
     """
     if hasattr(outbox.integration, "alias"):
         return

@@ -231,7 +231,7 @@ class Sessions:
         return session_id, sealed(self.key, session_id, seconds=SECONDS)
 
     def find(self, cookies: Mapping[str, str], client: Client) -> str | None:
-        """Return the id of the browser's session; None if the browser has no session, or its session is over."""
+        """Return the id of the browser's session; None if the browser has no session, or the session has ended."""
         session_id = opened(self.key, cookies.get(client.cookie(COOKIE), ""))
         with self._lock:
             return None if session_id in self._ended else session_id
@@ -271,8 +271,8 @@ class LoginTries:
         self._tries: deque[tuple[float, str]] = deque()
 
     def fail(self, address: str) -> float | None:
-        """Count a wrong token from this address. Return None if the token is within the limits, otherwise the number of
-        seconds until another wrong token would be within them.
+        """Count a wrong token from this address. Return None if the token is within the limits, or else the number of
+        seconds until another wrong token would be within the limits.
         """
         with self._lock:
             now = self._clock()

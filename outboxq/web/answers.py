@@ -87,7 +87,7 @@ class Answers:
         return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
-        """Return the JSON for a page, or the status 304 if the program already has it."""
+        """Return the JSON for a page, or status 304 if the program already has it."""
         viewer = visit.grant.viewer
         shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
 
@@ -110,7 +110,7 @@ class Answers:
         return response
 
     def page(self, visit: Visit, route: Route) -> Response:
-        """Return a page for a GET, or the status 304 without a body if the browser already has the page."""
+        """Return a page for a GET, or status 304 without a body if the browser already has the page."""
         request, browser = visit.request, visit.browser
         notice = browser.notice(request)
         if notice is not None:
@@ -145,7 +145,7 @@ class Answers:
         return self._html(text, status, form_token=visit.browser.form_token)
 
     def redirect(self, answer: Redirect, browser: Browser) -> Response:
-        """Return the redirect that follows a form. The next page shows its notice."""
+        """Return the redirect that follows a form. The next page shows the redirect's notice."""
         response = redirect(answer.url, code=303, Response=Response)
         browser.leave_notice(response, answer)
         return response
@@ -324,8 +324,8 @@ def _is_programs(request: Request) -> bool:
 
 
 def local_path(wanted: str) -> str:
-    """Return the path inside the dashboard at which to continue: the wanted path, or the first page if that path leads
-    elsewhere.
+    """Return the path inside the dashboard at which to continue: the requested path, or the first page if that path
+    leads elsewhere.
     """
     if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or "\\" in wanted or not wanted.isprintable():
         return "/"

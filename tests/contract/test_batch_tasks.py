@@ -139,7 +139,7 @@ def test_previous_is_the_result_of_the_first_task_and_not_of_one_that_it_added(
     run()
     assert seen == ["first"]
     assert [error.partition(") ")[2] for error in errors] == [
-        "has no previous task: another task added it to its chain; pass what it needs as an argument"
+        "has no previous task: another task added this task to its own chain; pass the values that this task needs as arguments"
     ]
 
 

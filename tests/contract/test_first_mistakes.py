@@ -293,7 +293,7 @@ def test_a_task_of_another_outbox_is_refused(hello, outbox, tmp_path: Path) -> N
 def test_a_session_of_another_database_is_refused(hello, tmp_path: Path) -> None:
     sentence = (
         f"this connection is to the database '{tmp_path}/other.db', but the outbox is bound to '{tmp_path}/shop.db'; a task must "
-        "be written where your own rows are"
+        "be written to the same database as your own rows"
     )
     engine = create_engine(f"sqlite:///{tmp_path}/other.db")
     with Session(engine) as session:

@@ -735,7 +735,7 @@ def test_another_postgresql_database_is_refused(postgresql: Database, cluster: A
                 using = kind(stack)
                 mine, theirs = make_url(postgresql.url).database, make_url(url).database
                 refused(
-                    postgresql, using, f"{theirs!r}, but the outbox is bound to {mine!r}", "where your own rows are"
+                    postgresql, using, f"{theirs!r}, but the outbox is bound to {mine!r}", "database as your own rows"
                 )
                 assert name == "django" or using.execute(text("SELECT 1") if name != "psycopg" else "SELECT 1")  # type: ignore[attr-defined]
         for engine in postgresql.engines:
@@ -754,7 +754,7 @@ def test_another_sqlite_file_is_refused(sqlite: Database, tmp_path: Path, migrat
     for kind in of_another_database(sqlite, f"sqlite:///{other}").values():
         with ExitStack() as stack:
             refused(
-                sqlite, kind(stack), "other.db', but the outbox is bound to", "outboxq.db", "where your own rows are"
+                sqlite, kind(stack), "other.db', but the outbox is bound to", "outboxq.db", "database as your own rows"
             )
     with _closing(sqlite3.connect(other)) as it:
         assert it.execute("SELECT count(*) FROM task_outbox").fetchall() == [(0,)]

@@ -80,7 +80,7 @@ def parts(
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
     """Count the tasks that `count_tasks` counted in this snapshot, grouped by status, task and queue, largest count
-    first. For each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with
+    first. For each status, at most `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with
     this limit would cancel are counted.
     """
     of = status_of(status)
@@ -198,8 +198,8 @@ def first_parts(
     by_state: bool = False,
     using: object,
 ) -> list[Part]:
-    """Return the parts of the tasks that `in_batches` reaches first. With `by_state`, tasks that are not due are also
-    divided by their state.
+    """Group the tasks that `in_batches` reaches first, and return the groups as parts. With `by_state`, tasks that are
+    not due are also grouped by state.
     """
 
     def work(target: Target) -> list[Part]:

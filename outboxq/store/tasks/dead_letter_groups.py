@@ -27,7 +27,7 @@ _FEWEST = 3
 _SHARE = 0.9
 """A version is blamed only if it left at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
-"""A worker that was last seen up to this long before the first failure still counts, because a rollout may have
+"""A worker still counts if it was last seen no more than this long before the first failure, because a rollout may have
 replaced it.
 """
 _NAMED = 3
@@ -54,14 +54,14 @@ class DeadLetterGroup:
     queues: tuple[str, ...]
     versions: tuple[FailuresOfVersion, ...] = ()
     """The versions of the application that left these dead letters, sorted by number of dead letters, largest first,
-    followed by the versions that left none although they were at work and knew the task. Empty if no worker reported
-    its version.
+    followed by the versions that left none although their workers were running and knew the task. Empty if no worker
+    reported its version.
     """
 
     @property
     def blamed_version(self) -> str | None:
-        """The version that left nearly all of these dead letters while other versions were at work; None if there is no
-        such version.
+        """The version that left nearly all of these dead letters while workers with other versions were running; None
+        if there is no such version.
         """
         return blamed(self.versions, self.count)
 
@@ -179,8 +179,8 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
 
 
 def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that left nearly all of these dead letters while other versions were at work; None if there is
-    no such version.
+    """Return the version that left nearly all of these dead letters while workers with other versions were running;
+    None if there is no such version.
     """
     if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
         return None

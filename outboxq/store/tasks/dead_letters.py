@@ -49,7 +49,7 @@ LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""The numbers of dead letters that are searched for members of a group, in successive rounds."""
+"""The number of dead letters that each successive round searches for members of a group."""
 _BLAMED, _BLAMED_WITHIN = 2_000, timedelta(hours=1)
 """Maximum number of recent dead letters that are searched for a version at fault."""
 _NAMED = 10
@@ -104,7 +104,7 @@ class Wanted(TypedDict, total=False):
     until: datetime | None
     """The time before which the task failed, as an aware datetime."""
     group: str | None
-    """Id of a DeadLetterGroup. It is applied after the other filters, error by error."""
+    """Id of a DeadLetterGroup. This filter is applied last, to one error at a time."""
 
 
 class DeadLetters(Answering):
@@ -239,8 +239,9 @@ class DeadLetters(Answering):
         **wanted: Unpack[Wanted],
     ) -> builtins.list[Part]:
         """Count the dead letters that `count` counted in this snapshot, grouped by task, queue and exception, largest
-        count first. With `group`, the newest `most` dead letters are read; otherwise, any `most` of them are read. With
-        `limit`, the oldest `most` are read, and only the `limit` oldest that match are counted.
+        count first. With `group`, the newest `most` dead letters are read; otherwise, `most` dead letters are read in
+        no particular order. With `limit`, the oldest `most` are read, and only the first `limit` that match are
+        counted.
         """
         group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
         if limit is not None:
@@ -279,13 +280,13 @@ class DeadLetters(Answering):
         redriven. A queue or task that does not exist matches no dead letters, so the number is 0; the command line
         refuses such names.
 
-        Dead letters that `redrive` refuses, because another task has their idempotency key or the previous task of
-        their chain was deleted, are left out. A warning states their number. With the `snapshot` of a count, tasks that
-        have failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
-        beginning. Each batch of 500 dead letters is a separate transaction (with `using`, all batches belong to the
-        caller's transaction). Dead letters that another session changes in the meantime are not counted. `on_progress`
-        is called after each batch with the number of tasks changed so far, `stop` is called before each batch, and
-        `on_change` in each transaction with the number of tasks that it changes.
+        Dead letters that `redrive` refuses are skipped: those whose idempotency key now belongs to another task, and
+        those whose previous task in the chain was deleted. A warning states their number. With the `snapshot` of a
+        count, tasks that have failed since then, even if not for the first time, are left alone. Without `snapshot`,
+        one is taken at the beginning. Each batch of 500 dead letters is a separate transaction (with `using`, all
+        batches belong to the caller's transaction). Dead letters that another session changes in the meantime are not
+        counted. `on_progress` is called after each batch with the number of tasks changed so far, `stop` is called
+        before each batch, and `on_change` in each transaction with the number of tasks that it changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
@@ -534,7 +535,7 @@ def count(g: Grammar) -> sa.Select[Any]:
 
 
 def count_by_task(g: Grammar) -> sa.Select[Any]:
-    """Count :limit matching dead letters in the snapshot :head, :open by task, queue and exception."""
+    """Count up to :limit matching dead letters in the snapshot :head, :open by task, queue and exception."""
     some = sa.select(*(_dead_letter[name] for name in _ALIKE)).where(_matches(), _counted(g)).limit(limit)
     found = some.subquery("some")
     return sa.select(*found.c, sa.func.count().label("number")).group_by(*found.c)

@@ -9,14 +9,14 @@ to a reader's position is complete if one of these conditions is met:
 * The position is at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the
   next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
   mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
-  transaction has written an entry, lease, task or key before the event, or has requested its id. So the ids of all
-  those transactions are below the mark. When no open transaction has a smaller id, each of them has ended. Either its
-  events are visible, or it was rolled back and its gaps remain.
+  transaction has either written an entry, lease, task or key before the event, or has requested an id. So the ids of
+  all those transactions are below the mark. When no open transaction has an id below the mark, each of them has ended.
+  Either its events are visible, or it was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
-transactions that were open at the mark have ended, and it never reads more than its limit from its position. A gap
-delays it only while an open transaction might fill the gap. A long transaction without events delays it only at gaps of
-rolled-back transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not
+transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays it only
+while an open transaction might fill the gap. A long transaction without events delays it only at gaps that rolled-back
+transactions have left. Numbers put the events of a task in the order in which they happened. Transaction ids do not
 reflect that order, because a transaction that began before the task was committed may cancel the task.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
@@ -26,12 +26,12 @@ On SQLite, transactions commit one after the other, so all visible numbers are c
 
 A *snapshot* is the highest number seen and the ids of the open transactions. A snapshot contains an event if the
 event's number is not higher than the snapshot's number and the event's transaction was not open. Numbers are drawn one
-by one, after their transactions have their ids, so the transaction of a smaller number already had its id, and was open
-or had ended. PostgreSQL lists the open transactions below the highest id that has ended. All ids above that id, up to
-the next id to be assigned, belong to open transactions too. An id beyond these comes from another server, so the events
-in a restored dump belong to every snapshot.
+by one, after their transactions have their ids, so the transaction that drew a smaller number already had its id, and
+was open or had ended. PostgreSQL lists the open transactions below the highest id that has ended. All ids above that
+id, up to the next id to be assigned, belong to open transactions too. An id beyond these comes from another server, so
+the events in a restored dump belong to every snapshot.
 
-A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
+A transaction with an id cannot see ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and once these transactions are committed, their tasks count as seen.
 """
 
@@ -60,8 +60,8 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""The maximum difference between the order of numbers and the order of times. They differ because an event gets its
-number a little after its time is read.
+"""The maximum time by which the order of event numbers may differ from the order of event times. The orders differ
+because an event gets its number a little after its time is read.
 """
 
 
@@ -193,7 +193,7 @@ def marked(cursor: TailCursor, seen: Row) -> TailCursor:
 
 
 def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
-    """Return the rows up to the first possible gap, and the number up to which the log has then been read."""
+    """Return the rows up to the first possible gap, and the number that a reader of these rows has reached."""
     complete: list[Row] = []
     reached = cursor.sequence_num
     for row in rows:
@@ -271,8 +271,8 @@ def _later(
     part: sa.ColumnElement[bool],
     kinds: Sequence[EventType] = (),
 ) -> sa.ScalarSelect[int]:
-    """Select the number of one of the task's events that are not in the snapshot. `part` is the condition of one of
-    the three indexes.
+    """Select the sequence number of one of the task's events that are not in the snapshot. `part` is the condition of
+    one of the three indexes through which a task's events are looked up.
 
     The LIMIT makes this a lookup for each task, instead of one read for all tasks.
     """
@@ -393,5 +393,5 @@ class Count:
 
 
 def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
-    """Return the count of rows that were counted up to `most` + 1. `cut` is True if the count stopped before that."""
+    """Return a Count of rows that were counted up to `most` + 1. `cut` is True if the count stopped earlier."""
     return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -41,8 +41,8 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""The maximum number of times that a task may be Ready when it is read but not when it is replaced. After that, it is
-not replaced.
+"""The maximum number of attempts to replace a task that is Ready when it is read, but no longer Ready when it is
+replaced. After that, it is not replaced.
 """
 
 Key = tuple[str, str | None]
@@ -277,7 +277,7 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": sa.Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": sa.Text()}
-"""A contended task, with the key that a dead letter loses and must acquire again before it is redriven."""
+"""A contended task, and the key that its holder, a dead letter, loses and must acquire again before it is redriven."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
 """The columns of a task that its replacement overwrites with the given values."""
@@ -444,8 +444,8 @@ def lock_for_redrive(g: Grammar) -> Transition:
     """Lock the keys that these tasks have, or have lost, until the transaction ends. A lost key that is free is
     acquired.
 
-    Each row is updated without a change, so that no transaction above READ COMMITTED can take over the key based on an
-    older snapshot.
+    Each row is updated without changing its values, so that no transaction at an isolation level above READ COMMITTED
+    can take over the key based on an older snapshot.
     """
 
     def wanted(r: Relations) -> Statement:
@@ -477,7 +477,7 @@ def lock_for_redrive(g: Grammar) -> Transition:
 
 
 def lost_keys(g: Grammar) -> Transition:
-    """Select the keys that these dead letters have lost. They must be locked first."""
+    """Select the keys that these dead letters have lost. The keys must be locked first."""
 
     def found(r: Relations) -> Statement:
         lost = (

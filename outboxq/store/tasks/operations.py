@@ -115,7 +115,7 @@ def redrive(
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
     `take_key_back`, the key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless the
-    task is Failed, or if the previous task of its chain was deleted with its result.
+    task is Failed, or if the previous task in its chain was deleted with its result.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
@@ -322,7 +322,7 @@ def freed(moved: Iterable[Row]) -> list[str]:
 
 
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
-    """Return the row with the request's id in the event's data.
+    """Return the row after adding the request's id to the event's data.
 
     If the answer to a COMMIT was lost, the call finds its own event by this id, no matter what has happened to the task
     since.

@@ -209,7 +209,7 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the batch's standing for each link whose task has been enqueued or may never be enqueued; with
+    """Return the batch's standing for each link whose task has been enqueued or might never be enqueued; with
     `everything`, for all links.
 
     A link that is missing from the result does not belong to a batch, or its batch has not been committed. The
@@ -305,8 +305,8 @@ _zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Inte
 
 
 def select_batch_standings(g: Grammar) -> sa.Select[Any]:
-    """Select the batch for each given place if the task at that place has been enqueued or may never be enqueued; with
-    :everything, for all places.
+    """Select the batch for each given place if the task at that place has been enqueued or might never be enqueued;
+    with :everything, for all places.
 
     Each batch is looked up by its id. The `then` tasks themselves are not read, because a producer is not permitted to
     read them.

@@ -53,7 +53,7 @@ def later_parts(
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
     """Count the tasks that `count_later` counted in this snapshot, grouped by state, task and queue, largest count
-    first. Only `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would
+    first. At most `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would
     make due are counted.
     """
     up_to = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))

@@ -271,7 +271,7 @@ def lock_waiting(_: Grammar) -> sa.Select[Any]:
 
 
 def rewind(g: Grammar) -> Transition:
-    """Delete the steps of a task beginning with this number, and write one event. Returns the deleted steps."""
+    """Delete a task's steps from this number onward, and write one event. Returns the deleted steps."""
 
     def task(_: Relations) -> Statement:
         return sa.select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)

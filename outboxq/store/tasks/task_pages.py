@@ -4,8 +4,8 @@ A page is selected by task ids, which contain times, from the table that holds t
 
 Each search begins at an id, follows a unique index up or down in id order, and ends after :scan rows. If a filter may
 exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a page does
-not depend on the size of the tables, and the next page begins where the search ended. For a batch, each page reads all
-of its tasks.
+not depend on the size of the tables, and the next page begins where the search ended. A page of one batch's tasks is
+the exception: it reads all tasks in the batch.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def tasks(
     With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids; with
     both, the newest tasks between them.
 
-    The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
+    The call reads a bounded number of rows, regardless of the size of the tables. It searches all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
     entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
     it reads a tenth of these numbers. `task_page` says where the call stopped. Raises InvalidArgument.
@@ -184,7 +184,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. Arguments that contain this argument contain one of the strings once spaces are removed."""
+    """Return two strings. If a task has this argument, its arguments contain one of them once spaces are removed."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
@@ -310,7 +310,7 @@ _SAME = {
 """Filters: columns of a task and their values. NULL matches any value."""
 
 _TEXTS = ("last_error", "args")
-"""The long columns of a task that filters read."""
+"""The task columns that filters read and whose values can be long."""
 _ONE, _COLON = sa.literal_column("1", sa.Integer), text_literal(":")
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
@@ -403,8 +403,8 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
 
 
 def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether an error begins with the class of the exception; NULL matches any error. A
-    class may be given with its module, which an error does not contain.
+    """Return a condition that tests whether an error begins with the class of the exception; NULL matches any error.
+    The class may be given with its module, which the stored error does not contain.
     """
 
     def begins_with(name: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
@@ -426,7 +426,7 @@ def _has_argument(args: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
-    """Return a column of the task from the source, or otherwise from the execution, which is looked up."""
+    """Return a column of the task from the source or, if the source lacks the column, from the execution."""
     if name in looked.c:
         return looked.c[name]
     execution = task_executions.alias("execution")

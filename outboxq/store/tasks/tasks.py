@@ -32,8 +32,8 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """The number of the attempt; 0 if its event does not contain it. After a snooze or the death of a worker, the next
-    claim has the same number.
+    """The number of the attempt; 0 if the event of the claim does not contain the number. After a snooze or the death
+    of a worker, the next claim has the same number.
     """
     lease_token: int
     worker_id: UUID | None
@@ -139,10 +139,10 @@ def no_task(task_id: UUID) -> TaskNotFound:
 
 
 def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
-    """Return the id of the only task whose id begins with this string: at least six hex digits, in any case, with or
-    without dashes.
+    """Return the id of the only task whose id begins with this string: at least six hex digits, in upper or lower case,
+    with or without dashes.
 
-    A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
+    A full id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
     were enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names
     up to five matching tasks; InvalidArgument for any other string.
     """
@@ -167,9 +167,7 @@ def digits_of(text: str) -> str:
     """Return the hex digits of an id, or of its beginning. Raises InvalidArgument."""
     digits = re.sub(r"^urn:uuid:|[-{}]", "", text.strip().lower())
     if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST},{_ALL}}}", digits):
-        raise InvalidArgument(
-            f"{text!r} is not a task id; enter a whole id, or at least its first {_FEWEST} hex digits"
-        )
+        raise InvalidArgument(f"{text!r} is not a task id; enter a full id, or at least its first {_FEWEST} hex digits")
     return digits
 
 

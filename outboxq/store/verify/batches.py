@@ -1,4 +1,6 @@
-"""Check batches: their counts match the statuses of their tasks, and their `then` tasks are readable and enqueued once."""
+"""Check that the counts of batches match the statuses of their tasks, and that their `then` tasks are readable and
+enqueued once.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Check:
 
     meaning: str
     broken: Callable[[Grammar], sa.Select[Any]]
-    """Selects the ids of the violating tasks, or the names of other wrong objects, as the column `id`."""
+    """Selects the ids of the tasks, or the names of other objects, that violate the invariant, as the column `id`."""
     is_broken: Callable[[Mapping[str, Any]], bool] | None = None
     """Returns whether a selected row violates the invariant, if SQL cannot decide this. None means that every selected
     row does.
@@ -43,7 +43,8 @@ class Check:
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants that are checked in the same pass, with their meanings.
 
-    Each of their names, and the check's own name, is then a column of `broken` that is true for a violation.
+    For each of these invariants and for the check's own, `broken` has a column with its name that is true for a
+    violation.
     """
 
 
@@ -117,5 +118,5 @@ def only(name: str, statement: Statement) -> Transition:
 
 
 def updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
-    """Return the repair that sets these values in the wrong rows and returns the columns `found`."""
+    """Return the repair that sets these values where `wrong` is true, and returns the columns `found`."""
     return only("moved", sa.update(table).where(wrong).values(**values).returning(*found))

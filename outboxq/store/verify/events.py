@@ -45,7 +45,7 @@ CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
 def task_event_checks() -> Mapping[str, Check]:
     return {
         "position_differs_from_events": Check(
-            meaning="a task's position does not match the one it was enqueued with, so the order of its partition key is broken",
+            meaning="a task's position does not match the one it was enqueued with, so tasks with its partition key run out of order",
             broken=lambda g: sa.select(EXECUTION.id).where(position_differs(recorded_position(g))),
         ),
         "status_differs_from_events": Check(
@@ -194,7 +194,7 @@ def log_checks() -> Mapping[str, Check]:
             ),
         ),
         "token_differs_from_claims": Check(
-            meaning="a task's lease token is not the number of its recorded claims",
+            meaning="a task's lease token does not equal the number of its recorded claims",
             broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
         ),
         "claimed_twice": Check(
@@ -216,7 +216,7 @@ def log_checks() -> Mapping[str, Check]:
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was recovered before it expired", broken=_recovered_early),
         "events_without_task": Check(
-            meaning="a task has events but no row; pruning deletes both, so the task is lost",
+            meaning="a task has events but no row, so the task is lost (a prune would have deleted both)",
             broken=_lost_or_moved,
             also={"pipeline_differs_from_events": "an event and its task name different pipeline executions"},
         ),

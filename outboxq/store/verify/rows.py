@@ -173,7 +173,7 @@ def value_checks() -> Mapping[str, Check]:
         ),
         "entry_out_of_bounds": Check(
             meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
-            "it was written without their CHECKs",
+            "it bypassed their CHECK constraints",
             broken=_entry_out_of_bounds,
         ),
         "args_not_an_object": Check(
@@ -184,10 +184,10 @@ def value_checks() -> Mapping[str, Check]:
                 "result_not_json": "a task's result is not JSON",
                 "lease_too_long": "a task's lease or timeout is longer than the maximum of 100 years",
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
-                "was written without their CHECKs; no worker runs it",
+                "bypassed their CHECK constraints; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
-                "status_contradicts_row": "a task's status contradicts its worker or its completion time: only a Running task has a worker, "
-                "and only a task that has ended has a completion time; so the row was written without the CHECK",
+                "status_contradicts_row": "a task's status contradicts its worker or its completion time (only a Running task has a worker, "
+                "and only a task that has ended has a completion time), so the row bypassed the CHECK constraint",
             },
         ),
     }
@@ -513,7 +513,7 @@ def relay_checks() -> Mapping[str, Check]:
             ),
         ),
         "shard_without_relay": Check(
-            meaning="a shard belongs to a relay that does not exist, or has a number that the relay does not have",
+            meaning="a shard belongs to a relay that does not exist, or its number is not one of the relay's shard numbers",
             broken=_shards_wrong,
             also={
                 "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over",
@@ -521,7 +521,7 @@ def relay_checks() -> Mapping[str, Check]:
             },
         ),
         "shard_missing": Check(
-            meaning="a relay has fewer shards than it is declared with, so some of its events are never published; change its "
+            meaning="a relay has fewer shards than declared, so some of its events are never published; change its "
             "number of shards and start a worker",
             broken=_relays_wrong,
             also={
