@@ -49,8 +49,8 @@ _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
 """The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But
-a low number makes claims small: a surviving worker ran recovered tasks at a quarter of the rate of fresh tasks with a
-limit of 2, and at two thirds of that rate with a limit of 16.
+a low number makes claims small: with a limit of 2, a surviving worker ran recovered tasks at a quarter of the rate of
+fresh tasks; with a limit of 16, at two thirds of that rate.
 """
 
 

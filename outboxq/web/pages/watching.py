@@ -29,7 +29,7 @@ from ..request import PageRequest, View
 from .actions import Offer, offered, offers
 
 LIMITS = HealthLimits(queue_paused=True)
-"""The limits for the health rules on a page, which also shows a paused queue as a problem."""
+"""The limits for the health rules on the pages, which also show a paused queue as a problem."""
 _KEYS = 50
 """The maximum number of held keys on a page."""
 _RUNNING = 100

@@ -404,7 +404,7 @@ class Service(Protocol):
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service until stopped. The service decides how long the pauses between its runs are.
+    """Runs a service until stopped. The service decides how long to pause between its runs.
 
     After an error, which is logged, the thread continues, because the database may be down for a while. But a SQLite
     file that has become unusable ends the thread and the worker.
