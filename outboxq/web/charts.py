@@ -1,6 +1,6 @@
 """The dashboard's charts: their time ranges, and the numbers and words that the templates draw as SVG.
 
-A plot is `WIDTH` by `HEIGHT` units, and the page stretches it to its own width. The labels are outside the plot and are
+A plot is `WIDTH` by `HEIGHT` units, and is stretched to the width of the page. The labels are outside the plot and are
 not stretched.
 """
 

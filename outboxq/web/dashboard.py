@@ -49,7 +49,7 @@ _PATIENCE: Final = 1.0
 the dashboard, waiting would keep a thread from serving other requests.
 """
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
-"""The maximum time for a statement. All statements that read single tasks have this limit."""
+"""The maximum time for a statement. This limit applies to all statements that read single tasks."""
 _LONGEST_TITLE: Final = 60
 """The maximum number of characters in the dashboard's title, which the header shows on one line on a phone."""
 _LONGEST_TEXT: Final = 500

@@ -51,8 +51,8 @@ class Marks:
 
 
 class Templates:
-    """Renders pages. A rendered page serves all of a viewer's browsers; the parts that differ are
-    filled in afterwards.
+    """Renders pages. A rendered page is used for all of a viewer's browsers; the parts that differ are filled in
+    afterwards.
     """
 
     def __init__(self, redact: Redact = str) -> None:

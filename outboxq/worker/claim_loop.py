@@ -306,8 +306,8 @@ class ClaimLoop(threading.Thread):
             self.pool.submit(first)  # last, because a suspect waits for earlier outcomes (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until more tasks may be available to claim. A burst waits only for the worker's own tasks and for what
-        they enqueue.
+        """Wait until more tasks may be available to claim. A burst waits only for the worker's own tasks and for the
+        tasks that they enqueue.
         """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():

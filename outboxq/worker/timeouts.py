@@ -242,7 +242,7 @@ class TimeLimit:
 
 
 class Timeouts:
-    """Enforces the time limits of the attempts in this process. Its thread starts with the first of them."""
+    """Enforces the time limits of the attempts in this process. Its thread starts when the first limit is added."""
 
     def __init__(
         self, on_thread_failure: Callable[[BaseException], object], *, raise_in: RaiseIn = raise_in_thread

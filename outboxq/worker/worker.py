@@ -125,8 +125,8 @@ class Worker(Answering):
         With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
         the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
         exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
-        ConfigurationError without `burst`. A burst in another thread leaves signal handling and the exit of the process
-        to the program, and `request_stop` ends the burst early.
+        ConfigurationError unless `burst` is True. A burst in another thread leaves signal handling and the exit of the
+        process to the program, and `request_stop` ends the burst early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a worker thread died; 75 if the
         process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75, start

@@ -111,7 +111,7 @@ def queue(request: PageRequest) -> View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """A problem or a part of one, with the cures in the form in which a page offers them."""
+    """A problem or a part of one, with its cures as a page offers them."""
 
     rule: Rule | None
     sentence: str

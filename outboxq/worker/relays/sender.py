@@ -342,7 +342,9 @@ class Sender(threading.Thread):
         shard.connection.close()
 
     def _forget(self) -> None:
-        """Forget how far the messages are complete: after a failover, the server may count transactions from a lower number."""
+        """Forget how far the messages are known to be complete: after a failover, the server may count transactions
+        from a lower number.
+        """
         self._announced_until, self._is_ending = 0.0, False
         for one in self._shards.values():
             one.cursor, one.is_proven = TailCursor(), False

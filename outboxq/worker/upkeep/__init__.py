@@ -36,7 +36,7 @@ _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
 minute ahead, so neither pause makes a tick late.
 """
 WRITE_EVERY = 10.0
-"""Seconds between two writes of the counts. If a worker is killed, at most the counts from this interval are lost."""
+"""Seconds between two writes of the counts. If a worker is killed, at most the counts since the last write are lost."""
 SAMPLE = "sample"
 """The maintenance job that takes samples."""
 _SAMPLE_EVERY = 15.0
@@ -148,8 +148,8 @@ class WorkerRegistration:
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
 
-        If the worker has claimed unknown tasks, this remains recorded for a while, so that a worker that knows the
-        tasks can find them.
+        If the worker has claimed unknown tasks, their names remain recorded for a while, so that a worker that knows
+        the tasks can find them.
         """
         with self._lock:
             self._ended = True
