@@ -28,7 +28,7 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""The maximum number of characters that a line contains from a message."""
+"""The maximum number of characters that are copied from a message into a line."""
 _MOST = 10
 """The maximum number of names that a line contains."""
 

@@ -37,7 +37,7 @@ _OF_STATES: Final = {
     **dict.fromkeys(("delayed", "retrying", "ready"), (RUN_NOW, CANCEL)),
     "failed": (REDRIVE, DISCARD),
 }
-"""The verbs for the tasks on a page that shows one state."""
+"""The verbs for tasks on a page that shows the tasks in one state."""
 _VERBS: Final = {verb.key: verb for verb in (RUN_NOW, CANCEL, REDRIVE, DISCARD)}
 _MOST: Final = 100
 """The maximum number of tasks that a form may change. A page lists 50."""

@@ -185,7 +185,9 @@ class Sender(threading.Thread):
         return self._until_look(looks)
 
     def _work_on_all(self) -> list[RelayLook]:
-        """Publish the next batches of each shard. Returns what was found for the shards whose leases are not lost."""
+        """Publish the next batches of each shard. Returns the result of the last search in each shard, except for
+        shards whose leases are lost.
+        """
         shards = self._in_turn()
         if len(shards) == 1 or not all(one.connection.is_own for one in shards):
             looks = [self._work(one) for one in shards]
