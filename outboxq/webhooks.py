@@ -196,12 +196,12 @@ class Webhook:
         try:
             return [ip_network(one) for one in self.allowed_networks]
         except ValueError as error:
-            raise InvalidArgument(f"allowed_networks takes networks such as '10.1.0.0/16': {error}") from None
+            raise InvalidArgument(f"allowed_networks accepts networks such as '10.1.0.0/16': {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebhookSource:
-    """Another program that sends signed webhooks to this application, for `Outbox.receive`."""
+    """A source for `Outbox.receive`: another program that sends signed webhooks to this application."""
 
     name: str
     """The name of the program, which is stored with a webhook that cannot be read."""

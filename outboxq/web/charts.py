@@ -1,6 +1,6 @@
 """The dashboard's charts: their time ranges, and the numbers and words that the templates draw as SVG.
 
-A plot is `WIDTH` by `HEIGHT` units, and the page stretches it to its own width. The labels are outside the plot and are
+A plot is `WIDTH` by `HEIGHT` units, and is stretched to the width of the page. The labels are outside the plot and are
 not stretched.
 """
 
@@ -230,7 +230,7 @@ _SPANS = (
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(3_600 * hours for hours in (1, 2, 3, 6, 12, 24)),
 )
-"""Round spans of time in seconds."""
+"""The round spans of time, in seconds."""
 _NUMBERS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _TIMES = ((" d", 86_400.0), (" h", 3_600.0), (" min", 60.0), (" s", 1.0), (" ms", 0.001))
 
@@ -257,8 +257,8 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
 def lines(
     title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False, is_sampled: bool = False
 ) -> Chart:
-    """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds. With
-    `is_sampled`, steps without values are shown as missing.
+    """Return a line chart, with gaps wherever values are unknown. If `of_time` is True, the values are in seconds. If
+    `is_sampled` is True, steps without values are shown as missing.
 
     To keep a few high peaks from flattening the rest, the axis is cut off, and a note gives the time and the value of
     each peak.
@@ -326,8 +326,8 @@ class TickBar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TickBars:
-    """The last ticks of a schedule: a bar for each, whose height shows how long its task ran and whose color shows its
-    outcome.
+    """The last ticks of a schedule, one bar for each tick. The height of a bar shows how long the tick's task ran, and
+    its color shows the task's outcome.
     """
 
     bars: Sequence[TickBar]
@@ -336,7 +336,7 @@ class TickBars:
 
 
 def tick_bars(runs: Sequence[TickRun]) -> TickBars | None:
-    """Return the bars for these ticks, oldest first; None if there are none. The bar is low if the tick's task has not
+    """Return the bars for these ticks, oldest first; None if there are none. A bar is short if the tick's task has not
     run.
     """
     if not runs:
@@ -426,7 +426,7 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the steps without samples that follow a step with samples, if there are any."""
+    """Return a sentence about the samples that are missing after the first sample; empty if none are missing."""
     if True not in shown:
         return []
     first = shown.index(True)
@@ -528,8 +528,8 @@ def _chart(
 
 @lru_cache(maxsize=2 * len(RANGES))
 def _places(axis: Axis) -> list[tuple[str, str, float, float]]:
-    """Return the beginning, the end, the position and the width of each step. All charts on a page have the same steps,
-    and those on the next page often have them too.
+    """Return the beginning, the end, the position and the width of each step. The result is cached, because all charts
+    on a page have the same steps, and the next page often needs these steps again.
     """
     # In a chart of more than one day, each step names its day.
     form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"

@@ -49,7 +49,7 @@ _PATIENCE: Final = 1.0
 the dashboard, waiting would keep a thread from serving other requests.
 """
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
-"""The maximum time for a statement. All statements that read single tasks have this limit."""
+"""The maximum time for a statement. This limit applies to all statements that read single tasks."""
 _LONGEST_TITLE: Final = 60
 """The maximum number of characters in the dashboard's title, which the header shows on one line on a phone."""
 _LONGEST_TEXT: Final = 500
@@ -78,7 +78,7 @@ def application(
 ) -> Dashboard:
     """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
 
-    Without `token`, `authorize` and `trust_header`, only programs on this machine can see it.
+    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine can see it.
 
     Args:
         outbox: The outbox whose tasks are shown.
@@ -87,15 +87,15 @@ def application(
             secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
             only read.
-        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`. It sends
-            a person to a login page with Werkzeug's `abort(redirect(…))`.
+        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
+            person to a login page, it calls Werkzeug's `abort(redirect(…))`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that
             any name is accepted if people have to log in.
-        redact: A function that takes a string and returns it without its sensitive parts. Pages and their JSON pass it
-            the arguments, results and headers that they show, everything that handlers and brokers wrote (messages,
-            tracebacks, logs, notes), and the reasons that people gave.
+        redact: A function that takes a string and returns it without its sensitive parts. It is applied to the
+            arguments, results and headers that pages and their JSON show, to everything that handlers and brokers wrote
+            (messages, tracebacks, logs, notes), and to the reasons that people gave.
         title: A name such as "shop, production", which distinguishes this dashboard from others in the header and the
             title of each page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
@@ -286,8 +286,8 @@ passed to other sites.
 
 
 def secure(response: Response) -> None:
-    """Add the security headers. By default, caches must not keep a page, because it may contain what only this viewer
-    may see.
+    """Add the security headers. By default, caches must not keep a page, because it may contain data that only this
+    viewer may see.
     """
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")

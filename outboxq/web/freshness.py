@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 SHARED: Final = 2.0
-"""The time in seconds for which a mark or a rendered page serves all requests."""
+"""The time in seconds for which a mark or a rendered page is reused."""
 AGES: Final = 60
 """The time in seconds after which a page is rendered again even if the tables have not changed, because a task may have
 become due in the meantime. The browser itself updates the ages on a page.

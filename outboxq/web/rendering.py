@@ -51,8 +51,8 @@ class Marks:
 
 
 class Templates:
-    """Renders pages. A rendered page serves all of a viewer's browsers; the parts that differ are
-    filled in afterwards.
+    """Renders pages. A rendered page is used for all of a viewer's browsers; the parts that differ are filled in
+    afterwards.
     """
 
     def __init__(self, redact: Redact = str) -> None:
@@ -125,8 +125,8 @@ _LONGEST_PART = 24
 
 
 def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:
-    """Return a `<time>` element with the time in UTC, to the second or (`is_fine`) the millisecond. Its attribute
-    contains the exact time. For None, the result is empty.
+    """Return a `<time>` element with the time in UTC, to the second or, if `is_fine` is True, to the millisecond. The
+    `datetime` attribute contains the exact time. For None, the result is empty.
     """
     if value is None:
         return ""
@@ -165,7 +165,7 @@ def age(value: datetime | None, now: datetime) -> Markup | str:
     """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty.
 
     A time less than a second ahead is "now", because the clock of the machine that wrote it may be fast. The page's
-    script updates the text from its attribute, which is in seconds.
+    script updates the text from the element's `data-age` attribute, which is in seconds.
     """
     if value is None:
         return ""

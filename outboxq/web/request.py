@@ -44,7 +44,7 @@ class Permission:
             raise InvalidArgument(f"there is no action {unknown[0]!r}; choose from {', '.join(RECORDED)}")
 
     def covers(self, action: str, queue: str | None) -> bool:
-        """Return whether this permission is for the action on this queue or, with None, on all queues."""
+        """Return whether this permission covers the action on this queue or, if `queue` is None, on all queues."""
         is_named = self.actions is None or action in self.actions
         return is_named and (self.queues is None or (queue is not None and queue in self.queues))
 
@@ -69,7 +69,7 @@ class Viewer:
             object.__setattr__(self, "permissions", tuple(self.permissions))
 
     def may(self, action: str, queue: str | None = None) -> bool:
-        """Return whether the person may carry out this action on this queue or, with None, on all queues."""
+        """Return whether the person may carry out this action on this queue or, if `queue` is None, on all queues."""
         if not self.may_act or self.permissions is None:
             return self.may_act
         return any(one.covers(action, queue) for one in self.permissions)

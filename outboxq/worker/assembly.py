@@ -1,4 +1,4 @@
-"""The parts of a worker. This module creates each part with the parts that it needs, but does not start it."""
+"""The parts of a worker. This module creates and connects the parts, but does not start them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .isolation.runner import Children
 
 _STACKS_TIMEOUT = 2.0
-"""Seconds to wait for the stacks of child processes. Each child is asked for them within a tenth of a second."""
+"""Seconds to wait for the stacks of child processes. The worker asks each child for them within a tenth of a second."""
 
 
 class Parts:
@@ -307,8 +307,8 @@ class Connections:
                 event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
 
     def close(self, *, for_good: bool) -> None:
-        """Close the connections of all stores. If `for_good` is False, no thread may be using a connection now, but the
-        stores may connect again later.
+        """Close the connections of all stores. If `for_good` is False, the stores may connect again later, but no
+        thread may be using a connection when this is called.
         """
         for one in (self.outcomes, self.claims, self.urgent, self._receivers):
             if one is not None and for_good:

@@ -49,8 +49,8 @@ _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
 """The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But
-a low number makes claims small: a surviving worker ran recovered tasks at a quarter of the rate of fresh tasks with a
-limit of 2, and at two thirds of that rate with a limit of 16.
+a low number makes claims small: with a limit of 2, a surviving worker ran recovered tasks at a quarter of the rate of
+fresh tasks; with a limit of 16, at two thirds of that rate.
 """
 
 
@@ -306,8 +306,8 @@ class ClaimLoop(threading.Thread):
             self.pool.submit(first)  # last, because a suspect waits for earlier outcomes (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until more tasks may be available to claim. A burst waits only for the worker's own tasks and for what
-        they enqueue.
+        """Wait until more tasks may be available to claim. A burst waits only for the worker's own tasks and for the
+        tasks that they enqueue.
         """
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():

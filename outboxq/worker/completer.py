@@ -78,7 +78,7 @@ class Completer(threading.Thread):
     database answers.
 
     An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
-    tasks in a batch whose row is locked. The first of them waits for that row until its lock timeout
+    tasks in a batch whose row is locked. The first of them waits for that row until the lock timeout
     (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second, each time only
     briefly and alternating with new outcomes, until they are written.
     """
@@ -310,10 +310,10 @@ class Completer(threading.Thread):
         return frozenset(again)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
-        """Write the outcomes. Returns when the database has answered or the worker has run out of time.
+        """Write the outcomes, and wait until the database has answered or the worker has run out of time.
 
-        Returns the tasks whose leases were lost, and the tasks that a lock prevents from ending. With `skip_locked`,
-        the write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written
+        Returns the tasks whose leases were lost, and the tasks that a lock prevents from ending. If `skip_locked` is
+        True, the write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written
         either.
         """
         tries = 0
@@ -513,7 +513,7 @@ class Handback:
 
 @contextmanager
 def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
-    """Log any error in the block, which writes these releases. After an error, the leases of the tasks expire."""
+    """Log any error that occurs while the block writes these releases. After an error, the tasks' leases expire."""
     try:
         on_failpoint(Failpoint.BEFORE_RELEASE)
         yield

@@ -93,8 +93,8 @@ class KeeperPlace:
     def take(self) -> None:
         """Add the keeper to the root logger if that logger has handlers but no keeper.
 
-        Remove it if it is the only handler, or if the application has added its own keeper, whose filter must then be
-        applied.
+        Remove the keeper if it is the only handler, or if the application has added its own keeper, whose filter must
+        then be applied.
         """
         root, handlers = self.root, self.root.handlers
         with _sharing:

@@ -273,8 +273,8 @@ class Leases:
                     self._held[claim.id] = one  # it is a later claim; a reader without the lock may briefly miss it
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
-        """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it
-        `asked` (`time.monotonic()`), so it still holds the claim.
+        """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since
+        `asked` (`time.monotonic()`), and so still holds the claim.
         """
         with self._lock:
             if (one := self._find(claim)) is not None:

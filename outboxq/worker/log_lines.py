@@ -28,7 +28,7 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""The maximum number of characters of a message that a line contains."""
+"""The maximum number of characters that are copied from a message into a line."""
 _MOST = 10
 """The maximum number of names that a line contains."""
 
@@ -72,7 +72,7 @@ def introduce(
     }
     log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
     if not task_names:
-        idle = "this worker knows no tasks; import the modules that declare them where the worker starts"
+        idle = "this worker knows no tasks; where the worker starts, import the modules that declare them"
         log.warning("%s", idle, extra=fields_of_worker(worker_id, label))
     for sentence in store.queues.unused(queues or ()):
         log.warning("%s", sentence, extra=fields_of_worker(worker_id, label))
@@ -89,7 +89,7 @@ class EndLog:
     INFO.
 
     Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. A failure's record also has
-    `exception`, a dict of `type` (module and name) and `message` (its first line).
+    `exception`, a dict with the keys `type` (the module and the name) and `message` (the message's first line).
     """
 
     tracebacks: bool | None = None

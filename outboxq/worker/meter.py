@@ -82,12 +82,12 @@ class ClaimCounts:
 
 @dataclass(slots=True)
 class LatenessCounts:
-    """The counts for the ticks of one schedule whose tasks have started at least once."""
+    """One schedule's counts, which cover the ticks whose tasks have started at least once."""
 
     seconds: float = 0.0
     """The sum over these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of ticks in each bucket of `model.histograms`, by the seconds from the tick to the start of its
+    """The number of ticks in each bucket of `model.histograms`, by the seconds from the tick to the start of its task's
     handler.
     """
 

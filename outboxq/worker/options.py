@@ -113,8 +113,8 @@ class WorkerSettings:
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
-    """The number of claims that may wait for a busy handler thread. None means as many as the handlers run in 50 ms at
-    their recent pace, which is zero for slow handlers.
+    """The number of claims that may wait for a busy handler thread. None means the number of tasks that the handlers
+    run in 50 ms at their recent pace. For slow handlers, this number is zero.
     """
     poll: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest wait before the worker looks for tasks again. None means the default of `create_work_distributor`."""
@@ -158,8 +158,8 @@ class WorkerSettings:
     contain personal data.
     """
     handler_log: bool = True
-    """Store the last lines that a handler logs in an attempt, at INFO and above, with the attempt's outcome: up to 200
-    lines and 64 KiB. They may contain personal data. False means that no lines are stored.
+    """With the outcome of each attempt, store the last lines that its handler logged at INFO and above: up to 200 lines
+    and 64 KiB. They may contain personal data. False means that no lines are stored.
     """
     label: str | None = None
     """The worker's name, for people to read. None means the host name and the process id."""
@@ -188,12 +188,12 @@ class WorkerSettings:
         return {"queues": self.queues, "topics": self.topics, "concurrency": self.concurrency}
 
     def check_leases(self, tasks: TaskRegistry) -> None:
-        """Raise ConfigurationError for a task that would lose its lease because of a single late heartbeat."""
+        """Raise ConfigurationError for a task that would lose its lease if a single heartbeat were late."""
         for task in tasks:
             if self.heartbeat is not None and task.options.lease <= 2 * self.heartbeat:
                 raise ConfigurationError(
                     f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
-                    f"({2 * self.heartbeat}), because otherwise a single late heartbeat would lose the lease"
+                    f"({2 * self.heartbeat}), because otherwise the lease would be lost if one heartbeat were late"
                 )
 
 

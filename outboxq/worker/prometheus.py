@@ -154,7 +154,7 @@ SCHEDULE_NEXT: Final = _database_gauge(
 SCHEDULE_LATENESS: Final = _histogram(
     "outboxq_schedule_lateness_seconds",
     "schedule",
-    help="Seconds from a tick to the start of its handler, including jitter and catch-up.",
+    help="Seconds from a tick to the start of its task, including jitter and catch-up.",
 )
 RELAY_EVENTS: Final = _database_gauge(
     "outboxq_relay_events",
@@ -191,7 +191,7 @@ OLDEST_SNAPSHOT_AGE: Final = _database_gauge(
 )
 OLDEST_SNAPSHOT_TRANSACTIONS: Final = _database_gauge(
     "outboxq_oldest_snapshot_transactions",
-    help="Transactions that have begun since the oldest snapshot, including that of a slot or a standby; 0 if there is none (PostgreSQL).",
+    help="Transactions that have begun since the oldest snapshot was taken; snapshots of slots and standbys count too. 0 if there is no snapshot (PostgreSQL).",
 )
 DELETES_OLD_TASKS: Final = _database_gauge(
     "outboxq_deletes_old_tasks", help="1: a schedule or a program deletes old tasks. 0: the history only grows."
@@ -202,7 +202,7 @@ class DatabaseCollector(Collector):
     """Collects only the gauges from a database, in a process without a worker, under the names that workers use."""
 
     def __init__(self, store: Store) -> None:
-        """`store` reads the gauges from the database: ``outbox.store``."""
+        """`store` reads the gauges from the database. Pass ``outbox.store``."""
         self._cache = GaugeCache(lambda: Gauges.read(store))
 
     def describe(self) -> Iterable[Family]:
@@ -217,8 +217,8 @@ class DatabaseCollector(Collector):
 class WorkerCollector(DatabaseCollector):
     """Collects one worker's metrics: its own counts, and the gauges from its database.
 
-    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If the database is not responding,
-    its gauges are left out. Use the collector with your own HTTP server or registry:
+    The database is read at most once every 5 s, and a scrape waits at most 2 s for it. If the database is not
+    responding, its gauges are left out. Use the collector with your own HTTP server or registry:
     ``registry.register(WorkerCollector(worker, outbox.store))``.
     """
 

@@ -52,7 +52,7 @@ class Receiver:
         self.receive()
 
     def receive_all(self) -> None:
-        """Receive until no more messages arrive, before a worker with `burst` begins."""
+        """Receive until no more messages arrive. A worker calls this before a burst begins."""
         while self.receive():
             pass
 
@@ -90,7 +90,7 @@ class Receiver:
                 connection.close()
 
     def _works(self) -> None:
-        """Receive without a pause again, even if no message was waiting."""
+        """Record that the source has responded, with or without messages, so that no pause precedes the next batch."""
         self._wait = 0.0
         if self.state.failing_since is not None:
             self.state = replace(self.state, failing_since=None, last_error=None)

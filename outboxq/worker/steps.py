@@ -93,8 +93,8 @@ class Steps:
             return self._run(context, name, call, transactional=transactional)
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        """Return immediately if the sleep with this name is over. Otherwise, begin it, unless it has already begun, and
-        raise Asleep.
+        """Return immediately if the sleep with this name is over. Otherwise, begin the sleep if it has not begun yet,
+        and raise Asleep.
         """
         with self._holding_back(context):
             self._sleep(context, name, delay)
@@ -327,7 +327,7 @@ class Steps:
         return LeaseLost(f"{context.claim}: its lease was lost, so this worker stores no more of its steps")
 
     def _until_answered(self, context: TaskContext, ask: Callable[[], T]) -> T:
-        """Return the database's answer. If the database is down, ask again, as long as the claim is valid and the
+        """Return the database's answer. If the database is down, repeat the query as long as the claim is valid and the
         worker is running.
 
         Raises TimeoutError if SQLite's lock does not become free before the lease ends, because the handler itself may

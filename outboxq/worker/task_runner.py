@@ -1,7 +1,6 @@
 """Runs each claim from its start to its outcome.
 
-`TaskRunner` does what is needed in the worker for every claim. `HandlerRunner` does what is needed in the process that
-runs the handler.
+`TaskRunner` is the part that runs in the worker. `HandlerRunner` is the part that runs in the handler's process.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class TaskRunner:
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
         """Drop a claim without an outcome. If this worker has claimed the task again in the meantime, release the task,
-        because that claim would otherwise never end.
+        because the new claim would otherwise never end.
         """
         if active.state is _HANDED_OVER:
             return

@@ -73,7 +73,7 @@ class TimeLimit:
         self._has_sent = False
         """True if an exception was sent, so it may still be in the thread's slot."""
         self._is_held_back = False
-        """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
+        """True while the handler's thread is running the worker's code, which an exception must not interrupt."""
         self._is_owed = False
         """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
         self._has_ended = False
@@ -242,7 +242,7 @@ class TimeLimit:
 
 
 class Timeouts:
-    """Enforces the time limits of the attempts in this process. Its thread starts with the first of them."""
+    """Enforces the time limits of the attempts in this process. Its thread starts when the first limit is added."""
 
     def __init__(
         self, on_thread_failure: Callable[[BaseException], object], *, raise_in: RaiseIn = raise_in_thread

@@ -49,8 +49,8 @@ class WorkFailures:
         return min(lasting, key=lambda one: one.since, default=None)
 
     def failed(self, activity: str, error: BaseException) -> None:
-        """Record that an activity, such as "claim tasks", has failed again. The report keeps its first
-        error, because each change of the report is written to the database.
+        """Record that an activity, such as "claim tasks", has failed again. A reported error is not replaced by a later
+        one, because each change to the report is written to the database.
         """
         words = sanitize(f"cannot {activity}: {sentence(error)}", limit=_LONGEST)
         with self._lock:

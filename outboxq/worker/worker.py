@@ -49,7 +49,7 @@ responding.
 _LAST_COUNTS_TIMEOUT = 5.0
 """Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
 _LAST_HOOKS_TIMEOUT = 2.0
-"""Seconds that idle child processes have to exit after their hooks, if the drain timeout is not over."""
+"""Seconds within which idle child processes must call their hooks and exit, if the drain timeout is not over."""
 _SIGNAL_CHECK = 0.1
 """Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
 _END_TIMEOUT = 5.0
@@ -78,7 +78,7 @@ class Worker(Answering):
         """Prepare a worker. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for a value out of range, and ConfigurationError for a task whose lease is not longer
-        than two heartbeats, because one late heartbeat would lose the lease.
+        than two heartbeats, because the lease would be lost if a single heartbeat were late.
 
         Args:
             store: The outbox's store.
@@ -125,8 +125,8 @@ class Worker(Answering):
         With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
         the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
         exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
-        ConfigurationError without `burst`. A burst in another thread leaves signal handling and the exit of the process
-        to the program, and `request_stop` ends the burst early.
+        ConfigurationError unless `burst` is True. A burst in another thread leaves signal handling and the exit of the
+        process to the program, and `request_stop` ends the burst early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a worker thread died; 75 if the
         process has to exit because a handler with ``timeout_action="kill"`` is not stopping. After exit code 75, start
@@ -464,7 +464,7 @@ class Ending:
     is_abandoned: bool = False
     """True if the worker was told to stop at once and has released its running tasks."""
     hears_signals: bool = False
-    """True if a stop signal still reaches the worker while it stops."""
+    """True if the worker can still receive a stop signal while it is stopping."""
     _requests: Wakeup = field(default_factory=Wakeup)
 
     def request(self) -> None:

@@ -116,7 +116,7 @@ def test_only_the_first_of_many_names_are_listed(sqlite, caplog):
 def test_a_worker_that_knows_no_tasks_is_warned_about(sqlite, caplog):
     assert introduced(sqlite, caplog)[1].endswith("; knows no tasks")
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning == "this worker knows no tasks; import the modules that declare them where the worker starts"
+    assert warning == "this worker knows no tasks; where the worker starts, import the modules that declare them"
     introduced(sqlite, caplog, tasks=["shop.charge"])
     assert [record for record in caplog.records if record.levelno == logging.WARNING] == []
 

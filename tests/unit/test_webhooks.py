@@ -333,7 +333,7 @@ def test_the_first_address_that_answers_is_used(monkeypatch: pytest.MonkeyPatch)
         ({"url": None}, ConfigurationError, "a webhook needs a URL such as"),
         ({"timeout": 0}, InvalidArgument, "must be greater than zero"),
         ({"body": "xml"}, InvalidArgument, "must be one of cloudevent, payload, not 'xml'"),
-        ({"allowed_networks": ["10.1.0.1/16"]}, InvalidArgument, "takes networks such as '10.1.0.0/16'"),
+        ({"allowed_networks": ["10.1.0.1/16"]}, InvalidArgument, "accepts networks such as '10.1.0.0/16'"),
     ],
 )
 def test_a_webhook_with_invalid_options_is_refused(

@@ -98,7 +98,7 @@ def may(request: PageRequest, verb: Verb, target: Target) -> bool:
 
 
 def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
-    """Return a target's queue. None for a batch, because its tasks may be in any queue; for a relay; and if no
+    """Return a target's queue. None for a batch, whose tasks may be in any queue, and for a relay. Also None if no
     permission depends on the queue.
     """
     if not any(one.queues is not None for one in request.viewer.permissions or ()):
@@ -237,7 +237,7 @@ def unfound(
 ) -> View:
     """Return the page that is shown for an object that does not exist, such as a task.
 
-    `several` are the tasks that the person may mean. `first` is the task to deal with first.
+    `several` contains the tasks that the person may mean. `first` is the task to deal with first.
     """
     values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
     return View(template="pages/unfound.html", title=title, values=values, data=data, status=status)

@@ -139,8 +139,8 @@ def drawn_ids(batch: Batch) -> list[UUID]:
 
 
 def drawing_of(batch: Batch, known: Mapping[UUID, Member], url: Callable[[UUID], str]) -> Drawing | None:
-    """Return the drawing of a batch or a chain; None for a batch that nothing follows. `known` contains the stored tasks
-    among `drawn_ids`, and `url` returns the address of the page about a task.
+    """Return the drawing of a batch or a chain; None for a batch that no task follows. `known` contains the stored
+    tasks whose ids are in `drawn_ids`, and `url` returns the address of the page about a task.
     """
     calls = _calls(batch)
     if not batch.then_ids:

@@ -178,7 +178,7 @@ def _asked(request: PageRequest) -> dict[str, str]:
     """Return the filters in the URL as they were typed, by name. Raises InvalidArgument for a filter that would be
     ignored.
 
-    The action's URL contains them too, because form fields would change line breaks and invisible characters.
+    The action's URL also contains the filters, because form fields would change line breaks and invisible characters.
     """
     for name, values in request.query.lists():
         if name not in _FILTERS and name != "action":

@@ -163,7 +163,7 @@ def _refuse_unless_permitted(request: PageRequest, planned: NewTask) -> None:
 
 
 def _has_worker(request: PageRequest, planned: NewTask) -> bool:
-    """Return whether a live worker would claim the task and knows it."""
+    """Return whether a live worker knows the task and would claim it."""
     workers = request.store.workers.list()
     return any(
         one.works_on(planned.queue) and one.takes(None) and planned.task_name in one.task_names for one in workers

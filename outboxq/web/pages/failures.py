@@ -23,8 +23,8 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so a
-page groups that many only on request, or if it does not find a group otherwise.
+"""The default and the maximum number of dead letters that a page groups, beginning with the newest. Grouping 10,000
+takes about 100 ms, so a page groups that many only on request, or if it does not find a group otherwise.
 """
 
 
@@ -33,7 +33,7 @@ class GroupByException:
     """The dead letters with the same exception, whatever their tasks and messages."""
 
     exception: str | None
-    """The exception's class; None for the tasks that failed without an exception."""
+    """The exception's class; None for tasks that failed without an exception."""
     task_names: tuple[str, ...]
     """The tasks, the one with the most dead letters first."""
     count: int

@@ -25,7 +25,7 @@ from .actions import may, offered, operator_of, reason_of
 _NEXT, _LAST = 5, 20
 """The numbers of upcoming and past ticks on a page."""
 _SPARKS = 100
-"""The number of schedules in the list whose last ticks are drawn."""
+"""The number of listed schedules whose last ticks are drawn."""
 _OVERDUE = timedelta(minutes=1)
 """The time after which a tick that has not been planted is overdue."""
 
@@ -107,7 +107,7 @@ def _found(request: PageRequest) -> Schedule:
 
 
 def _is_same(arguments: str, stored: str) -> bool:
-    """Return whether both are the same JSON, which the form may have indented."""
+    """Return whether both texts contain the same JSON; the form may have indented one of them."""
     try:
         # The values themselves are not compared, because in Python 1 equals True and 1.0.
         one, other = (json.dumps(json.loads(text), sort_keys=True) for text in (arguments, stored))

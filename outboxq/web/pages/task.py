@@ -35,7 +35,7 @@ from .bulk import act_in_words, in_number, in_words
 _FEW, _MANY = 100, 5_000
 """The maximum number of events on the page, by default and with `events=all`."""
 _SHORT = timedelta(seconds=10)
-"""The duration of an attempt below which times are shown to the millisecond."""
+"""If an attempt ran for less time than this, times are shown to the millisecond."""
 _GROUPED = 2_000
 """The maximum number of dead letters with the task's name that are grouped to count those that failed in the same way.
 Grouping them takes 20 ms.
@@ -221,8 +221,8 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that is also waiting for another reason. The sentence about its state then does not
-    mention the due time.
+    """Return the due time of a task that is also waiting for another reason. In that case, the sentence about the
+    task's state does not mention the due time.
     """
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None
@@ -257,8 +257,8 @@ def _group(detail: TaskDetail) -> str | None:
 
 
 def _others(request: PageRequest, detail: TaskDetail) -> int | None:
-    """Return the number of other dead letters in a dead letter's group. None if the task is not a dead letter, if the
-    group is not among the newest dead letters, or if there are more dead letters than the page groups.
+    """Return the number of other dead letters in a dead letter's group. None if the task is not a dead letter, if none
+    of the newest dead letters is in the group, or if there are more dead letters than the page groups.
     """
     group = _group(detail)
     if group is None:
@@ -325,8 +325,8 @@ def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
 
 
 def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
-    """Return for each claim, by lease token, the time since which the task had been due, according to the event before
-    the claim.
+    """Return the times since which the task had been due when it was claimed, keyed by lease token. The time for a
+    claim is taken from the event before the claim.
     """
     found, since = dict[int, datetime](), None
     for event in events:

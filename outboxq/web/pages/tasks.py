@@ -25,11 +25,11 @@ from .task import most_attempts
 _ROWS: Final = 50
 _TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", "cancelled")
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
-"""The reasons that say no more than the state does."""
+"""The reasons that add nothing to the state."""
 _NAMES: Final = ("queue", "task", "key", "topic", "exception", "idempotency_key", "argument")
 """The filters that compare names. A name may begin and end with spaces."""
 _FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")
-"""The filters that a bulk change does not have."""
+"""The filters that a bulk change does not support."""
 _SUGGESTED: Final = 200
 """The maximum number of suggested names of each kind."""
 _OF_STATES: Final = {
@@ -37,7 +37,7 @@ _OF_STATES: Final = {
     **dict.fromkeys(("delayed", "retrying", "ready"), (RUN_NOW, CANCEL)),
     "failed": (REDRIVE, DISCARD),
 }
-"""The verbs for the tasks on a page that shows one state."""
+"""The verbs for tasks on a page that shows the tasks in one state."""
 _VERBS: Final = {verb.key: verb for verb in (RUN_NOW, CANCEL, REDRIVE, DISCARD)}
 _MOST: Final = 100
 """The maximum number of tasks that a form may change. A page lists 50."""
@@ -210,7 +210,7 @@ def _listed(
     if sort not in set(Slow):
         raise InvalidArgument(f"cannot sort by {sort!r}: choose one of {', '.join(Slow)}")
     if beside:
-        raise InvalidArgument("the slowest tasks are on one page; leave out before and after")
+        raise InvalidArgument("the slowest tasks are on one page; leave out `before` and `after`")
     found = request.store.slowest(by=Slow(sort), **look)
     page = TaskPage(tasks=found.tasks, older=None, newer=None, is_cut=found.is_cut, looked_at=found.looked_at)
     return page, found.times

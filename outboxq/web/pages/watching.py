@@ -29,7 +29,7 @@ from ..request import PageRequest, View
 from .actions import Offer, offered, offers
 
 LIMITS = HealthLimits(queue_paused=True)
-"""The limits for the health rules on a page, which also shows a paused queue as a problem."""
+"""The limits for the health rules on the pages, which also show a paused queue as a problem."""
 _KEYS = 50
 """The maximum number of held keys on a page."""
 _RUNNING = 100
@@ -111,7 +111,7 @@ def queue(request: PageRequest) -> View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """A problem or a part of one, with the cures in the form in which a page offers them."""
+    """A problem or a part of one, with its cures as a page offers them."""
 
     rule: Rule | None
     sentence: str

@@ -57,8 +57,8 @@ class WorkDistributor(Protocol):
         """
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
-        """Record that the worker is busy: a claim found tasks (with `full`, as many as it asked for), or no handler is
-        free (`saturated`).
+        """Record that the worker is busy: either a claim found tasks (as many as it asked for if `full` is True), or no
+        handler is free (`saturated`).
 
         The worker does not need to be notified. If it was called for tasks that it cannot take, it calls other workers.
         """

@@ -127,8 +127,8 @@ class Listener(threading.Thread):
         return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
-        """End the thread, wherever it is waiting. Returns when it has ended, or after a second, since it may be
-        connecting.
+        """End the thread, wherever it is waiting. Returns when the thread has ended, or after a second, because the
+        thread may still be connecting.
         """
         self._closed.set()
         if (connection := self._connection) is not None:

@@ -179,8 +179,8 @@ class PostgresDistributor(DistributorSettings):
 
     def _prepare_sleep(self, end: float, *, awaited: bool) -> float:
         """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0 means
-        that the worker must claim now. With `awaited`, the worker expected a task at this time, so it claims whatever
-        is due.
+        that the worker must claim now. If `awaited` is True, the worker expected a task to be due now, so it claims
+        whatever is due.
         """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
@@ -313,8 +313,8 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Record a call. The first `tasks` of the listed sessions belong to the workers that are called, and the other
-        sessions to their deputies.
+        """Record a call. The workers with the first `tasks` sessions are called, and the other sessions belong to their
+        deputies.
         """
         now, calls = time.monotonic(), self._calls
         before = calls.look_at

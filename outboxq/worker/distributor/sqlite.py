@@ -186,7 +186,7 @@ def _next_due(ahead: Look) -> float:
 def _listeners_of(engine: Engine) -> _CommitListeners:
     """Return the functions that are called when the engine is about to commit.
 
-    SQLAlchemy gets one listener for each engine, and keeps it. SQLAlchemy iterates over its listeners during each
+    Each engine has one SQLAlchemy listener, which is never removed. SQLAlchemy iterates over its listeners during each
     commit, so adding or removing a listener while another thread commits would break that commit.
     """
     with _lock:

@@ -216,7 +216,7 @@ class RelayRunner:
 
 
 def _why_left(relay: Relay) -> str:
-    """Return the reason why a burst has left events."""
+    """Return the reason why events are left after a burst."""
     if relay.paused_at is not None:
         return f"the relay is paused{f': {relay.pause_reason}' if relay.pause_reason else ''}"
     if relay.failing_since is not None:

@@ -71,10 +71,10 @@ def publish(
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
-    earlier one. An event that is `Unsure` may have to be repeated. With `holds`, the broker must not get the later
-    events while an earlier one is refused. So after an event without a confirmation, the later events for its key are
-    not published: always after Unsure, but after Refused only with `holds`. Events without a key have no order, and all
-    of them are in the first call.
+    earlier one. An event that is `Unsure` may have to be repeated. If `holds` is True, the broker must not receive the
+    later events for a key while an earlier one is refused. So after an event without a confirmation, the later events
+    for its key are not published: always after Unsure, but after Refused only if `holds` is True. Events without a key
+    have no order, and all of them are in the first call.
     """
     report, left = Report(), list(messages)
     began = clock()

@@ -56,7 +56,7 @@ class Shard:
     is_proven: bool = False
     """True if every transaction that began before this sender announced its sleep has ended."""
     care: Care | None = None
-    """The care for the next batch. None if nothing has been published yet."""
+    """The care with which to publish the next batch. None if nothing has been published yet."""
     has_raised: bool = False
     """True if the transport raised an error, and the event that caused it has not been searched for yet."""
     busy_until: float | None = None
@@ -146,8 +146,8 @@ class Sender(threading.Thread):
 
     def live_leases(self, overdue: Collection[threading.Lock] = ()) -> list[ShardLease]:
         """Return the leases to extend. There are none if one of this sender's transports is overdue, because the
-        sender's other shards are waiting for it, or if this sender shares a transport that is `overdue` for another
-        sender.
+        sender's other shards are waiting for that transport. There are also none if this sender shares a transport that
+        is `overdue` for another sender.
         """
         shards = list(self._shards.values())
         if self.overdue() or any(one.connection.lock in overdue for one in shards):
@@ -185,7 +185,9 @@ class Sender(threading.Thread):
         return self._until_look(looks)
 
     def _work_on_all(self) -> list[RelayLook]:
-        """Publish the next batches of each shard. Returns what was found for the shards whose leases are not lost."""
+        """Publish the next batches of each shard. Returns the result of the last search in each shard, except for
+        shards whose leases are lost.
+        """
         shards = self._in_turn()
         if len(shards) == 1 or not all(one.connection.is_own for one in shards):
             looks = [self._work(one) for one in shards]
@@ -238,7 +240,7 @@ class Sender(threading.Thread):
             self._store.relays.wake(self.name_of_relay, self._worker_id)
 
     def _take(self) -> None:
-        """Lease one more shard if that is due, and if not all shards are leased."""
+        """Lease one more shard if that is due and not all shards are leased."""
         now = self._clock()
         while now >= self._take_at and len(self._shards) < self._number:
             # In a burst, there is no other sender to share with.
@@ -342,7 +344,9 @@ class Sender(threading.Thread):
         shard.connection.close()
 
     def _forget(self) -> None:
-        """Forget how far the messages are complete: after a failover, the server may count transactions from a lower number."""
+        """Forget how far the messages are known to be complete: after a failover, the server may count transactions
+        from a lower number.
+        """
         self._announced_until, self._is_ending = 0.0, False
         for one in self._shards.values():
             one.cursor, one.is_proven = TailCursor(), False

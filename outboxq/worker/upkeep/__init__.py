@@ -32,11 +32,11 @@ REPORT_EVERY = 5.0
 _LOOK_EVERY = 1.0
 """The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
-"""The pause between two plantings, in seconds: normally, and after a start that planted a page. Ticks are planted a
-minute ahead, so neither pause makes a tick late.
+"""The shortest and the longest pause between two plantings, in seconds: normally, and after the worker has planted a
+page at its start. Ticks are planted a minute ahead, so neither pause makes a tick late.
 """
 WRITE_EVERY = 10.0
-"""Seconds between two writes of the counts. If a worker is killed, at most the counts from this interval are lost."""
+"""Seconds between two writes of the counts. If a worker is killed, at most the counts since the last write are lost."""
 SAMPLE = "sample"
 """The maintenance job that takes samples."""
 _SAMPLE_EVERY = 15.0
@@ -148,8 +148,8 @@ class WorkerRegistration:
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
 
-        If the worker has claimed unknown tasks, this remains recorded for a while, so that a worker that knows the
-        tasks can find them.
+        If the worker has claimed unknown tasks, their names remain recorded for a while, so that a worker that knows
+        the tasks can find them.
         """
         with self._lock:
             self._ended = True
@@ -404,7 +404,7 @@ class Service(Protocol):
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service until stopped. The service decides how long the pauses between its runs are.
+    """Runs a service until stopped. The service decides how long to pause between its runs.
 
     After an error, which is logged, the thread continues, because the database may be down for a while. But a SQLite
     file that has become unusable ends the thread and the worker.

@@ -1,10 +1,10 @@
 """Recover the tasks of dead workers, and only those tasks.
 
-An expired lease proves little. Its worker may be unable to reach the database, may be waiting for a lock or may have
-been paused, and the clock may have been changed. So a worker recovers a task only after it has twice found the task's
-lease unchanged. Between the two checks, this worker must have written to the database, and a live worker must have had
-enough time for its heartbeat, which is sent again every half second while it fails. Anything that prevents this worker
-from checking or writing restarts the watch.
+An expired lease does not prove that its worker is dead. The worker may be unable to reach the database, may be waiting
+for a lock or may have been paused, or a clock may have been changed. So a worker recovers a task only after it has
+twice found the task's lease unchanged. Between the two checks, this worker must have written to the database, and a
+live worker must have had enough time for its heartbeat, which is sent again every half second while it fails. Anything
+that prevents this worker from checking or writing restarts the watch.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Record the actual expiry of leases whose stored expiry times are now too late. Make due the tasks whose due
+        """Record the actual expiry of leases whose stored expiry times are now too late. Make tasks due if their due
         times come from the clock that was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process

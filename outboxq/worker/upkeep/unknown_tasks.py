@@ -55,7 +55,7 @@ class UnknownTasks:
     def __post_init__(self) -> None:
         self._longest_seconds = max(self.first_delay, self.longest_delay).total_seconds()
         self.found_new = threading.Event()
-        """A `threading.Event` that is set when a name is seen that `recent()` did not contain."""
+        """A `threading.Event` that is set when a claimed task has a name that `recent()` did not contain."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
         """The queue and the name of each task, and the time at which it was last seen, in order of these times."""
@@ -139,7 +139,8 @@ class UnknownTasks:
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Makes due the tasks that this worker knows and that are waiting because other workers did not know them.
+    """Ends the delays of tasks that this worker knows and that other workers have released because they did not know
+    them.
 
     The service does this when the worker starts, so that no task has to wait for the end of a long delay after a
     deployment. While a live worker knows the tasks, other workers release them with only the first delay. After the
