@@ -65,11 +65,11 @@ class Receivers:
         """Declare a function as a task for the messages from another program: ``@outbox.receive("billing.*", source=…)``.
 
         Workers receive the messages from a broker, and `receive_webhook` receives the messages from a `WebhookSource`.
-        Each message becomes exactly one task, which is enqueued in the transaction that writes the message's row in the
-        inbox; then the message is acknowledged. A message that arrives again is acknowledged and dropped. The function
-        gets the payload as its only argument, as with `subscribe`. `ctx.headers` contains the event's headers and
-        attributes: ``ce_id``, ``ce_source``, ``ce_type``. A message's `partitionkey` attribute becomes the task's
-        partition key.
+        Each message becomes exactly one task of this receiver, which is enqueued in the transaction that writes the
+        message's row in the inbox; then the message is acknowledged. A message that arrives again is acknowledged and
+        dropped. The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` contains the
+        event's headers and attributes: ``ce_id``, ``ce_source``, ``ce_type``. A message's `partitionkey` attribute
+        becomes the task's partition key.
 
         A message that cannot be read, or whose topic none of the source's receivers accepts, is kept as a dead letter.
 

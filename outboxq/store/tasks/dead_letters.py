@@ -178,8 +178,10 @@ class DeadLetters(Answering):
     def groups(
         self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
     ) -> DeadLetterGroups:
-        """Return up to `limit` groups of the newest `most` matching dead letters, largest group first. Grouping
-        2,000 dead letters takes about 20 ms, and 10,000 about 100 ms. Raises InvalidArgument.
+        """Return up to `limit` groups of the newest `most` matching dead letters, largest group first. Raises
+        InvalidArgument.
+
+        Reading and grouping 2,000 dead letters takes about 20 ms, and 10,000 about 100 ms.
         """
         read = partial(groups_in, limit=positive(limit), most=positive(most, "most"), **wanted)
         return self._store.run(read, using=using, begin=Begin.READ)
