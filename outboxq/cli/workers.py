@@ -226,8 +226,8 @@ def _tasks(number: int, *, more: bool) -> str:
 
 def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Mapping[str, Collection[str]]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
-    ``other outboxq``. A version that is blamed for recent failures is a ``failing version`` on workers that serve the
-    queues of these failures, and other versions are not compared with it.
+    ``other outboxq``. If recent failures are blamed on a version, workers that run it and serve the affected queues are
+    marked ``failing version``, and other versions are not compared with it.
     """
     found = ["failing version"] if worker.is_blamed(blamed) else []
     good = [one for one in every if one.version not in blamed]

@@ -43,7 +43,7 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables unless they are already older because of `outboxq upgrade`, a router or `--fake`."""
+    """Downgrade the tables, unless they do not exist or are already at this revision or an older one."""
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
@@ -141,8 +141,8 @@ def cannot_migrate(alias: str, error: SchemaOutOfDate) -> CommandError:
 
 
 def _beyond_migrate(error: SchemaOutOfDate) -> tuple[str, str | None]:
-    """Return the fault of tables whose migrations have run, and a hint. Another `migrate` would do nothing, although
-    the error names that command.
+    """Return what is wrong with tables whose migrations have run, and a hint. Another `migrate` would do nothing,
+    although the error names that command.
     """
     if error.is_mended_by_an_upgrade:
         return error.fault, _OLDER

@@ -28,8 +28,8 @@ _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
 
 @contextmanager
 def statement_timeout(longest: timedelta) -> Iterator[None]:
-    """Limit the duration of this thread's statements that may read whole tables. All other statements are limited to a
-    minute anyway.
+    """Limit the duration of this thread's statements that may read whole tables. Other statements are always limited to
+    one minute.
     """
     before = _longest.set(longest)
     try:
@@ -90,7 +90,7 @@ class Dialect(ABC):
     """
     reads_before_writing: ClassVar[bool]
     """True if a claim or a recovery must read before it begins to write, so that idle workers do not queue for the
-    single writer's lock.
+    single write lock.
     """
     connection_options: ClassVar[Mapping[str, Any]]
     """Execution options for connections of an application's engine on which we begin transactions ourselves."""
@@ -132,7 +132,7 @@ class Dialect(ABC):
         """
 
     def is_unreadable(self, sql: str, error: BaseException) -> bool:  # noqa: ARG002 - most drivers read everything
-        """Return whether the driver could not read a row of a statement that only reads. `fetch` can read it."""
+        """Return whether the driver could not read a row that a read-only statement returned. `fetch` can read it."""
         return False
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
@@ -313,8 +313,8 @@ class Dialect(ABC):
         """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use stop waiting for a lock early, and then request the lock
-        again.
+        """Make the connections of an engine that only we use give up each wait for a lock early, and then request the
+        lock again.
         """
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
