@@ -62,10 +62,10 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. The column also marks workers whose
-    application version or outboxq release differs from that of the most recently started worker, workers whose
-    receivers are failing, and workers that have been given an order, for example to go quiet. With --all, the column
-    also gives the number of tasks that other workers recovered from a worker that is not live, and the number of
-    tasks that are still leased to that worker. Workers that stopped normally are marked as ended.
+    application version or outboxq release differs from that of the most recently started worker. Workers whose
+    receivers are failing are marked too, and so are workers that have been given an order, for example to go quiet.
+    With --all, the column also gives the number of tasks that other workers recovered from a worker that is not live,
+    and the number of tasks that are still leased to that worker. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 

@@ -264,7 +264,7 @@ class Application:
 
 class FlaskIntegration(Integration):
     """The integration with the current application. A worker's threads have no current application, so the worker
-    passes its own.
+    passes `app`.
     """
 
     how_to_import = f"{IMPORT}, or list the module in OUTBOXQ_TASKS"

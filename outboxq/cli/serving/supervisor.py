@@ -268,8 +268,8 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """Return the exit code that a process contributes to the supervisor's. If a process was killed by the signal
-        for a graceful stop, it had not begun to work, so it counts as 0.
+        """Return the exit code that a process contributes to the supervisor's. A process that was killed by the signal
+        for a graceful stop had not begun to work, so it counts as 0.
         """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 

@@ -175,7 +175,7 @@ _worker_options = stacked(
         cls=Once,
         default=DEFAULTS.metrics_host,
         show_default=True,
-        help="Address for --metrics-port. Anyone who can reach it can read the names of queues and tasks.",
+        help="Address for --metrics-port. Anyone who can reach this address can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
     click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),

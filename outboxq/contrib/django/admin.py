@@ -203,7 +203,9 @@ class OutboxAdmin(admin.ModelAdmin):
         return self._without_tables() or super().history_view(request, *where, **options)
 
     def _without_tables(self) -> HttpResponse | None:
-        """Return a response that names the command to run, if the tables are missing or do not fit this release."""
+        """Return a response that names the command to run, if the tables are missing or are incompatible with this
+        release.
+        """
         try:
             with present_transaction(self.alias, mode="DEFERRED") as using:
                 outboxes[self.alias].store.join(using)

@@ -168,7 +168,7 @@ class DjangoRegistry(TaskRegistry):
         self._found: dict[str, TaskAdapter] = {}
 
     def declare(self, path: str) -> None:
-        """Remember a task that a module declares while it is being imported. The task can be found after the import."""
+        """Remember a task that is declared while its module is being imported. The task can be found after the import."""
         self._declared[path] = None
 
     def forget(self) -> None:

@@ -135,7 +135,7 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
 
 
 def cannot_migrate(alias: str, error: SchemaOutOfDate) -> CommandError:
-    """Return the error with which `migrate` ends if the tables still do not fit this release."""
+    """Return the error with which `migrate` ends if the tables are still incompatible with this release."""
     fault, hint = _beyond_migrate(error) if _is_migrated(alias) else (str(error), None)
     return CommandError(f"{alias}: {fault}" if hint is None else f"{alias}: {fault}. {hint}")
 
