@@ -43,7 +43,9 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables, unless they do not exist or are already at this revision or an older one."""
+    """Downgrade the tables if they exist and are newer than this revision. Because of `outboxq upgrade`, a router or
+    `--fake`, they may be older or missing.
+    """
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)

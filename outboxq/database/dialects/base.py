@@ -53,11 +53,11 @@ class Begin(StrEnum):
     ASYNCHRONOUS = "asynchronous"
     """A transaction whose writes a server crash may undo."""
     SINGLE = "single"
-    """One statement that writes, as a transaction of its own, on a connection that has our settings."""
+    """One statement that writes, run as its own transaction on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
     """One statement whose writes a server crash may undo."""
     INSERT = "insert"
-    """One statement that only writes new rows and does not need our settings, as a transaction of its own."""
+    """One statement that only writes new rows and does not need our settings, run as its own transaction."""
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
@@ -292,9 +292,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Return whether the open transaction is the marked one. This may be called only once, before the transaction
-        ends.
-        """
+        """Return whether the open transaction is the marked one. Call this only once, and before the transaction ends."""
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Configure an engine's connections for outboxq."""

@@ -254,7 +254,7 @@ def set_forward_in_postgresql(oid: Oid) -> Transition:
 
 
 def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the columns of the table with this oid, which may be NULL."""
+    """Select the columns of the table with this oid; the oid may be NULL."""
     return sa.select(pg_attribute.c.attname.label("name")).where(pg_attribute.c.attrelid == table_oid)
 
 
