@@ -118,7 +118,7 @@ class TaskBatch(BatchTarget, Protocol):
 
         The results are read on demand, 200 at a time. The tasks that follow a batch are left out. If the rows of some
         completed tasks are missing, raises TaskNotFound before the first result. If a row is deleted during the
-        iteration, raises TaskNotFound after the last result. Raises PayloadError for a result that does not fit its
+        iteration, raises TaskNotFound after the last result. Raises PayloadError for a result that does not match its
         annotation.
         """
 
@@ -358,9 +358,9 @@ class TaskContext(Answering):
     def checkpoint(self) -> None:
         """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
 
-        Raises TimeoutError, which fails the attempt like any other error, after the task's `timeout`; Cancel if a user
-        has cancelled the task; and Snooze if the worker is stopping or the lease is lost. After Snooze, the task can
-        start over immediately, on any worker, and no attempt is used. The snooze event contains the reason.
+        After the task's `timeout`, raises TimeoutError, which fails the attempt like any other error. Raises Cancel if
+        a user has cancelled the task, and Snooze if the worker is stopping or the lease is lost. After Snooze, the task
+        can start over immediately, on any worker, and no attempt is used. The snooze event contains the reason.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -451,10 +451,10 @@ class TaskContext(Answering):
         effect happens exactly once. Without `transactional`, the function is called again if the process dies after the
         function has returned but before its result is committed.
 
-        Raises StepRefused in a task that is itself transactional, inside another step, in a thread other than the
-        handler's, for a name already used in this run, for any step after the 1,000th, for arguments that the function
-        does not take, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost if another worker
-        may hold the task; in that case nothing is stored.
+        Raises StepRefused in a task that is itself transactional, inside another step, and in a thread other than the
+        handler's. Also raises it for a name already used in this run, for any step after the 1,000th, for arguments
+        that the function does not accept, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost
+        if another worker may hold the task; in that case nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 

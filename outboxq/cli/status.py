@@ -55,7 +55,7 @@ class Lines(NamedTuple):
 
 
 class Watching(click.Command):
-    """A command whose option `--watch` may be followed directly by APP."""
+    """A command whose `--watch` option may be followed directly by APP."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default number of seconds after `--watch` if the next word is not a number."""
@@ -101,8 +101,8 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     --json. With --json and --watch, each refresh prints one line. On a terminal, --watch lists problems first, and also
     shows graphs and workers. A narrow terminal shows fewer columns.
 
-    The relays to brokers and the receivers follow the queues. With --json, the object has the keys `queues`, `relays`
-    and `receivers`.
+    The relays to brokers and the receivers are listed after the queues. With --json, the object has the keys `queues`,
+    `relays` and `receivers`.
     """
     look = partial(store.stats, window=window, by=by)
     on_terminal = sys.stdout.isatty()
@@ -183,7 +183,7 @@ def _important(one: Statistics) -> dict[str, object]:
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return separate tables for the counts, the rates and the durations. Each fits into 40 columns."""
+    """Return separate tables for the counts, the rates and the durations. Each fits in 40 columns."""
     lines = [
         _lines(found, _now, _SPARE_NOW, by_task=by_task),
         _lines(found, _happened, _SPARE_HAPPENED, by_task=by_task),
@@ -341,8 +341,8 @@ class View:
 
 
 def _step_of(window: timedelta) -> timedelta:
-    """Return the shortest step with which a curve covers at least the window. It is a multiple of the length of the
-    spans in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
+    """Return the shortest step with which a curve covers the entire window. It is a multiple of the length of the spans
+    in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
     """
     from ..store.numbers.metrics import LEVELS
 
@@ -425,7 +425,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table with short-lived rows. Default: 100000."
 )
 @_span_limit("--max-history", "history", "Maximum age of the oldest event if nothing deletes old tasks. Default: 7d.")
-@_asks("clocks", "schedule_ahead", "Check whether ticks were planted by a clock that was running fast.")
+@_asks("clocks", "schedule_ahead", "Check whether ticks were planted too early because a clock was running fast.")
 @_asks("workers", "no_worker", "Check whether each queue with waiting tasks has a live worker.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
 @_asks("lost-workers", "worker_lost", "Check whether a worker stopped reporting while it was running tasks.")

@@ -374,7 +374,7 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 
 
 def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
-    """Return the command for a verb on one dead letter or many."""
+    """Return the command that applies a verb to one or more dead letters."""
 
     def act(
         store: Store,

@@ -62,10 +62,10 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. The column also marks workers whose
-    application version or outboxq release differs from that of the most recently started worker, workers whose
-    receivers are failing, and workers that have been given an order, for example to go quiet. With --all, the column
-    also gives the number of tasks that other workers recovered from a worker that is not live, and the number of
-    tasks that are still leased to that worker. Workers that stopped normally are marked as ended.
+    application version or outboxq release differs from that of the most recently started worker. Workers whose
+    receivers are failing are marked too, and so are workers that have been given an order, for example to go quiet.
+    With --all, the column also gives the number of tasks that other workers recovered from a worker that is not live,
+    and the number of tasks that are still leased to that worker. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -226,8 +226,8 @@ def _tasks(number: int, *, more: bool) -> str:
 
 def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Mapping[str, Collection[str]]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
-    ``other outboxq``. A version that is blamed for recent failures is a ``failing version`` on workers that serve the
-    queues of these failures, and other versions are not compared with it.
+    ``other outboxq``. If recent failures are blamed on a version, workers that run it and serve the affected queues are
+    marked ``failing version``, and other versions are not compared with it.
     """
     found = ["failing version"] if worker.is_blamed(blamed) else []
     good = [one for one in every if one.version not in blamed]

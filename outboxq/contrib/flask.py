@@ -264,7 +264,7 @@ class Application:
 
 class FlaskIntegration(Integration):
     """The integration with the current application. A worker's threads have no current application, so the worker
-    passes its own.
+    passes `app`.
     """
 
     how_to_import = f"{IMPORT}, or list the module in OUTBOXQ_TASKS"
@@ -356,7 +356,7 @@ def _starts_worker(arguments: Sequence[str]) -> bool:
 _WITH_VALUES = {"-A", "--app", "-e", "--env-file"}
 """The options of `flask` whose values are separate words."""
 _PUSH = "push an application context (with app.app_context():)"
-_SAY = "write using(session) with the session or connection to enqueue in, or using(outbox) for a separate transaction"
+_SAY = "write using(session) with the session or connection that owns the transaction, or using(outbox) for a separate transaction"
 
 
 def program() -> str:

@@ -159,7 +159,7 @@ class _Attempt:
             span.end_as(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the spans now, as if they had begun `seconds` before now."""
+        """End the spans now, as if they had begun `seconds` seconds ago."""
         for span in reversed(self.spans):
             span.end_after(seconds)
 
@@ -242,7 +242,7 @@ class _Span:
         self._span.set_status(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the span now, as if it had begun `seconds` before now."""
+        """End the span now, as if it had begun `seconds` seconds ago."""
         now = datetime.now(UTC)
         self._span.start_timestamp = now - timedelta(seconds=seconds)
         self._span.finish(end_timestamp=now)

@@ -123,8 +123,8 @@ def _forget_in_children() -> None:
 
 
 _ours: weakref.WeakSet[Engine] = weakref.WeakSet()
-"""The engines that we created. One function serves them all, because Python never forgets a function that runs at each
-fork, and each wait for results creates an engine.
+"""The engines that we created. One function serves them all, because a function that runs at each fork cannot be
+unregistered, and each wait for results creates an engine.
 """
 _inherited: list[Pool] = []
 """Pools of the processes that forked this one."""
@@ -160,7 +160,7 @@ def configure_sqlite(engine: Engine) -> Engine:
 
     Call this function once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned
     unchanged, so that an application may use SQLite in development and PostgreSQL in production. Raises
-    UnsupportedDatabase for another database.
+    UnsupportedDatabase for any other database.
     """
     dialect_for(engine.dialect.name).begin_for_real(engine)
     return engine

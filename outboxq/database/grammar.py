@@ -143,7 +143,7 @@ class Grammar(Protocol):
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
         """Return a condition that tests whether the text is JSON (or a JSON object). It never fails, and is NULL only
-        if the text is.
+        if the text is NULL.
         """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
@@ -246,7 +246,7 @@ class Grammar(Protocol):
         """Select the database's name and version, its size in bytes, and the time."""
 
     def oid(self, name: str) -> sa.ColumnElement[Any]:
-        """Return the oid of our table or sequence of this name; NULL if there is none, as on SQLite."""
+        """Return the oid of our table or sequence with this name; NULL if there is none, as on SQLite."""
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]

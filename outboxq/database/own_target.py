@@ -22,7 +22,7 @@ class OwnTarget(SqlalchemyTarget):
     """A transaction of our own: a context manager that takes a connection from the pool, commits after the block, and
     returns the connection.
 
-    Creating SQLAlchemy's Connection takes as long as all other layers between an enqueue and the driver. So a
+    Creating SQLAlchemy's Connection takes as much time as all the other layers between an enqueue and the driver. So a
     Connection is created only for an engine that echoes, has listeners or needs options, or when a transactional task
     or the handling of an error needs it. From then on, the Connection ends the transaction.
     """
@@ -94,7 +94,7 @@ class OwnTarget(SqlalchemyTarget):
                 raise self._as_sqlalchemys(error, text, raw) from error
 
     def roll_back(self, error: BaseException) -> None:
-        """Roll back the transaction that `error` ended. SQLAlchemy does not roll back if it considers the connection to
+        """Roll back the transaction because of `error`. SQLAlchemy does not roll back if it considers the connection to
         be autocommit.
 
         A signal's exception, such as KeyboardInterrupt, may be raised during a statement. A rollback would then fail,

@@ -113,8 +113,8 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
     """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
 
-    The query hops to the next queue with a limit, and from there to the next queue with entries, or in the floors. It
-    therefore takes two probes for each limited queue, or for each queue with entries, whichever are fewer.
+    The query hops to the next queue with a limit, and from there to the next queue that has entries or is in the
+    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever are fewer.
     """
 
     def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:

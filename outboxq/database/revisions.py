@@ -15,8 +15,8 @@ REVISION = "0001"
 """The newest schema that this code knows; `outboxq upgrade` creates it."""
 
 OLDEST_SCHEMA = "0001"
-"""The oldest schema that this code runs on. When the code needs a newer schema, this is raised one release after the
-release that introduced that schema.
+"""The oldest schema that this code runs on. When the code needs a newer schema, this number is raised one release after
+the release that introduced that schema.
 """
 
 FINGERPRINT = "1a6acf395f6e"

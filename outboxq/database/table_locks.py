@@ -51,7 +51,7 @@ _VALUE: Final = re.compile(
     r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d[\w.]*",
     re.DOTALL,
 )
-"""A comment or a value in the text of a statement, which may have been cut off."""
+"""A comment or a value in the text of a statement, even if the text was cut off."""
 
 
 class Busy(Exception):
@@ -135,7 +135,7 @@ def are_locked(found: Iterable[Holder]) -> bool:
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Describe the sessions that are keeping our tables locked or, with `whole` False, that may be keeping a row in
+    """Describe the sessions that are keeping our tables locked or, if `whole` is False, that may be keeping a row in
     them locked.
     """
     if not found:

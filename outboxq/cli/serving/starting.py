@@ -18,8 +18,9 @@ _NAMES: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 def open_closed_streams() -> None:
     """Open /dev/null in place of each closed standard stream (`2>&-`).
 
-    Otherwise the next socket would get the stream's number, and printed text would go to the database. A stream's
-    number is left alone if something already uses it, for example because a framework loaded the application earlier.
+    Otherwise, the next socket that is opened would get the stream's number, and printed text would go to the database.
+    A stream's number is left alone if something already uses it, for example because a framework loaded the application
+    earlier.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         file: int | str = number

@@ -52,10 +52,10 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     """Handle stop signals before and after work that has its own signal handlers.
 
     A signal before the work causes a clean stop, because no work has begun. A signal after the work is ignored, because
-    a second request to stop must not change the exit code of a clean stop. The same handler covers both, so that a
-    handler is always set. The handler is not removed, because a process takes a while to exit.
+    a second request to stop must not change the exit code of a clean stop. The same handler serves both periods, so
+    that there is always a handler. The handler is not removed, because a process takes a while to exit.
 
-    Yield a function that exits if a signal arrived but did not stop the process. This can happen because Python ignores
+    Yield a function that ends the process if a signal arrived but did not do so. This can happen because Python ignores
     exceptions raised in weakref callbacks, and an import runs many such callbacks.
     """
     numbers = unignored_stop_signals() if in_main_thread() else []
@@ -201,7 +201,7 @@ def _read(descriptor: int) -> bytes:
 
 
 _PAUSE = 0.1
-"""Seconds to wait between two child processes, so that their output is not mixed."""
+"""Seconds to wait between the stacks of two child processes, so that their output is not mixed."""
 
 
 @contextmanager
@@ -210,8 +210,8 @@ def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
     the child processes that run them.
 
     The main thread prints them the next time it runs Python code, at most a tenth of a second later, unless a task's
-    handler is blocking Python in C code. `faulthandler.register(chain=True)` would print them even then, but it lost a
-    concurrent SIGTERM in one run out of six. A child process does not receive SIGTERM, so it uses
+    handler is blocking Python in C code. `faulthandler.register(chain=True)` would print them even then, but in one of
+    six runs, it lost a concurrent SIGTERM. A child process does not receive SIGTERM, so it uses
     `faulthandler.register`. If the host application sets its own handler for this signal before or during the block,
     that handler is kept. The signal does not interrupt any task.
     """

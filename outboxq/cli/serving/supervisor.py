@@ -29,8 +29,8 @@ should not set it.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
-"""The environment variable that contains the number of a process, counted from 1. The processes that replace it get the
-same number. Users should not set it.
+"""The environment variable that contains the number of a process, counted from 1. A replacement process gets the same
+number. Users should not set it.
 """
 
 SETTLED_AFTER = 10.0
@@ -158,8 +158,8 @@ class Supervisor:
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _print_stacks(self) -> None:
-        """Make all listening processes print the stacks of their threads. The signal would kill a process that has not
-        set its handler yet.
+        """Make all listening processes print the stacks of their threads. Other processes may not have set their
+        handler yet, so the signal could kill them.
         """
         assert STACKS is not None
         for child in self._children:
@@ -167,7 +167,7 @@ class Supervisor:
                 child.process.send_signal(STACKS)
 
     def _send_to_all(self, order: Order, number: int) -> None:
-        """Send this order to all running processes, or the signal to those that are not listening. No process is
+        """Send this order to all running processes; those that are not listening get the signal instead. No process is
         started afterwards.
         """
         for child in self._children:
@@ -216,7 +216,9 @@ class Supervisor:
         log.info("%s started", child)
 
     def _watch(self, child: _WorkerProcess, process: subprocess.Popen[bytes]) -> None:
-        """Notice the end of the process. Raises OSError, and ends the process, if no thread can wait for it."""
+        """Start a thread that reports when the process ends. Raises OSError, and ends the process, if the thread cannot
+        be started.
+        """
 
         def wait() -> None:
             code = process.wait()
@@ -266,8 +268,8 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """Return the exit code that a process contributes to the supervisor's. If a process was killed by the signal
-        for a graceful stop, it had not begun to work, so it counts as 0.
+        """Return the exit code that a process contributes to the supervisor's. A process that was killed by the signal
+        for a graceful stop had not begun to work, so it counts as 0.
         """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
@@ -369,7 +371,7 @@ class _WorkerProcess:
             self.process.send_signal(number)
 
     def close_lifeline(self) -> None:
-        """Close the lifeline. If the process is still running, this tells it to stop."""
+        """Close the lifeline. This tells a process that is still running to stop."""
         if self.lifeline is not None:
             self.lifeline.close()
             self.lifeline = None

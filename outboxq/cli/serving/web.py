@@ -97,8 +97,8 @@ _LARGEST_REQUEST = 2**20
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    The dashboard shows APP's database, or the database at --url. Without APP, the dashboard does not know the
-    application's tasks. APP can also name a dashboard that your code creates with `application(…)`, or several with
+    The dashboard shows APP's database, or the database that --url specifies. Without APP, the dashboard does not know
+    the application's tasks. APP can also name a dashboard that your code creates with `application(…)`, or several with
     `Dashboards({…})`. These dashboards have their own options.
     """
     open_closed_streams()

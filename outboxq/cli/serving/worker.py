@@ -153,7 +153,9 @@ _worker_options = stacked(
         default=DEFAULTS.tasks_per_child,
     ),
     click.option(
-        "--burst", is_flag=True, help="Stop when no task is due. Retries and delayed tasks that are due later remain."
+        "--burst",
+        is_flag=True,
+        help="Stop when no task is due. Retries and delayed tasks that are due later stay in their queues.",
     ),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),
     click.option(
@@ -173,7 +175,7 @@ _worker_options = stacked(
         cls=Once,
         default=DEFAULTS.metrics_host,
         show_default=True,
-        help="Address for --metrics-port. Anyone who can reach it can read the names of queues and tasks.",
+        help="Address for --metrics-port. Anyone who can reach this address can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
     click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),
@@ -316,7 +318,7 @@ def _environment(url: URL) -> Environment:
 
 
 def _find(app: str, url: URL | None) -> Outbox:
-    """Return APP's outbox, bound to the database at `url` if one is given. If APP already has an engine for that
+    """Return APP's outbox, bound to the database at `url` if `url` is given. If APP already has an engine for that
     database, it is kept.
     """
     if url is not None:

@@ -46,7 +46,7 @@ NEWEST = 10_000
 AT_ONCE = 1_000
 """The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""The number of rows, newest first, whose names a filter offers."""
+"""A filter offers the names in this many of the newest rows."""
 _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
@@ -203,7 +203,9 @@ class OutboxAdmin(admin.ModelAdmin):
         return self._without_tables() or super().history_view(request, *where, **options)
 
     def _without_tables(self) -> HttpResponse | None:
-        """Return a response that names the command to run, if the tables are missing or do not fit this release."""
+        """Return a response that names the command to run, if the tables are missing or are incompatible with this
+        release.
+        """
         try:
             with present_transaction(self.alias, mode="DEFERRED") as using:
                 outboxes[self.alias].store.join(using)
@@ -472,7 +474,7 @@ def _written(text: str) -> Any:
 
 
 def _since(column: str, rows: Any) -> dict[str, Any]:
-    """Return a condition that selects the newest of these rows by an indexed column."""
+    """Return a condition on an indexed column that selects the newest of these rows."""
     last = rows.order_by(f"-{column}").values_list(column, flat=True)[NEWEST - 1 : NEWEST]
     return {f"{column}__gte": one for one in last}
 

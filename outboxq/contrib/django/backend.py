@@ -133,7 +133,9 @@ class OutboxqBackend(BaseTaskBackend):
         return found
 
     def reading(self) -> AbstractContextManager[object]:
-        """Return a transaction for reading: the current one, or a short one that does not wait for a writer on SQLite."""
+        """Return a transaction for reading: the current one, or a short one that, on SQLite, does not wait for a
+        writer.
+        """
         return present_transaction(self.database, mode="DEFERRED")
 
     def _adapter(self, name: str) -> TaskAdapter | None:

@@ -49,7 +49,7 @@ def dashboard_urls(
 
     Users need the permission to view task executions. For each kind of change, they also need a separate permission: to
     retry, cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers.
-    Visitors who are not logged in are redirected to the login page that the settings name. The pages ignore
+    Visitors who are not logged in are redirected to the login page specified in the settings. The pages ignore
     ATOMIC_REQUESTS and use separate transactions.
 
     Args:

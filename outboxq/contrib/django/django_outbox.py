@@ -136,7 +136,7 @@ class DjangoStore(FrameworkStore):
     """
 
     def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
-        """Create the Store. If `alias` is None, the new Store is a worker's own, created from another Store's engine."""
+        """Create the Store. If `alias` is None, the new Store is a worker's copy of another Store, with its own engine."""
         super().__init__(engine, **options)
         self.alias = alias
         self._migrated = alias

@@ -92,9 +92,9 @@ def task(function: Callable[..., Any] | None = None, *, backend: str = "default"
     """Declare a task as Django's `@task` does, but with outboxq's options: ``@task(queue_name="mail",
     retry=RetryPolicy(…))``.
 
-    From Django 6.1 on, and in the backport, Django's own `@task` does the same for outboxq's backend. This function
-    also works in Django 6.0. Other backends, such as those used in tests, ignore outboxq's options. Raises TypeError
-    for an unknown option, and InvalidTask for a value out of range.
+    In Django 6.1 and later, and in the backport, Django's own `@task` does the same for outboxq's backend. This
+    function also works in Django 6.0. Other backends, such as those used in tests, ignore outboxq's options. Raises
+    TypeError for an unknown option, and InvalidTask for a value out of range.
     """
     if "run_after" in options:
         raise TypeError("run_after applies to a single call; write task.using(run_after=…).enqueue(…)")

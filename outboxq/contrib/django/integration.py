@@ -124,7 +124,7 @@ class DjangoIntegration(Integration):
                 _drop(connection)
         if not committed and not is_nested:  # in this case Django does not report an error
             _drop(connection)
-            cure = "write each block as `with atomic():`, and do not close connections inside"
+            cure = "write each block as `with atomic():`, and do not close connections inside it"
             why = "its handler left an atomic() block open, or closed the connection"
             raise InvalidTarget(f"this task's transaction was not committed: {why}; {cure}")
 
@@ -168,7 +168,7 @@ class DjangoRegistry(TaskRegistry):
         self._found: dict[str, TaskAdapter] = {}
 
     def declare(self, path: str) -> None:
-        """Remember a task that a module declares while it is being imported. The task can be found after the import."""
+        """Remember a task that is declared while its module is being imported. The task can be found after the import."""
         self._declared[path] = None
 
     def forget(self) -> None:
@@ -294,8 +294,8 @@ def _refuse_another_thread(connection: Any) -> None:
 
 
 def _refresh_connections() -> None:
-    """Close old connections, as Django does around a request. Make Django check the others before their next use,
-    because a lost attempt would cost more than the check.
+    """Close old connections, as Django does around a request. Make Django check the other connections before their next
+    use, because a lost attempt would cost more than the check.
 
     With AUTOCOMMIT off, a connection may still have an open transaction. Close such a connection, because a later
     handler in this thread would commit that transaction together with its own.
@@ -321,7 +321,7 @@ def _end_what_is_open(context: TaskContext) -> None:
 
 
 def _drop(connection: Any) -> None:
-    """Close the connection. The thread opens another one when it needs one."""
+    """Close the connection. The thread opens a new connection when it needs one."""
     connection.close()
     del connections[connection.alias]
 

@@ -43,7 +43,9 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables unless they are already older because of `outboxq upgrade`, a router or `--fake`."""
+    """Downgrade the tables if they exist and are newer than this revision. Because of `outboxq upgrade`, a router or
+    `--fake`, they may be older or missing.
+    """
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
@@ -135,14 +137,14 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
 
 
 def cannot_migrate(alias: str, error: SchemaOutOfDate) -> CommandError:
-    """Return the error with which `migrate` ends if the tables still do not fit this release."""
+    """Return the error with which `migrate` ends if the tables are still incompatible with this release."""
     fault, hint = _beyond_migrate(error) if _is_migrated(alias) else (str(error), None)
     return CommandError(f"{alias}: {fault}" if hint is None else f"{alias}: {fault}. {hint}")
 
 
 def _beyond_migrate(error: SchemaOutOfDate) -> tuple[str, str | None]:
-    """Return the fault of tables whose migrations have run, and a hint. Another `migrate` would do nothing, although
-    the error names that command.
+    """Return what is wrong with tables whose migrations have run, and a hint. Another `migrate` would do nothing,
+    although the error names that command.
     """
     if error.is_mended_by_an_upgrade:
         return error.fault, _OLDER

@@ -28,8 +28,8 @@ _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
 
 @contextmanager
 def statement_timeout(longest: timedelta) -> Iterator[None]:
-    """Limit the duration of this thread's statements that may read whole tables. All other statements are limited to a
-    minute anyway.
+    """Limit the duration of this thread's statements that may read whole tables. Other statements are always limited to
+    one minute.
     """
     before = _longest.set(longest)
     try:
@@ -53,11 +53,11 @@ class Begin(StrEnum):
     ASYNCHRONOUS = "asynchronous"
     """A transaction whose writes a server crash may undo."""
     SINGLE = "single"
-    """One statement that writes, as a transaction of its own, on a connection that has our settings."""
+    """One statement that writes, run as its own transaction on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
     """One statement whose writes a server crash may undo."""
     INSERT = "insert"
-    """One statement that only writes new rows and does not need our settings, as a transaction of its own."""
+    """One statement that only writes new rows and does not need our settings, run as its own transaction."""
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
@@ -90,7 +90,7 @@ class Dialect(ABC):
     """
     reads_before_writing: ClassVar[bool]
     """True if a claim or a recovery must read before it begins to write, so that idle workers do not queue for the
-    single writer's lock.
+    single write lock.
     """
     connection_options: ClassVar[Mapping[str, Any]]
     """Execution options for connections of an application's engine on which we begin transactions ourselves."""
@@ -132,7 +132,7 @@ class Dialect(ABC):
         """
 
     def is_unreadable(self, sql: str, error: BaseException) -> bool:  # noqa: ARG002 - most drivers read everything
-        """Return whether the driver could not read a row of a statement that only reads. `fetch` can read it."""
+        """Return whether the driver could not read a row that a read-only statement returned. `fetch` can read it."""
         return False
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
@@ -292,9 +292,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Return whether the open transaction is the marked one. This may be called only once, before the transaction
-        ends.
-        """
+        """Return whether the open transaction is the marked one. Call this only once, and before the transaction ends."""
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Configure an engine's connections for outboxq."""
@@ -313,8 +311,8 @@ class Dialect(ABC):
         """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use stop waiting for a lock early, and then request the lock
-        again.
+        """Make the connections of an engine that only we use give up each wait for a lock early, and then request the
+        lock again.
         """
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027

@@ -18,7 +18,7 @@ from ..column_types import Instant
 from ..grammar import Transition, text_literal
 
 Oid = Callable[[str], sa.ColumnElement[Any]]
-"""A function that returns the oid of the table or sequence of this name; NULL if there is none."""
+"""A function that returns the oid of the table or sequence with this name; NULL if there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
 OF_BATCHES = {
@@ -34,7 +34,7 @@ FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 _NAMED = tuple(
     one.name for one in (tables.task_outbox, tables.task_batches, tables.task_batch_changes, tables.relay_shards)
 )
-"""The tables that our functions name: each function names one of them with its schema."""
+"""The tables that our functions name: each function names one table, qualified with its schema."""
 
 _COUNTER = text_literal(tables.task_outbox.name)
 """The name under which SQLite counts positions."""
@@ -227,7 +227,7 @@ def set_back_in_sqlite() -> sa.Select[Any]:
 
 
 def set_forward_in_sqlite() -> Transition:
-    """Advance the counter. Its row may be missing."""
+    """Advance the counter, whose row may be missing."""
     mine = _sequence.c.name == _COUNTER
     zero = sa.select(_COUNTER, sa.literal_column("0", sa.Integer)).where(
         ~sa.select(_sequence.c.name).where(mine).exists()
@@ -254,7 +254,7 @@ def set_forward_in_postgresql(oid: Oid) -> Transition:
 
 
 def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the columns of the table with this oid, which may be NULL."""
+    """Select the columns of the table with this oid; the oid may be NULL."""
     return sa.select(pg_attribute.c.attname.label("name")).where(pg_attribute.c.attrelid == table_oid)
 
 

@@ -78,7 +78,7 @@ class Layout:
 
 
 class Partitioning:
-    """The statements for partitions. The partitions' names are in the database."""
+    """The statements for partitions, whose names are read from the database."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -133,7 +133,7 @@ class Partitioning:
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`. Meanwhile, the tables remain usable, except for
         `default`, which does not normally contain any of today's tasks. If it does, because the partitions had run out,
-        all other transactions wait, because an insert that has just chosen `default` would otherwise be refused.
+        all other transactions have to wait; otherwise, an insert that has just chosen `default` would be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:

@@ -176,7 +176,7 @@ class Alike:
 
 Batch = Sequence[Cells] | Alike
 Pack = Callable[[str, Columns, Sequence[Cells], frozenset[str]], dict[str, Any]]
-"""Turns the rows of a relation into its parameters; the columns in the set are constant."""
+"""Turns the rows of a relation into its parameters, given the set of constant columns."""
 
 
 class _Plan:

@@ -139,8 +139,8 @@ class PostgresDialect(Dialect):
 
 
 _CURSOR = "outboxq_cursor"
-"""The first part of the key under which a connection's `info` holds a cursor to write with. The second part is the
-encoding of the texts that the cursor sends.
+"""The first part of the key under which a connection's `info` holds a cursor for writing. The second part is the
+encoding of the text that the cursor sends.
 """
 
 

@@ -111,7 +111,7 @@ class PostgresGrammar(Grammar):
         return is_json(text, an_object=an_object)
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
-        """Return each column as an array, or as a single value if it is `constant`, which neither side has to unpack."""
+        """Return each column as an array or, if it is `constant`, as a single value, which neither side has to unpack."""
         single = {
             key: sa.cast(sa.bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
             for key, kind in columns.items()
@@ -206,9 +206,9 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: sa.FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass reads without locks how many of the best :limit entries belong to each pair, and then locks that
-        number of entries of each pair. It skips entries that other claims hold. If other claims hold all entries of a
-        pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer than :limit
+        The first pass counts, without locking, how many of the best :limit entries belong to each pair, and then locks
+        that number of entries in each pair. It skips entries that other claims hold. If other claims hold all entries
+        of a pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer than :limit
         entries only if all due entries are taken.
         """
         entry = task_outbox.alias("entry")
@@ -320,7 +320,7 @@ def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement
 
     It is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers of opening
     and closing brackets are equal. This detects text that is truncated, concatenated, or not JSON. PostgreSQL 16 and
-    later have their own test.
+    later have a built-in test.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
     strings = sa.literal_column(f"'{_STRING}'", sa.Text)

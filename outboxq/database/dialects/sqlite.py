@@ -155,8 +155,7 @@ _OF_OURS = (
     "integer overflow",
     "JSON cannot hold BLOB values",
 )
-"""Texts of the errors caused by a value that SQLite cannot compute with, where the result would be NULL or too large.
-"""
+"""Texts of the errors from values that SQLite cannot compute with, and from results that would be NULL or too large."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}

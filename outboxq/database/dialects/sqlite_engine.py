@@ -55,7 +55,7 @@ def keep_settings(engine: Engine) -> None:
 def hurry(engine: Engine) -> None:
     """Make an engine's connections wait for the writer's lock for 50 ms at a time.
 
-    SQLite has no queue for that lock. A waiting connection checks the lock after 1, 2, 5 … ms, and in the end only
+    SQLite has no queue for that lock. A waiting connection checks the lock after 1, 2, 5 … ms, and eventually only
     every 100 ms. A connection that began to wait later checks more often, and so gets the lock first. As a result, four
     busy workers kept a heartbeat waiting for over two seconds. A connection that starts waiting again therefore also
     checks more often.

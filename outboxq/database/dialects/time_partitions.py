@@ -265,8 +265,8 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the name of each trigger on a table, the statement that creates it, and the words of ALTER TABLE that give
-    it its state; NULL for the state of a new trigger.
+    """Select the name of each trigger on a table, the statement that creates it, and the words with which ALTER TABLE
+    sets its state; NULL if its state is that of a new trigger.
     """
     states = {"D": "DISABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
     state = sa.case({key: text_literal(words) for key, words in states.items()}, value=pg_trigger.c.tgenabled)

@@ -1,1 +1,1 @@
-"""Django's migrations, each of which runs outboxq's own migrations up to one release."""
+"""Django's migrations, each of which runs outboxq's own migrations up to a particular release."""

@@ -86,7 +86,7 @@ class Command(BaseCommand):
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
 
     def _worker(self, options: list[click.Option]) -> click.Command:
-        """Return the `worker` command. Unlike the other commands, it runs Django's system checks."""
+        """Return the `worker` command. Unlike the other commands, `worker` runs Django's system checks."""
 
         def run(*, database: str, skip_checks: bool, **given: Any) -> None:
             if not skip_checks:
