@@ -135,6 +135,8 @@ FRAMEWORKS = Warm(
     "pytest",
 )
 """A process with the parts of frameworks that can be imported before their settings are known."""
+FASTAPI = Warm(*OUTBOXQ.modules, "fastapi", "httpx")
+"""A process of its own, because pytest warns if anyio, which FastAPI needs, was imported before it."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -145,18 +147,16 @@ class Popen(subprocess.Popen[Any]):
         *arguments: Any,
         warm: Warm = OUTBOXQ,
         starts_others: bool = False,
-        ahead: Sequence[str] = (),
         ignores: Sequence[signal.Signals] = (),
         **options: Any,
     ) -> None:
         """Start the program, which reads from the null device unless `stdin` is given.
 
         `warm`: the process that forks the program. `starts_others`: True if programs that it starts with `subprocess` are forked
-        as well. `ahead`: modules that `warm` imports first, for this program and later ones. `ignores`: signals that the program
-        ignores from the beginning, as under nohup.
+        as well. `ignores`: signals that the program ignores from the beginning, as under nohup.
         """
         self._warm, self._starts_others = warm, starts_others
-        self._ahead, self._ignores = [*ahead], [*ignores]
+        self._ignores = [*ignores]
         super().__init__(*arguments, **{"stdin": subprocess.DEVNULL, **options})
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -178,7 +178,7 @@ class Popen(subprocess.Popen[Any]):
         try:
             plan |= {"session": new_session, "terminal": preexec_fn is own_terminal, "numbers": [0, 1, 2, *pass_fds]}
             plan |= {"starts_others": self._starts_others, "ignores": self._ignores}
-            plan |= {"ahead": [*self._ahead, *(["alembic.command"] if "upgrade" in plan["arguments"] else [])]}
+            plan |= {"ahead": ["alembic.command"] if "upgrade" in plan["arguments"] else []}
             plan |= {"compile": self._warm.compiles and "worker" in plan["arguments"], "others": self._warm.compiles}
             self.pid = self._warm.start(plan, [*given, *pass_fds])
             self._child_created = True

@@ -109,8 +109,8 @@ class Reader:
     def _run(self, words: list[str], line: str, prints: str) -> None:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         command, directory = [*forked.PYTHON, *ADMITTED, *words], self.directory
-        warm = {"warm": forked.FRAMEWORKS, "ahead": ["fastapi", "httpx"] if self._client == ASGI else []}
-        done = forked.run(command, **warm, cwd=directory, env=self._environment, **streams, text=True, timeout=240)
+        warm = forked.FASTAPI if self._client == ASGI else forked.FRAMEWORKS
+        done = forked.run(command, warm=warm, cwd=directory, env=self._environment, **streams, text=True, timeout=240)
         assert done.returncode == 0, f"{line}\n{done.stdout}"
         assert prints in done.stdout, f"{line}\n{done.stdout}"
         self._ids += re.findall(r"/([0-9a-f]{8}-[0-9a-f-]{27})", done.stdout)
