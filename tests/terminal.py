@@ -28,6 +28,9 @@ def shown(
     """Return the command's exit code and all its output to a terminal of this width. Give the answers in this order."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    modes = termios.tcgetattr(slave)
+    modes[3] |= termios.NOFLSH  # otherwise, Ctrl-C discards what the command has just written
+    termios.tcsetattr(slave, termios.TCSANOW, modes)
     size = {"COLUMNS": str(columns), "LINES": "40"}  # both, or rich assumes 80 columns for a dumb terminal
     environment = {"TERM": "xterm-256color", **env, **size}
     with forked.Popen(
