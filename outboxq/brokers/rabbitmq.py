@@ -330,7 +330,7 @@ class _Link(threading.Thread):
         self.abort()
 
     def abort(self) -> None:
-        """Cut the connection, because `close` waits for an answer from the broker."""
+        """Cut the connection instead of closing it, because `close` waits for an answer from the broker."""
         self.send(partial(self._cut, ConnectionAbortedError("cut")))
         self.join(_CLOSE_TIMEOUT)
 

@@ -160,7 +160,7 @@ class BatchResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFailure:
-    """A task in a batch that is Failed or Cancelled."""
+    """A Failed or Cancelled task in a batch."""
 
     task_id: UUID
     task_name: str

@@ -41,7 +41,7 @@ class AttemptCounts:
     run_seconds: float = 0.0
     """The total run time in seconds of the attempts counted in `run`."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of started attempts in each bucket, by the time from the due time to the start."""
+    """The number of started attempts in each bucket, by waiting time: from the due time to the start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """The number of attempts whose handler has ended, in each bucket, by the handler's run time."""
 

@@ -393,7 +393,7 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     fields=(REASON, FORCE),
     is_final=True,
     is_long=True,
-    hint="Its tasks that have not ended are cancelled or asked to stop. This cannot be undone.",
+    hint="Its unfinished tasks are cancelled or asked to stop. This cannot be undone.",
 )
 def CANCEL_BATCH(
     store: Store, batch: UUID, why: str, using: object, *, on_change: OnChange, force: bool = False

@@ -235,7 +235,7 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
     if blocker is not None and batch.kind is BatchKind.CHAIN:
         return ended_otherwise(blocker, before=f"{what} has stopped: ")
     how, reason = "has stopped" if batch.runs_then else "was cancelled", batch.reason
-    text = f"{what} {how}, so its task {batch.link.task_id} will not be enqueued{f': {reason}' if reason else ''}"
+    text = f"{what} {how}, so the task that follows it, {batch.link.task_id}, will not be enqueued{f': {reason}' if reason else ''}"
     return TaskCancelled(text, task_id=batch.link.task_id, reason=reason)
 
 

@@ -289,7 +289,7 @@ def test_cancelling_a_batch_ends_the_wait_for_its_result(app: App) -> None:
         for one in (batch, alone):
             app.outbox.store.batches.cancel(one.id, reason="the file was wrong")
         with pytest.raises(
-            TaskCancelled, match="was cancelled, so its task .* will not be enqueued: the file was"
+            TaskCancelled, match="was cancelled, so the task that follows it, .*, will not be enqueued: the file was"
         ) as raised:
             waited[0].result(PATIENCE)
         assert (raised.value.task_id, raised.value.reason) == (batch.then_id, "the file was wrong")
@@ -300,7 +300,7 @@ def test_cancelling_a_batch_ends_the_wait_for_its_result(app: App) -> None:
     with pytest.raises(TimeoutError, match=r"\(fetch\), which is Running"):
         running.result(timeout=0)
     app.outbox.store.complete(claim, "1")
-    with pytest.raises(TaskCancelled, match="was cancelled, so its task .* will not be enqueued$"):
+    with pytest.raises(TaskCancelled, match="was cancelled, so the task that follows it, .*, will not be enqueued$"):
         running.result(timeout=PATIENCE)
 
 
@@ -310,7 +310,7 @@ def test_the_reason_of_a_task_cancelled_before_its_batch_is_not_reported_for_the
     app.outbox.store.cancel(first.id, reason="a duplicate")
     app.outbox.store.batches.cancel(batch.id, reason="the file was wrong")
     with pytest.raises(
-        TaskCancelled, match=f"was cancelled, so its task {batch.then_id} will not be enqueued$"
+        TaskCancelled, match=f"was cancelled, so the task that follows it, {batch.then_id}, will not be enqueued$"
     ) as raised:
         batch.result(timeout=0)
     assert raised.value.reason == ""
@@ -336,7 +336,8 @@ def test_cancelling_a_batch_that_waits_for_a_dead_letter_ends_the_wait_for_its_r
     for one in (running, running_alone):
         store.complete(one, "1")
     with pytest.raises(
-        TaskCancelled, match=f"batch {batch.id} was cancelled, so its task {batch.then_id} will not be enqu"
+        TaskCancelled,
+        match=f"batch {batch.id} was cancelled, so the task that follows it, {batch.then_id}, will not be enqu",
     ):
         batch.result(timeout)
     assert alone.result(timeout) == BatchCounts(size=2, completed=1, failed=0, cancelled=1)

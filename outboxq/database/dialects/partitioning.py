@@ -268,7 +268,7 @@ class Partitioning:
         self._do(execute, "ALTER TABLE ", leaf, " OWNER TO ", _Name(None, owner))
 
     def _end_identity(self, execute: Execute, parent: _Name) -> int:
-        """Drop the identity, which a partition may not have (PostgreSQL 17). Returns the next number."""
+        """Drop the identity, because a partition cannot have one (PostgreSQL 17). Returns the next number."""
         table = f"{parent.schema}.{parent.last}"
         number = self._dialect.compiled[time_partitions.next_number].run(execute, {"table": table})[0]["number"]
         self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")

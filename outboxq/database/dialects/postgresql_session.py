@@ -229,7 +229,7 @@ def ensure_readable(raw: Any) -> None:
     if _told(raw, "client_encoding") == _UNKNOWN:
         raise InvalidTarget(
             f"this connection's client encoding is {_UNKNOWN}, so text is returned as bytes; outboxq needs UTF-8: "
-            "connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+            "connect with client_encoding=utf8, or run ALTER ROLE … RESET client_encoding"
         )
 
 
@@ -240,13 +240,13 @@ def explain_encoding(error: Exception, raw: Callable[[], Any]) -> None:
     if isinstance(error, UnicodeEncodeError) and (found := _told(raw(), "client_encoding")) not in (None, _UTF8):
         raise InvalidTarget(
             f"this connection's client encoding {found} cannot represent {error.object[error.start : error.end]!r}; nothing "
-            "was written: connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+            "was written: connect with client_encoding=utf8, or run ALTER ROLE … RESET client_encoding"
         ) from error
     if isinstance(error, NotImplementedError) and "DateStyle" in str(error):  # psycopg raises it
         style = _told(raw(), "DateStyle")
         raise InvalidTarget(
             f"this connection's datestyle is {style!r}, in which psycopg cannot read times; connect with "
-            "options='-c datestyle=ISO', or ALTER ROLE … RESET datestyle"
+            "options='-c datestyle=ISO', or run ALTER ROLE … RESET datestyle"
         ) from error
 
 

@@ -103,7 +103,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskCounts:
-    """The attempts at one task in one queue that ended within a window up to now."""
+    """The attempts that ended within the window before now, for one task name in one queue."""
 
     queue: str
     task_name: str

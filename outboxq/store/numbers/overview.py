@@ -317,7 +317,7 @@ _GROUPED, _GROUPS = 2_000, 3
 _EXPLAINED = 3
 """Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
-"""Number of newest events that are searched for the exceptions of retries."""
+"""Maximum number of recent events that are searched for the exceptions that caused retries."""
 NEWEST = 200
 """Number of newest events that the change mark covers. The mark changes with each of these events, even if an event
 with a lower number is committed later.

@@ -186,7 +186,7 @@ def sizes(g: Grammar) -> sa.Select[Any]:
 
 def end_session(store: Transactions, session: str, *, using: object = None) -> None:
     """End a session that holds a snapshot or a transaction in this database. `session` is `HeldSnapshot.session`, which
-    contains the start of the session, because the server may have reused its process ID for another session.
+    includes the session's start time, because the server may have reused the session's process ID for another session.
 
     Raises InvalidArgument for any other text and on SQLite, InvalidTransition if the session holds nothing, and
     NotPermitted.

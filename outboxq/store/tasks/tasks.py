@@ -142,9 +142,9 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     """Return the id of the only task whose id begins with this string: at least six hex digits, in upper or lower case,
     with or without dashes.
 
-    A full id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
-    were enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names
-    up to five matching tasks; InvalidArgument for any other string.
+    A full id is returned unchanged, without reading the tables. An id begins with the time at which it was created, so
+    the ids of tasks that were enqueued within the same minute usually share their first eight digits. Raises
+    TaskNotFound; AmbiguousTask, which names up to five matching tasks; InvalidArgument for any other string.
     """
     digits = digits_of(beginning)
     if len(digits) == _ALL:
