@@ -760,9 +760,9 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
-        "the check for tasks that are left to cancel reads the whole batch",
-        "outboxq/store/producing/batches.py",
-        (('if batch["waiting"] or (batch["failed"] and _discards(batch)):', "if True:"),),
+        "the check for tasks that are left to cancel continues each batch that is being cancelled",
+        "outboxq/store/producing/batches_sql.py",
+        ((".where(sa.or_(waiting != _zero, left != _zero, discards))", ""),),
         ("tests/dialects/test_plans.py::test_postgresql_reads_only_the_running_tasks_of_a_cancelled_batch",),
     ),
     Mutant(

@@ -256,12 +256,8 @@ class Batches(Answering):
 
     def _continue(self, batch: Row) -> int:
         """Cancel the remaining tasks of one batch."""
-        if batch["waiting"] or (batch["failed"] and _discards(batch)):
-            found: Builder = batches_sql.unended
-        elif batch["unasked"]:
-            found = batches_sql.unasked
-        else:
-            return 0
+        reads_all = batch["waiting"] or (batch["failed"] and _discards(batch))
+        found = batches_sql.unended if reads_all else batches_sql.unasked
         try:
             return self._cancel_members(batch, _reason(batch), found=found, shares=True)
         except Exception as error:
