@@ -945,44 +945,48 @@ def _enqueue_function() -> None:
             unique_until_finished := coalesce(unique_until_finished, false);
             complaint := CASE
                 WHEN task_name IS NULL OR length(task_name) NOT BETWEEN 1 AND 200
-                    THEN 'task_name must be 1 to 200 characters'
+                    THEN 'task_name must be 1 to 200 characters long'
                 WHEN jsonb_typeof(args) <> 'object'
                     THEN 'args must be a JSON object with a member for each parameter of the task, not '
                         || jsonb_typeof(args)
                 WHEN octet_length(args::text) > 262144
-                    THEN 'args must be at most 262144 bytes of JSON; store the document and pass a reference to it'
-                WHEN length(queue) NOT BETWEEN 1 AND 200 THEN 'queue must be 1 to 200 characters'
-                WHEN length(partition_key) NOT BETWEEN 1 AND 200 THEN 'partition_key must be 1 to 200 characters'
-                WHEN length(idempotency_key) NOT BETWEEN 1 AND 200 THEN 'idempotency_key must be 1 to 200 characters'
+                    THEN 'args must be at most 262144 bytes of JSON; store the document elsewhere and pass its key'
+                WHEN length(queue) NOT BETWEEN 1 AND 200 THEN 'queue must be 1 to 200 characters long'
+                WHEN length(partition_key) NOT BETWEEN 1 AND 200
+                    THEN 'partition_key must be 1 to 200 characters long'
+                WHEN length(idempotency_key) NOT BETWEEN 1 AND 200
+                    THEN 'idempotency_key must be 1 to 200 characters long'
                 WHEN priority NOT BETWEEN -100 AND 100 THEN 'priority must be from -100 to 100, not ' || priority
-                WHEN max_attempts < 1 THEN 'max_attempts must be at least 1, not ' || max_attempts
+                WHEN max_attempts NOT BETWEEN 1 AND 2147483646
+                    THEN 'max_attempts must be from 1 to 2147483646, not ' || max_attempts
                 WHEN extract(epoch FROM lease) NOT BETWEEN shortest AND longest
-                    THEN 'lease must be longer than nothing and at most a hundred years'
+                    THEN 'lease must be positive and at most 100 years'
                 WHEN extract(epoch FROM timeout) NOT BETWEEN shortest AND longest
-                    THEN 'timeout must be longer than nothing and at most a hundred years'
+                    THEN 'timeout must be positive and at most 100 years'
                 WHEN available_at < earliest OR available_at >= latest
-                    THEN 'available_at must be in the years 1970 to 9000'
-                WHEN expires_at < earliest OR expires_at >= latest THEN 'expires_at must be in the years 1970 to 9000'
+                    THEN 'available_at must be between the years 1970 and 9000'
+                WHEN expires_at < earliest OR expires_at >= latest
+                    THEN 'expires_at must be between the years 1970 and 9000'
                 WHEN on_dead_letter NOT IN ('release', 'hold')
                     THEN 'on_dead_letter must be release or hold, not ' || quote_literal(on_dead_letter)
-                WHEN on_dead_letter = 'hold' AND partition_key IS NULL
-                    THEN 'it cannot hold its partition key when it fails: it has none'
+                WHEN on_dead_letter = 'hold' AND (partition_key IS NULL OR starts_with(partition_key, 'concurrency:'))
+                    THEN 'on_dead_letter => ''hold'' needs a partition_key that is not a concurrency key'
                 WHEN extract(epoch FROM unique_for) NOT BETWEEN shortest AND longest
-                    THEN 'unique_for must be longer than nothing and at most a hundred years'
+                    THEN 'unique_for must be positive and at most 100 years'
                 WHEN idempotency_key IS NULL AND (unique_for IS NOT NULL OR unique_until_finished)
-                    THEN 'unique_for and unique_until_finished say how long its idempotency_key is taken; give it one'
+                    THEN 'unique_for and unique_until_finished need an idempotency_key'
             END;
             IF complaint IS NULL AND headers IS NOT NULL THEN
                 complaint := CASE
                     WHEN jsonb_typeof(headers) <> 'object'
-                        THEN 'headers must be a JSON object of texts, not ' || jsonb_typeof(headers)
+                        THEN 'headers must be a JSON object whose values are strings, not ' || jsonb_typeof(headers)
                     WHEN octet_length(headers::text) > 8192 THEN 'headers must be at most 8192 bytes of JSON'
                     ELSE (
                         SELECT CASE
                             WHEN length(one.key) NOT BETWEEN 1 AND 100
-                                THEN 'the names of headers must be 1 to 100 characters'
+                                THEN 'a header''s name must be 1 to 100 characters long'
                             WHEN jsonb_typeof(one.value) <> 'string'
-                                THEN 'the header ' || quote_literal(one.key) || ' must be a text, not '
+                                THEN 'the header ' || quote_literal(one.key) || ' must be a string, not '
                                     || jsonb_typeof(one.value)
                             ELSE 'the header ' || quote_literal(one.key) || ' has a reserved name: outboxq-…'
                         END

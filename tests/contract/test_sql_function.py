@@ -44,13 +44,13 @@ def test_headers_from_sql_reach_the_handler(postgresql):
 @pytest.mark.parametrize(
     ("headers", "text"),
     [
-        ("[]", "headers must be a JSON object of texts, not array"),
-        ("null", "headers must be a JSON object of texts, not null"),
-        ('"a=b"', "headers must be a JSON object of texts, not string"),
-        ('{"a": 1}', "the header 'a' must be a text, not number"),
-        ('{"a": null}', "the header 'a' must be a text, not null"),
-        ('{"": "x"}', "the names of headers must be 1 to 100 characters"),
-        (json.dumps({"n" * 101: "x"}), "the names of headers must be 1 to 100 characters"),
+        ("[]", "headers must be a JSON object whose values are strings, not array"),
+        ("null", "headers must be a JSON object whose values are strings, not null"),
+        ('"a=b"', "headers must be a JSON object whose values are strings, not string"),
+        ('{"a": 1}', "the header 'a' must be a string, not number"),
+        ('{"a": null}', "the header 'a' must be a string, not null"),
+        ('{"": "x"}', "a header's name must be 1 to 100 characters long"),
+        (json.dumps({"n" * 101: "x"}), "a header's name must be 1 to 100 characters long"),
         ('{"OutboxQ-tick": "x"}', "the header 'OutboxQ-tick' has a reserved name: outboxq-…"),
         (json.dumps({"a": "x" * 8192}), "headers must be at most 8192 bytes of JSON"),
     ],
@@ -61,4 +61,24 @@ def test_invalid_headers_are_refused(postgresql, headers, text):
         call(postgresql, headers)
     assert refused.value.orig.sqlstate == "22023"
     assert str(refused.value.orig).startswith(f"outboxq_enqueue of task 't': {text}")
+    assert postgresql.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("on_dead_letter => 'hold'", "on_dead_letter => 'hold' needs a partition_key that is not a concurrency key"),
+        (
+            "on_dead_letter => 'hold', partition_key => 'concurrency:ada'",
+            "on_dead_letter => 'hold' needs a partition_key that is not a concurrency key",
+        ),
+        ("max_attempts => 0", "max_attempts must be from 1 to 2147483646, not 0"),
+        ("max_attempts => 2147483647", "max_attempts must be from 1 to 2147483646, not 2147483647"),
+    ],
+)
+def test_options_that_python_refuses_are_refused(postgresql, given, text):
+    with postgresql.engine.connect() as connection, pytest.raises(DBAPIError) as refused:
+        connection.exec_driver_sql(f"SELECT outboxq_enqueue('t', {given})")
+    assert refused.value.orig.sqlstate == "22023"
+    assert str(refused.value.orig).startswith(f"outboxq_enqueue of task 't': {text}\n")
     assert postgresql.counts() == (0, 0, 0)
