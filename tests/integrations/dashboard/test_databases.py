@@ -78,7 +78,7 @@ def server():
 
 @pytest.fixture
 def outbox(server):
-    outbox = Outbox(server.create_database())
+    outbox = Outbox(server.create_database(), outage_timeout=30)
     outbox.upgrade()
     yield outbox
     outbox.store.engine.dispose()
