@@ -302,7 +302,7 @@ class PlainCodec(Codec):
 
     With `classes` or `members`, the value must be one that a type checker would accept for the annotation, except that
     a bool does not count as a number. Only values that are being enqueued are checked. Stored values are read
-    unchecked, because another release, `emit` or SQL may have written them.
+    unchecked, because they may have been written by another release, by `emit` or by SQL.
     """
 
     plain = True
