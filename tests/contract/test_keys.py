@@ -227,7 +227,7 @@ def test_many_tasks_of_one_running_key_do_not_hide_a_due_task(database, put, tak
     assert ids(take(1)) == [due]
 
 
-def test_two_workers_never_run_tasks_with_the_same_key(database, put):
+def test_two_workers_never_run_tasks_with_the_same_key_at_the_same_time(database, put):
     for key in range(8):
         put(f"k{key}", 5)
     workers = [uuid4() for _ in range(4)]

@@ -48,7 +48,7 @@ PROOFS: Mapping[str, Proof] = {
     ),
     "Tasks with one partition key run in order": Proof(
         tests=(
-            "contract/test_keys.py::test_two_workers_never_run_tasks_with_the_same_key",
+            "contract/test_keys.py::test_two_workers_never_run_tasks_with_the_same_key_at_the_same_time",
             "contract/test_keys_model.py::test_tasks_with_keys_are_claimed_as_a_model_predicts",
             "contract/test_keys.py::test_a_recovered_task_stays_at_the_head_of_its_key",
         ),

@@ -34,7 +34,7 @@ _Condition: TypeAlias = Callable[[sa.FromClause], sa.ColumnElement[bool]]
 def batch_checks() -> Mapping[str, Check]:
     return {
         "batch_lost": Check(
-            meaning="a batch has tasks but no row, although it has not completed, so its `then` task will never be enqueued: enqueue that task yourself",
+            meaning="a batch has tasks but no row, although it has not completed, so its `then` task will never be enqueued; enqueue that task yourself",
             broken=_lost,
         ),
         "batch_differs_from_events": Check(
