@@ -61,9 +61,9 @@ _EXIT_CODES: dict[type[Exception], int] = {
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
 _LEAST = 10
-"""The width in characters below which a text column is not wrapped, as long as there are columns to leave out."""
+"""The minimum width in characters of a column whose words are split, as long as other columns can be left out."""
 _NARROWEST = 6
-"""The width in characters below which a text column is never wrapped."""
+"""The minimum width in characters of a column whose words are split."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
 """Matches a count in a table: a whole number, with a + if there are more."""

@@ -233,7 +233,7 @@ def edit(store: Store, name: str, **values: Any) -> None:
 
 @schedule.command()
 @click.argument("name", type=SCHEDULE)
-@click.option("--dry-run", is_flag=True, help="Change nothing. Print the schedule.")
+@click.option("--dry-run", is_flag=True, help="Print the schedule, and delete nothing.")
 @with_fields(*REMOVE.fields)
 @database_options
 def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
