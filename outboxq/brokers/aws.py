@@ -87,7 +87,7 @@ class _Service(ABC):
         return replace(self)
 
     def client(self) -> Any:
-        """Return a new client, which does not repeat requests."""
+        """Return a new client, which does not retry requests."""
         import boto3
         from botocore.config import Config
 

@@ -87,8 +87,8 @@ def _add_filter() -> None:
 class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
-    Exchanges and queues must exist. An event is confirmed when the broker has confirmed it: a message in a durable
-    queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
+    Exchanges and queues must already exist. An event is confirmed when the broker has confirmed it: a message in a
+    durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
     """
 
     url: str = field(repr=False)  # it contains the password
@@ -216,7 +216,7 @@ class _Batch:
 class _Link(threading.Thread):
     """A connection with its event loop in a thread, which also answers the broker's heartbeats.
 
-    pika's blocking connection waits for each message's confirm before it sends the next one.
+    It replaces pika's blocking connection, which waits for each message's confirm before it sends the next one.
     """
 
     def __init__(self, parameters: pika.URLParameters) -> None:
@@ -264,7 +264,7 @@ class _Link(threading.Thread):
                 self._connection.ioloop.close()
 
     def send(self, work: Any, batch: _Batch | None = None) -> None:
-        """Have the thread do the work. If the connection is lost, notify the batch, unless that has already been done."""
+        """Have the thread call `work`. If the connection is lost, notify the batch, unless that has already been done."""
         with self._closing:
             self._batch = batch or self._batch
             if not self._has_ended:

@@ -122,7 +122,7 @@ class RedisStreams:
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
     def client(self, seconds: float) -> redis.Redis:
-        """Return a client with one connection. It waits up to `seconds` for an answer, and does not repeat commands."""
+        """Return a client with one connection. It waits up to `seconds` for an answer, and does not retry commands."""
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -196,7 +196,9 @@ class _Publisher:
             outcomes[letter.number] = _answer(connection)
 
     def _command(self, letter: Letter) -> bytes:
-        """Return the XADD command in the Redis protocol. redis-py takes three times as long to encode it."""
+        """Return the XADD command in the Redis protocol. redis-py would take three times as long as this method
+        to encode it.
+        """
         event = letter.event
         options = [b"IDMP", event.source.encode(), letter.identity.encode()] if self._has_idmp else []
         if self._place.max_length is not None:
@@ -207,7 +209,7 @@ class _Publisher:
         return _command(b"XADD", letter.to.encode(), *options, b"*", *fields)
 
     def _connected(self, deadline: float) -> redis.Redis:
-        """Return the client. If its connection was lost, open it again."""
+        """Return the client. If it is not connected, connect it first."""
         import redis
 
         if self._client is None:
@@ -251,7 +253,7 @@ def _answer(connection: Any) -> Outcome:
 
 
 def _limit(connection: Any, deadline: float) -> None:
-    """Make the next read or write fail at the deadline. redis-py has only a fixed timeout for each read."""
+    """Make the next read or write fail at the deadline, because redis-py has only a fixed timeout for each read."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the server did not answer in time")

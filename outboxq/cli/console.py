@@ -184,9 +184,7 @@ def _syntax_error(error: SyntaxError) -> str:
 
 @contextmanager
 def command_on_database(upgrade: str | None = None) -> Iterator[None]:
-    """Run a command on the database: like `speaking_plainly`, but with a time limit on each statement and SIGTERM
-    treated as Ctrl-C.
-    """
+    """Report errors as `speaking_plainly` does, limit the time of each statement, and treat SIGTERM as Ctrl-C."""
     from ..database.dialects import statement_timeout
 
     open_closed_streams()  # a framework's program has not done this
