@@ -120,7 +120,7 @@ def check_destination(to: Any, name: str, owner: str) -> None:
 
 
 def checked_url(url: object, schemes: Sequence[str], example: str, owner: str) -> SplitResult:
-    """Return the parts of the URL. Raise ConfigurationError if the URL is not valid for the broker; the error does not
+    """Return the parts of the URL. Raises ConfigurationError if the URL is not valid for the broker; the error does not
     show the URL.
     """
     try:

@@ -40,7 +40,7 @@ _ROUTING = ("CC", "BCC")
 header contains text instead of a list.
 """
 _WRITE = 256 * 1024
-"""The total size of the message bodies that are written at once, in bytes. The last body may bring the total above
+"""The total size of the message bodies that are written in one call, in bytes. The last body may bring the total above
 this size.
 """
 _FRAME_EDGES = 8

@@ -44,7 +44,7 @@ _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The default maximum size of a string, in bytes."""
 _WRITE = 256 * 1024
-"""The number of bytes that are written at once. The last command may bring the total above this number."""
+"""The number of bytes that are written in one call. The last command may bring the total above this number."""
 _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0

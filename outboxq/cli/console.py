@@ -344,7 +344,7 @@ def leave_uncollected() -> None:
 C = TypeVar("C", bound=Callable[..., Any])
 
 JSON: Final = "outboxq.json"
-"""The key in `Context.meta` that is True if `--json` was given."""
+"""The key in `Context.meta` whose value is True if `--json` was given."""
 
 
 def _remember(context: click.Context, _option: click.Parameter, value: bool | None) -> None:

@@ -1,4 +1,4 @@
-"""One run of the demo: it runs a shop with deliberate failures, and checks that nothing was lost."""
+"""Run the demo: a shop with deliberate failures, followed by checks that nothing was lost."""
 
 from __future__ import annotations
 
