@@ -49,8 +49,7 @@ _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
-"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest blocking read.
-"""
+"""Seconds without an answer after which a receiving connection counts as lost. It must exceed `_LONGEST_BLOCK`."""
 
 
 @naming_fields(OF_REDIS)

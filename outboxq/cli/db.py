@@ -360,7 +360,7 @@ def partition(
     "--batch",
     help="Number of tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
 )
-@span_option("--pause", help="Pause between transactions. Default: as long as other sessions need.")
+@span_option("--pause", help="Pause between transactions. Default: depends on how long each transaction takes.")
 @with_fields(REASON)
 @confirmation_options
 @database_options
