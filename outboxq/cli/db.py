@@ -324,7 +324,7 @@ def partition(
 
     `prune` can then drop whole partitions. The tables are locked while they are changed, for about a second if they
     contain a few million tasks. No command can undo the change, so the first run asks for confirmation. Later runs only
-    create missing partitions, and do not ask.
+    create missing partitions, and do not ask for confirmation.
     """
     from .. import migrations
 

@@ -168,7 +168,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     default=Overlap.ALLOW,
     help="How to handle a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
-@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Missed ticks to run.")
+@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks to run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks to run.", most=10_000, default=100)
 @span_option("--grace", help="Time span after a tick during which its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
