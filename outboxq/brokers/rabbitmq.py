@@ -264,7 +264,7 @@ class _Link(threading.Thread):
                 self._connection.ioloop.close()
 
     def send(self, work: Any, batch: _Batch | None = None) -> None:
-        """Have the thread call `work`. If the connection is lost, notify the batch, unless that has already been done."""
+        """Have the thread call `work`. If the connection is lost, notify the batch, unless it was already notified."""
         with self._closing:
             self._batch = batch or self._batch
             if not self._has_ended:

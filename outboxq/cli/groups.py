@@ -115,8 +115,8 @@ def until_stopped() -> Iterator[Stop]:
     """Turn Ctrl-C and SIGTERM into a request that the block finds when it next checks the `Stop`. Stopping this way is
     not an error.
 
-    The signal does not raise an exception inside a transaction. An exception during a statement would leave its connection
-    unusable, and would look like an outage, so the statement would be repeated.
+    The signal does not raise an exception inside a transaction. An exception during a statement would leave its
+    connection unusable, and would look like an outage, so the statement would be repeated.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
