@@ -244,7 +244,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event with such a topic; the event's payload is the task's only argument.
             on_dead_letter: The effect on a partition key when a task with this key becomes Failed. "release": the key's
-                next task runs. "hold": the key waits until the dead letter is redriven or discarded.
+                next task runs. "hold": the next task waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its parameter's annotation, if the
                 annotation is a plain type (`int`, `str | None`, `list[int]`, a TypedDict). With False, such parameters
                 accept any JSON.

@@ -60,7 +60,7 @@ class Webhook:
     rotated, give both the new and the old one; each event then has two signatures.
     """
     timeout: timedelta | float = timedelta(seconds=10)
-    """The time within which the endpoint must respond, from the connection to the end of the response."""
+    """The time within which the endpoint must respond, from the start of the connection to the end of the response."""
     body: Body | str = Body.CLOUDEVENT
     allowed_networks: Sequence[str] = ()
     """Networks that are not public but may contain the endpoint, such as ``10.1.0.0/16``."""

@@ -39,7 +39,7 @@ _TIMEOUT = 10.0
 """Seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
 """Seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer immediately,
-and an idle receiver would send requests, which are billed, without pausing.
+and an idle receiver would send billed requests without pausing.
 """
 _LONGEST_POLL = 20.0
 _THREADS = 8
@@ -87,7 +87,7 @@ class _Service(ABC):
         return replace(self)
 
     def client(self) -> Any:
-        """Return a new client, which does not repeat requests."""
+        """Return a new client, which does not retry requests."""
         import boto3
         from botocore.config import Config
 

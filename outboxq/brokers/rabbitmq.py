@@ -40,7 +40,7 @@ _ROUTING = ("CC", "BCC")
 header contains text instead of a list.
 """
 _WRITE = 256 * 1024
-"""The total size of the message bodies that are written at once, in bytes. The last body may bring the total above
+"""The total size of the message bodies that are written in one call, in bytes. The last body may bring the total above
 this size.
 """
 _FRAME_EDGES = 8
@@ -69,8 +69,8 @@ def _is_wanted(_: logging.LogRecord) -> bool:
     """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection.
 
     pika's loggers also serve the application's connections. Their levels, handlers and propagation are therefore left
-    alone, and the records from other threads pass. If the application has set the level of the `pika` logger, every
-    record passes.
+    alone, and the records from other threads are kept. If the application has set the level of the `pika` logger, every
+    record is kept.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
 
@@ -87,8 +87,8 @@ def _add_filter() -> None:
 class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
-    Exchanges and queues must exist. An event is confirmed when the broker has confirmed it: a message in a durable
-    queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
+    Exchanges and queues must already exist. An event is confirmed when the broker has confirmed it: a message in a
+    durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
     """
 
     url: str = field(repr=False)  # it contains the password
@@ -216,7 +216,7 @@ class _Batch:
 class _Link(threading.Thread):
     """A connection with its event loop in a thread, which also answers the broker's heartbeats.
 
-    pika's blocking connection waits for each message's confirm before it sends the next one.
+    It replaces pika's blocking connection, which waits for each message's confirm before it sends the next one.
     """
 
     def __init__(self, parameters: pika.URLParameters) -> None:
@@ -264,7 +264,7 @@ class _Link(threading.Thread):
                 self._connection.ioloop.close()
 
     def send(self, work: Any, batch: _Batch | None = None) -> None:
-        """Have the thread do the work. If the connection is lost, notify the batch, unless that has already been done."""
+        """Have the thread call `work`. If the connection is lost, notify the batch, unless it was already notified."""
         with self._closing:
             self._batch = batch or self._batch
             if not self._has_ended:

@@ -44,13 +44,12 @@ _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The default maximum size of a string, in bytes."""
 _WRITE = 256 * 1024
-"""The number of bytes that are written at once. The last command may bring the total above this number."""
+"""The number of bytes that are written in one call. The last command may bring the total above this number."""
 _LIMIT_EVERY = 0.05
 """Seconds between two reductions of the socket's timeout. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
-"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest blocking read.
-"""
+"""Seconds without an answer after which a receiving connection counts as lost. It must exceed `_LONGEST_BLOCK`."""
 
 
 @naming_fields(OF_REDIS)
@@ -122,7 +121,7 @@ class RedisStreams:
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
     def client(self, seconds: float) -> redis.Redis:
-        """Return a client with one connection. It waits up to `seconds` for an answer, and does not repeat commands."""
+        """Return a client with one connection. It waits up to `seconds` for an answer, and does not retry commands."""
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -196,7 +195,9 @@ class _Publisher:
             outcomes[letter.number] = _answer(connection)
 
     def _command(self, letter: Letter) -> bytes:
-        """Return the XADD command in the Redis protocol. redis-py takes three times as long to encode it."""
+        """Return the XADD command in the Redis protocol. redis-py would take three times as long as this method
+        to encode it.
+        """
         event = letter.event
         options = [b"IDMP", event.source.encode(), letter.identity.encode()] if self._has_idmp else []
         if self._place.max_length is not None:
@@ -207,7 +208,7 @@ class _Publisher:
         return _command(b"XADD", letter.to.encode(), *options, b"*", *fields)
 
     def _connected(self, deadline: float) -> redis.Redis:
-        """Return the client. If its connection was lost, open it again."""
+        """Return the client. If it is not connected, connect it first."""
         import redis
 
         if self._client is None:
@@ -251,7 +252,7 @@ def _answer(connection: Any) -> Outcome:
 
 
 def _limit(connection: Any, deadline: float) -> None:
-    """Make the next read or write fail at the deadline. redis-py has only a fixed timeout for each read."""
+    """Make the next read or write fail at the deadline, because redis-py has only a fixed timeout for each read."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the server did not answer in time")

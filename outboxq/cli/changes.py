@@ -353,8 +353,8 @@ def recorded(
 def adding(
     store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
 ) -> Callable[[Transaction, int], None]:
-    """Return an `on_change` function for a bulk change that is not one of the verbs. It records the change in each of the
-    change's transactions.
+    """Return an `on_change` function for a bulk change that is not one of the verbs. The function records the action in
+    each transaction of the bulk change.
     """
     return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
 
@@ -365,7 +365,7 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def note_no_change(outcome: Outcome) -> None:
-    """If nothing was changed, say so on stderr. Call this for an outcome whose record is printed instead of its
+    """If nothing was changed, say so on stderr. Call this if the outcome's record is printed instead of its
     sentence.
     """
     if not outcome.changes:

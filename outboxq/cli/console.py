@@ -61,9 +61,9 @@ _EXIT_CODES: dict[type[Exception], int] = {
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
 _LEAST = 10
-"""The width in characters below which a text column is not wrapped, as long as there are columns to leave out."""
+"""The minimum width in characters of a column whose words are split, as long as other columns can be left out."""
 _NARROWEST = 6
-"""The width in characters below which a text column is never wrapped."""
+"""The minimum width in characters of a column whose words are split."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
 """Matches a count in a table: a whole number, with a + if there are more."""
@@ -184,9 +184,7 @@ def _syntax_error(error: SyntaxError) -> str:
 
 @contextmanager
 def command_on_database(upgrade: str | None = None) -> Iterator[None]:
-    """Run a command on the database: like `speaking_plainly`, but with a time limit on each statement and SIGTERM
-    treated as Ctrl-C.
-    """
+    """Report errors as `speaking_plainly` does, limit the time of each statement, and treat SIGTERM as Ctrl-C."""
     from ..database.dialects import statement_timeout
 
     open_closed_streams()  # a framework's program has not done this
@@ -346,7 +344,7 @@ def leave_uncollected() -> None:
 C = TypeVar("C", bound=Callable[..., Any])
 
 JSON: Final = "outboxq.json"
-"""The key in `Context.meta` that is True if `--json` was given."""
+"""The key in `Context.meta` whose value is True if `--json` was given."""
 
 
 def _remember(context: click.Context, _option: click.Parameter, value: bool | None) -> None:

@@ -324,7 +324,7 @@ def partition(
 
     `prune` can then drop whole partitions. The tables are locked while they are changed, for about a second if they
     contain a few million tasks. No command can undo the change, so the first run asks for confirmation. Later runs only
-    create missing partitions, and do not ask.
+    create missing partitions, and do not ask for confirmation.
     """
     from .. import migrations
 
@@ -360,7 +360,7 @@ def partition(
     "--batch",
     help="Number of tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
 )
-@span_option("--pause", help="Pause between transactions. Default: as long as other sessions need.")
+@span_option("--pause", help="Pause between transactions. Default: depends on how long each transaction takes.")
 @with_fields(REASON)
 @confirmation_options
 @database_options

@@ -1,5 +1,5 @@
-"""`outboxq enqueue` and `outboxq emit` create a task or an event from the command line. Everything is checked before
-anything is written.
+"""`outboxq enqueue` and `outboxq emit`: enqueue a task or emit an event from the command line. Everything is checked
+before anything is written.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def worker_command(run: Callable[..., Any], *more: click.Option, help: str | Non
 
 
 class FramedGroup(Group):
-    """A group that offers another group's commands, including nested groups, inside a frame."""
+    """A group that offers another group's commands, including nested groups, adapted to a Frame."""
 
     def __init__(self, source: Callable[[], click.Group], frame: Frame, **attributes: Any) -> None:
         super().__init__(**attributes)

@@ -34,7 +34,7 @@ PROGRAM: Final = "{program}"
 """The placeholder in a hint for the words before a command, such as `flask outboxq`."""
 
 EXIT_INTERRUPTED: Final = 130
-"""The exit code that, by shell convention, a command has if it was stopped with Ctrl-C."""
+"""The conventional exit code in shells for a command that was stopped with Ctrl-C."""
 
 EXIT_UNWRITTEN: Final = 74
 """The exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
@@ -46,7 +46,7 @@ _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") i
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. It stops a command as Ctrl-C does: the driver first cancels the statement on the server."""
+    """SIGTERM or SIGHUP, which stop a command as Ctrl-C does: the driver first cancels the statement on the server."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code that, by shell convention, a command has if a signal stopped it."""
+    """Return the conventional exit code in shells for a command that was stopped by a signal."""
     return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
@@ -115,8 +115,8 @@ def until_stopped() -> Iterator[Stop]:
     """Turn Ctrl-C and SIGTERM into a request that the block finds when it next checks the `Stop`. Stopping this way is
     not an error.
 
-    The signal raises no exception inside a transaction. An exception during a statement would leave its connection
-    unusable, and would look like an outage, so the statement would be repeated.
+    The signal does not raise an exception inside a transaction. An exception during a statement would leave its
+    connection unusable, and would look like an outage, so the statement would be repeated.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals

@@ -128,7 +128,7 @@ class Once(click.Option):
         parser.add_option(obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="append", nargs=1)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        """Return the value. A repeated value is accepted, because an alias may already contain it."""
+        """Return the value. A repeated value is accepted, because a shell alias may already contain it."""
         name = str(self.name)
         if typed := opts.get(name):
             if different := [one for one in typed if one != typed[0]]:

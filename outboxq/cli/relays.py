@@ -147,8 +147,8 @@ def show_(store: Store, name: str) -> None:
 
 
 def _redriven(relay: Relay) -> str:
-    """Return the redriven events in words. A worker publishes these events as tasks; the relay's senders do not
-    publish them.
+    """Return the number of redriven events in words, with the command that lists them. A worker publishes these events
+    as tasks; the relay's senders do not publish them.
     """
     look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
     return f"{count_of(relay.redriven)} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
@@ -224,7 +224,7 @@ def run(
     configure("INFO", LogFormat.TEXT)
     with process.as_worker(), speaking_plainly(None if app is None else Given(app=app).upgrade):
         outbox = present_outbox() if app is None else load(app)
-        assert outbox is not None, "the command line of a framework has an application"
+        assert outbox is not None, "a framework's command line always has an application"
         try:
             runner = RelayRunner(outbox.store, outbox.tasks, names, **options)
         except ConfigurationError as error:

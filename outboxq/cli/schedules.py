@@ -168,7 +168,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     default=Overlap.ALLOW,
     help="How to handle a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
-@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Missed ticks to run.")
+@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks to run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks to run.", most=10_000, default=100)
 @span_option("--grace", help="Time span after a tick during which its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
@@ -233,7 +233,7 @@ def edit(store: Store, name: str, **values: Any) -> None:
 
 @schedule.command()
 @click.argument("name", type=SCHEDULE)
-@click.option("--dry-run", is_flag=True, help="Change nothing. Print the schedule.")
+@click.option("--dry-run", is_flag=True, help="Print the schedule, and delete nothing.")
 @with_fields(*REMOVE.fields)
 @database_options
 def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:

@@ -99,8 +99,8 @@ class Relays(AwaitedResults):
             retry: For `send`: the policy for sending an event again after a failure. None means 20 attempts in about a
                 day.
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
-                or "release": the key's next event is sent. "hold": the key waits until the dead letter is redriven or
-                discarded.
+                or "release": the key's next event is sent. "hold": the next event waits until the dead letter is redriven
+                or discarded.
             shards: For a broker: the number of shards (1 to 64). The shards are published at the same time, by one
                 worker or by several, and each has its own connection to the broker. All events with the same partition
                 key are in one shard.

@@ -1,4 +1,4 @@
-"""One run of the demo: it runs a shop with deliberate failures, and checks that nothing was lost."""
+"""Run the demo: a shop with deliberate failures, followed by checks that nothing was lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..console import screen
 from . import shop
 
 PATIENCE = 60.0
-"""Seconds without a change in the counts after which the demo stops waiting for its tasks."""
+"""The demo stops waiting for its tasks if the counts do not change for this many seconds."""
 
 STOP_TIMEOUT = 10.0
 """Seconds allowed for a worker to stop."""
