@@ -74,7 +74,7 @@ class Grammar(Protocol):
     schema: str | None
     """The schema of our tables; None if the connection's search path finds them."""
     one_statement: bool
-    """True if a transition is one statement, in which reading the rows that an earlier step returned costs nothing."""
+    """True if a transition is a single statement, so that reading the rows from an earlier step costs nothing."""
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None

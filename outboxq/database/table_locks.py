@@ -45,7 +45,7 @@ _CONFLICTS_WITH_WRITES: Final = frozenset(
 _OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 100
-"""The maximum length of a statement in a sentence, in characters."""
+"""The maximum number of characters of a statement that a description quotes."""
 _VALUE: Final = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"  # comments
     r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d[\w.]*",
@@ -241,7 +241,7 @@ class LockTables(DDLElement):
     """Lock these tables in this mode, one after the other, until the transaction ends."""
 
     def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
-        """`tables` has the schema and the name of each table. A table's partitions are locked with it."""
+        """`tables` has the schema and the name of each table. Locking a table also locks its partitions."""
         self.tables, self.mode = tables, mode
 
 

@@ -194,11 +194,11 @@ class Dialect(ABC):
         """Return whether another transaction kept a row locked for longer than our transaction waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether a statement was cancelled because it ran for too long, or was cancelled by another session."""
+        """Return whether a statement was cancelled, either by another session or because it ran for too long."""
         return False
 
     def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether no connection could be made because the server is starting, or is not listening yet."""
+        """Return whether an attempt to connect failed because the server is starting, or is not listening yet."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -244,8 +244,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_bad_value(self, error: BaseException) -> bool:
-        """Return whether the error is due to a single row: the database cannot compute with one of its values, or the
-        tables refuse it.
+        """Return whether the error is due to a single row: the database cannot compute with one of its values, or a
+        constraint does not allow the row.
         """
 
     @abstractmethod
@@ -375,7 +375,7 @@ class Dialect(ABC):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and, once each, all errors in its chain of causes and contexts."""
+    """Yield the error and every error in its chain of causes and contexts, each of them once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

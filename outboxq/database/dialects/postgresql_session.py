@@ -2,11 +2,11 @@
 each time or, on our own connections, once.
 
 BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the second
-of them. So a worker's own connections get the settings when they are opened, and a transaction of one statement
-consists of that statement alone.
+of them. So a worker's own connections get the settings when they are opened, and a transaction of one statement is sent
+as that statement alone.
 
 The encoding must be UTF-8, in the database and on the connection, because no other encoding can represent every string.
-The server reports both encodings when a connection is opened and when they change, so checking them does not take a
+The server reports both encodings when a connection is opened and when they change, so checking them does not require a
 statement.
 """
 

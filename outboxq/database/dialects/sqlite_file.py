@@ -1,5 +1,4 @@
-"""Look after the file of a SQLite database: create it so that only its owner can access it, and notice if it is
-replaced.
+"""Manage the file of a SQLite database: create it so that only its owner can access it, and detect its replacement.
 
 A process keeps using a file that it has opened, even if the name later refers to another file. Writes to a file that
 has been deleted or replaced by a restored copy are lost when the last process closes it.

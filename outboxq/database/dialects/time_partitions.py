@@ -89,8 +89,8 @@ def patience(_: Grammar) -> sa.Select[Any]:
     """Set the timeouts of a transaction that locks whole tables. The transaction gives up early, because all other
     sessions have to wait for it.
 
-    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
-    instead of another one. Sequential scans, which outboxq's other transactions avoid, are allowed.
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction is the
+    one that gives up. Sequential scans, which outboxq's other transactions avoid, are allowed.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
