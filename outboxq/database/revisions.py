@@ -38,7 +38,7 @@ def is_newer(schema: str | None) -> bool:
 
 
 def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate if the tables were created by a different text of revision 0001, from which no migration
+    """Raise SchemaOutOfDate if the tables were created by a different version of revision 0001, from which no migration
     can continue.
 
     `fingerprint` is the fingerprint in the tables; None if the tables do not have one.

@@ -28,7 +28,8 @@ NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
 """The maximum time that other sessions queue behind an upgrade in one round.
 
-It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, the upgrade gives up instead of a producer.
+It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, it is the upgrade that gives up, not a
+producer.
 """
 
 WAIT: Final = timedelta(minutes=2)

@@ -263,8 +263,8 @@ class OneStatement(_Plan):
         return self._variant(constant, needless).run(execute, {**values, **batch})
 
     def _kind(self, rows: Batch) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the columns that hold one value in the whole batch, and the steps whose condition none of its rows
-        meets.
+        """Return the columns that hold one value in the whole batch, and the steps whose condition is not met by any
+        row of the batch.
         """
         if isinstance(rows, Alike):
             return self._every_column - rows.several, self._needless(rows)
@@ -372,7 +372,7 @@ class Script(_Plan):
         }
         reads = transition.returns is not None or any(step.reads for step in self._steps.values())
         self._apart = [] if reads else [step.packed.prepared for step in self._steps.values()]
-        """The statements, if none of them reads rows of a relation."""
+        """The statements if none of them reads rows of a relation; otherwise empty."""
         self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
         self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
 

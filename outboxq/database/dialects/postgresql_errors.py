@@ -1,4 +1,4 @@
-"""Classify PostgreSQL's errors by the remedy: a retry, waiting for a lock, disk space, or a privilege."""
+"""Classify PostgreSQL's errors by the remedy: a retry, a wait for a lock, more disk space, or a privilege."""
 
 from __future__ import annotations
 

@@ -192,8 +192,8 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A driver that begins transactions implicitly, as it does under Django,
-    counts as having one open.
+    """Return True if a transaction is open. A connection whose driver begins transactions implicitly, as it can under
+    Django, counts as having one open.
     """
     # Not raw.info, which creates an object, and looks the status up by its number.
     return raw.pgconn.transaction_status != TransactionStatus.IDLE or not raw.autocommit

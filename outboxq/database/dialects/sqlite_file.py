@@ -176,8 +176,8 @@ def path_of(url: URL) -> str | None:
 
 
 def missing(url: URL) -> str | None:
-    """Return the absolute path of the file that a connection would create; None if it exists, or if none would be
-    created.
+    """Return the absolute path of the file that a connection would create; None if that file exists, or if the
+    connection would not create a file.
 
     SQLite does not create a file if its directory is missing too.
     """

@@ -121,9 +121,9 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
-    changes are possible in the partition. A dead letter can leave the status Failed, and a task can be new, if its
-    producer's clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded
-    in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
+    changes are possible in the partition. A dead letter can leave the status Failed and, if a producer's clock is
+    wrong, a new task can appear. Such a task has an outbox entry or a lease, or has been claimed since, which is
+    recorded in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
     """
     new = [
         sa.select(table.c.task_execution_id).where(
