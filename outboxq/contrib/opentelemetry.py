@@ -61,9 +61,11 @@ class OpenTelemetryHook(Hook):
     ) -> None:
         """Create a hook for `Outbox(hooks=[…])`.
 
-        Args: tracer_provider: The tracer provider. None means the program's, even if it is set later. meter_provider:
-        The meter provider. None means the program's, even if it is set later. same_trace_for: The maximum time from an
-        enqueue to the start of an attempt in the same trace. An attempt that starts later begins a new trace.
+        Args:
+            tracer_provider: The tracer provider. None means the program's, even if it is set later.
+            meter_provider: The meter provider. None means the program's, even if it is set later.
+            same_trace_for: The maximum time from an enqueue to the start of an attempt in the same trace. An attempt
+                that starts later begins a new trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """
