@@ -114,7 +114,8 @@ def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
     """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
 
     The query hops to the next queue with a limit, and from there to the next queue that has entries or is in the
-    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever are fewer.
+    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever number is
+    smaller.
     """
 
     def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:

@@ -51,8 +51,8 @@ def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
 
 
 def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate unless this code may work on a database with this schema, which supports the code
-    `oldest_code` and later code.
+    """Raise SchemaOutOfDate unless this code can work with this schema. The schema supports `oldest_code` and later
+    code.
 
     `schema` is None if there are no tables. `place` returns the database's name for the error.
     """

@@ -124,7 +124,7 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that a lock against all other use has to wait for: all sessions that hold a lock. Sessions
+    """Return the sessions that block an exclusive lock: all sessions that hold a lock. Sessions
     that are not waiting for another session come first.
     """
     return [one for one in found if one.holds]

@@ -361,7 +361,7 @@ class _WorkerProcess:
     refused: int = 0
     """The exit code of the process's latest start if that start failed; otherwise 0."""
     refusal: float = 0.0
-    """The duration of the longest failed start, in seconds. A process that lives for twice as long has started
+    """The duration of the longest failed start, in seconds. A process that runs for twice that time has started
     successfully.
     """
     reloading: bool = False

@@ -218,7 +218,7 @@ class OneStatement(_Plan):
 
     `python -m benchmarks.tunings --on postgresql` prints the CPU time that the variants save in this process and in the
     server. Without 1, an enqueue of 100 tasks takes 12 % more CPU time, and finishing one task takes 13 % more. Without
-    2, finishing 100 tasks takes 19 % more, and finishing one task takes 14 % more.
+    2, finishing 100 tasks takes 19 % more CPU time, and finishing one task takes 14 % more.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ def is_cut_off(error: BaseException) -> bool:
 
 
 def is_starting(error: BaseException) -> bool:
-    """Return True if no connection could be made because the server is starting, or is not listening yet.
+    """Return True if an attempt to connect failed because the server is starting, or is not listening yet.
 
     The error from a failed connection has no SQLSTATE, so its text is checked. If the server's messages are in another
     language, the server does not count as starting.
