@@ -257,7 +257,7 @@ Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
 def number(value: float) -> sa.ColumnElement[float]:
     """Return a number that is part of the statement's text.
 
-    SQLAlchemy names a parameter next to a bare literal after the literal, and version 2.0 loses the value if the name
+    SQLAlchemy derives a parameter's name from a bare literal next to it, and version 2.0 loses the value if that name
     contains a dot.
     """
     return sa.type_coerce(sa.literal_column(str(value), sa.Double), sa.Double)

@@ -155,11 +155,11 @@ def explained(found: Sequence[Holder]) -> str:
 
 
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
-    """Lock these tables, if they exist, against all other use, until the transaction ends.
+    """Lock these tables exclusively, if they exist, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are, because the time for the whole
     statement is limited too. This call locks all of the tables, in a fixed order, so that no later statement has to
-    wait while it makes other sessions wait. Raises Busy.
+    wait for a lock while other sessions wait for this transaction. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names

@@ -244,8 +244,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_bad_value(self, error: BaseException) -> bool:
-        """Return whether the error is due to a single row: the database cannot compute with one of its values, or a
-        constraint does not allow the row.
+        """Return whether the error is due to a single row: the database cannot compute with one of its values, or the
+        row violates a constraint.
         """
 
     @abstractmethod
@@ -351,7 +351,7 @@ class Dialect(ABC):
         return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
-        """Make a caller's engine begin real transactions."""
+        """Make a caller's engine begin every transaction explicitly."""
 
     def warm(self, *builders: Builder) -> None:
         """Compile these statements now, in the forms that most batches need, so that no later call has to wait for a

@@ -347,9 +347,9 @@ class Script(_Plan):
     * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
 
     `python -m benchmarks.tunings --on sqlite` prints the CPU time of a call without each tuning. With all columns in
-    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more.
-    An enqueue of 100 tasks takes 25 % more without `constant`, and an enqueue of one task takes 15 % more without
-    `single`.
+    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more
+    CPU time. Without `constant`, an enqueue of 100 tasks takes 25 % more CPU time, and without `single`, an enqueue of
+    one task takes 15 % more.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ _STARTING = (
     "Connection refused",
 )
 _OF_VALUES = ("22", "23")
-"""Errors due to a statement's values: a value that does not fit its type, or a row that a constraint refuses."""
+"""Errors due to a statement's values: a value that does not fit its type, or a row that violates a constraint."""
 _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
 """A configured limit, such as temp_file_limit, which the statement exceeded."""

@@ -205,7 +205,7 @@ def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
 
 
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if HANDLER began this transaction and the server has reported it. Some poolers do not pass the report
+    """Return True if the server has reported that HANDLER began this transaction. Some poolers do not pass the report
     on.
     """
     return raw.info.parameter_status(_MARK) == "on"

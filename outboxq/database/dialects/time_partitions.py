@@ -203,8 +203,8 @@ def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClau
 
 
 def bring_events(_: Grammar, _executions: sa.FromClause, events: sa.FromClause) -> sa.Insert:
-    """Move the events of the kept tasks with their numbers. The query has one part for each of the three disjoint
-    indexes.
+    """Move the events of the kept tasks without changing the numbers of the events. The query has one part for each of
+    the three disjoint indexes.
     """
     event = events.c
     mine = sa.select(*event).where(event.task_execution_id == sa.func.any(_kept))
