@@ -372,7 +372,7 @@ class Script(_Plan):
         }
         reads = transition.returns is not None or any(step.reads for step in self._steps.values())
         self._apart = [] if reads else [step.packed.prepared for step in self._steps.values()]
-        """The statements if none of them reads rows of a relation; otherwise empty."""
+        """The statements of a transition that does not read any rows of a relation; otherwise empty."""
         self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
         self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
 
