@@ -116,10 +116,9 @@ class TaskBatch(BatchTarget, Protocol):
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each completed task, in id order.
 
-        The results are read on demand, 200 at a time. The tasks that follow a batch are left out. If the rows of some
-        completed tasks are missing, raises TaskNotFound before the first result. If a row is deleted during the
-        iteration, raises TaskNotFound after the last result. Raises PayloadError for a result that does not match its
-        annotation.
+        The results are read on demand, 200 at a time. The tasks that follow a batch are left out. Raises TaskNotFound
+        before the first result if the rows of some completed tasks are missing, and after the last result if a row is
+        deleted during the iteration. Raises PayloadError for a result that does not match its annotation.
         """
 
     def failures(self) -> Iterator[BatchFailure]:
@@ -233,8 +232,8 @@ class TaskContext(Answering):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. After the end, another thread with a copy of the handler's
-        `contextvars` can still refer to this context.
+        """Return whether the handler has ended. Even then, another thread with a copy of the handler's `contextvars`
+        can still refer to this context.
         """
         return self.ended is not None
 

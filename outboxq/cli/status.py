@@ -352,7 +352,7 @@ def _step_of(window: timedelta) -> timedelta:
 
 
 def _with_top(values: Sequence[float | None]) -> str:
-    """Return the values as bars, followed by the largest value in at most five characters."""
+    """Return the values as bars, followed by the largest value, written in at most five characters."""
     most = max((one for one in values if one is not None), default=None)
     if most is None:
         return sparkline(values)

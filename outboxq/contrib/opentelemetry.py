@@ -31,7 +31,9 @@ except ImportError as error:
     ) from error
 
 SAME_TRACE_FOR: Final = timedelta(minutes=5)
-"""The longest time from an enqueue to the task's start. An attempt that starts later begins a new trace."""
+"""The maximum time from an enqueue to the start of an attempt in the same trace. An attempt that starts later begins a
+new trace.
+"""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The bucket bounds in seconds that the conventions recommend."""
@@ -62,8 +64,8 @@ class OpenTelemetryHook(Hook):
         Args:
             tracer_provider: The tracer provider. None means the program's, even if it is set later.
             meter_provider: The meter provider. None means the program's, even if it is set later.
-            same_trace_for: The longest time from an enqueue to the task's start. An attempt that starts later begins a
-                new trace.
+            same_trace_for: The maximum time from an enqueue to the start of an attempt in the same trace. An attempt
+                that starts later begins a new trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """

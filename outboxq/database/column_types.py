@@ -214,7 +214,7 @@ Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())
 """A number of at least 1, small enough that adding 1 does not overflow."""
 Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries", Integer())
 Number: TypeEngine[Any] = _bounded(BigInteger(), "outboxq_number", BigInteger())
-"""A position or a lease token: at most 10**18, so that there is always a next one."""
+"""A position or a lease token: at most 10**18, so that there is always a higher number."""
 BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
 Status: TypeEngine[Any] = Enum(
     TaskStatus,

@@ -149,7 +149,8 @@ def parse_url(url: str | URL) -> URL:
 
 
 def configure_sqlite(engine: Engine) -> Engine:
-    """Make transactions on this SQLite engine real, so that a task enqueued inside a savepoint is rolled back with it.
+    """Make this SQLite engine begin every transaction explicitly, so that a task enqueued inside a savepoint is rolled
+    back with it.
 
     By default, the sqlite3 driver does not begin a transaction before a SAVEPOINT. Releasing that savepoint then
     commits, and the outer rollback has no effect. With this call, SQLAlchemy begins every transaction itself, as a

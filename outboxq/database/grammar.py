@@ -74,7 +74,7 @@ class Grammar(Protocol):
     schema: str | None
     """The schema of our tables; None if the connection's search path finds them."""
     one_statement: bool
-    """True if a transition is one statement, in which reading the rows that an earlier step returned costs nothing."""
+    """True if a transition is a single statement, so that reading the rows from an earlier step costs nothing."""
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
@@ -257,7 +257,7 @@ Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
 def number(value: float) -> sa.ColumnElement[float]:
     """Return a number that is part of the statement's text.
 
-    SQLAlchemy names a parameter next to a bare literal after the literal, and version 2.0 loses the value if the name
+    SQLAlchemy derives a parameter's name from a bare literal next to it, and version 2.0 loses the value if that name
     contains a dot.
     """
     return sa.type_coerce(sa.literal_column(str(value), sa.Double), sa.Double)

@@ -1,4 +1,4 @@
-"""Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
+"""Define the order in which tasks leave their queues, and the queues and topics from which a claim takes tasks.
 
 The order is that of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The settings of
 a queue say whether it is paused and what its limits are. For a queue without settings, one lookup in a small table is
@@ -114,7 +114,8 @@ def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
     """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
 
     The query hops to the next queue with a limit, and from there to the next queue that has entries or is in the
-    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever are fewer.
+    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever number is
+    smaller.
     """
 
     def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:
@@ -147,8 +148,8 @@ def _next_queue(least: Any, below: Any = None) -> Any:
 
 
 def may_have_due(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether a claim from this queue might find a task without a key. Reads no dead entries: a
-    queue without floors passes, and so does one that has to be read from the front.
+    """Return a condition that tests whether a claim from this queue might find a task without a key. The condition
+    reads no dead entries: it is true for a queue that has no floors or has to be read from the front.
     """
     if g.floors is None:
         return sa.true()
@@ -311,7 +312,7 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def any_limited() -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether some queue has a limit, so its tasks need another kind of claim."""
+    """Return a condition that tests whether any queue has a limit. Tasks in such a queue need another kind of claim."""
     mine = queue_settings.alias("mine")
     return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 

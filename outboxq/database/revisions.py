@@ -20,8 +20,6 @@ the release that introduced that schema.
 """
 
 FINGERPRINT = "ee142e973861"
-"""The digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased text are
-recognized.
 
 Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
 """
@@ -38,7 +36,7 @@ def is_newer(schema: str | None) -> bool:
 
 
 def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate if the tables were created by a different text of revision 0001, from which no migration
+    """Raise SchemaOutOfDate if the tables were created by a different version of revision 0001, from which no migration
     can continue.
 
     `fingerprint` is the fingerprint in the tables; None if the tables do not have one.
@@ -51,8 +49,8 @@ def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
 
 
 def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate unless this code may work on a database with this schema, which supports the code
-    `oldest_code` and later code.
+    """Raise SchemaOutOfDate unless this code can work with this schema. The schema supports `oldest_code` and later
+    code.
 
     `schema` is None if there are no tables. `place` returns the database's name for the error.
     """

@@ -28,7 +28,8 @@ NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
 """The maximum time that other sessions queue behind an upgrade in one round.
 
-It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, the upgrade gives up instead of a producer.
+It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, it is the upgrade that gives up, not a
+producer.
 """
 
 WAIT: Final = timedelta(minutes=2)
@@ -45,7 +46,7 @@ _CONFLICTS_WITH_WRITES: Final = frozenset(
 _OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 100
-"""The maximum length of a statement in a sentence, in characters."""
+"""The maximum number of characters of a statement that a description quotes."""
 _VALUE: Final = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"  # comments
     r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d[\w.]*",
@@ -123,7 +124,7 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that a lock against all other use has to wait for: all sessions that hold a lock. Sessions
+    """Return the sessions that block an exclusive lock: all sessions that hold a lock. Sessions
     that are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
@@ -154,11 +155,11 @@ def explained(found: Sequence[Holder]) -> str:
 
 
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
-    """Lock these tables, if they exist, against all other use, until the transaction ends.
+    """Lock these tables exclusively, if they exist, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are, because the time for the whole
     statement is limited too. This call locks all of the tables, in a fixed order, so that no later statement has to
-    wait while it makes other sessions wait. Raises Busy.
+    wait for a lock while other sessions wait for this transaction. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names
@@ -241,7 +242,7 @@ class LockTables(DDLElement):
     """Lock these tables in this mode, one after the other, until the transaction ends."""
 
     def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
-        """`tables` has the schema and the name of each table. A table's partitions are locked with it."""
+        """`tables` has the schema and the name of each table. Locking a table also locks its partitions."""
         self.tables, self.mode = tables, mode
 
 

@@ -55,8 +55,8 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     a second request to stop must not change the exit code of a clean stop. The same handler serves both periods, so
     that there is always a handler. The handler is not removed, because a process takes a while to exit.
 
-    Yield a function that ends the process if a signal arrived but did not do so. This can happen because Python ignores
-    exceptions raised in weakref callbacks, and an import runs many such callbacks.
+    Yield a function that ends the process if a signal arrived but did not end it. This can happen because Python
+    ignores exceptions raised in weakref callbacks, and an import runs many such callbacks.
     """
     numbers = unignored_stop_signals() if in_main_thread() else []
     ended, stop_requested = math.inf, False

@@ -276,9 +276,10 @@ class Supervisor:
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
         """Return whether a process with this exit code can never start. If so, all processes must stop.
 
-        Wrong usage, a wrong schema and a missing privilege are permanent if they occur at the first start. At a later
-        start, the other processes are working, and the change that caused the failure may be undone. An unreachable
-        database may come back, but if no process has ever reached it, the failure counts as permanent.
+        Wrong usage, a wrong schema and a missing privilege are permanent if they occur at the first start. If they
+        occur at a later start, the other processes continue to work, because the change that caused the failure may be
+        undone. An unreachable database may come back, but if no process has ever reached it, the failure counts as
+        permanent.
         """
         first = child.starts == 1
         if code == EXIT_FILE:
@@ -360,7 +361,7 @@ class _WorkerProcess:
     refused: int = 0
     """The exit code of the process's latest start if that start failed; otherwise 0."""
     refusal: float = 0.0
-    """The duration of the longest failed start, in seconds. A process that lives for twice as long has started
+    """The duration of the longest failed start, in seconds. A process that runs for twice that time has started
     successfully.
     """
     reloading: bool = False

@@ -1,4 +1,4 @@
-"""The adapter for `django.tasks` tasks. It lets a worker run them, and sends Django's signals."""
+"""The adapter for `django.tasks` tasks. The adapter lets a worker run these tasks, and sends Django's signals."""
 
 from __future__ import annotations
 

@@ -194,11 +194,11 @@ class Dialect(ABC):
         """Return whether another transaction kept a row locked for longer than our transaction waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether a statement was cancelled because it ran for too long, or was cancelled by another session."""
+        """Return whether a statement was cancelled, either by another session or because it ran for too long."""
         return False
 
     def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether no connection could be made because the server is starting, or is not listening yet."""
+        """Return whether an attempt to connect failed because the server is starting, or is not listening yet."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -245,7 +245,7 @@ class Dialect(ABC):
     @abstractmethod
     def is_bad_value(self, error: BaseException) -> bool:
         """Return whether the error is due to a single row: the database cannot compute with one of its values, or the
-        tables refuse it.
+        row violates a constraint.
         """
 
     @abstractmethod
@@ -351,7 +351,7 @@ class Dialect(ABC):
         return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
-        """Make a caller's engine begin real transactions."""
+        """Make a caller's engine begin every transaction explicitly."""
 
     def warm(self, *builders: Builder) -> None:
         """Compile these statements now, in the forms that most batches need, so that no later call has to wait for a
@@ -375,7 +375,7 @@ class Dialect(ABC):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and, once each, all errors in its chain of causes and contexts."""
+    """Yield the error and every error in its chain of causes and contexts, each of them once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

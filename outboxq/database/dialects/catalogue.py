@@ -179,7 +179,7 @@ def misplaced_in_sqlite() -> sa.Select[Any]:
 
 def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
     """Select the trigger functions, and the functions in the same schema as our tables, that do not name the schema of
-    the tables. `outboxq_notify` is not checked, because it looks up where its table is.
+    the tables. `outboxq_notify` is not checked, because that function finds its own table.
     """
     ours = (
         sa.select(

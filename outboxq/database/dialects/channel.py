@@ -19,7 +19,7 @@ from ..tables import sleeping_workers, task_outbox
 from .catalogue import fires, pg_class, pg_namespace
 
 SETTING = "outboxq.notify"
-"""The setting for a transaction, a role or a database: `always`, `off`, or a proof."""
+"""The setting for a transaction, a role or a database: `always`, `off`, or a proof (see PROOF)."""
 
 PROOF = "proof "
 """The prefix of a proof. The listener adds a random word to it."""

@@ -218,7 +218,7 @@ class OneStatement(_Plan):
 
     `python -m benchmarks.tunings --on postgresql` prints the CPU time that the variants save in this process and in the
     server. Without 1, an enqueue of 100 tasks takes 12 % more CPU time, and finishing one task takes 13 % more. Without
-    2, finishing 100 tasks takes 19 % more, and finishing one task takes 14 % more.
+    2, finishing 100 tasks takes 19 % more CPU time, and finishing one task takes 14 % more.
     """
 
     def __init__(
@@ -263,8 +263,8 @@ class OneStatement(_Plan):
         return self._variant(constant, needless).run(execute, {**values, **batch})
 
     def _kind(self, rows: Batch) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the columns that hold one value in the whole batch, and the steps whose condition none of its rows
-        meets.
+        """Return the columns that hold one value in the whole batch, and the steps whose condition is not met by any
+        row of the batch.
         """
         if isinstance(rows, Alike):
             return self._every_column - rows.several, self._needless(rows)
@@ -347,9 +347,9 @@ class Script(_Plan):
     * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
 
     `python -m benchmarks.tunings --on sqlite` prints the CPU time of a call without each tuning. With all columns in
-    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more.
-    An enqueue of 100 tasks takes 25 % more without `constant`, and an enqueue of one task takes 15 % more without
-    `single`.
+    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more
+    CPU time. Without `constant`, an enqueue of 100 tasks takes 25 % more CPU time, and without `single`, an enqueue of
+    one task takes 15 % more.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class Script(_Plan):
         }
         reads = transition.returns is not None or any(step.reads for step in self._steps.values())
         self._apart = [] if reads else [step.packed.prepared for step in self._steps.values()]
-        """The statements, if none of them reads rows of a relation."""
+        """The statements of a transition that does not read any rows of a relation; otherwise empty."""
         self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
         self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
 

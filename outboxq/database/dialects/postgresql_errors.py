@@ -1,4 +1,4 @@
-"""Classify PostgreSQL's errors by the remedy: a retry, waiting for a lock, disk space, or a privilege."""
+"""Classify PostgreSQL's errors by the remedy: a retry, a wait for a lock, more disk space, or a privilege."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STARTING = (
     "Connection refused",
 )
 _OF_VALUES = ("22", "23")
-"""Errors due to a statement's values: a value that does not fit its type, or a row that a constraint refuses."""
+"""Errors due to a statement's values: a value that does not fit its type, or a row that violates a constraint."""
 _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
 """A configured limit, such as temp_file_limit, which the statement exceeded."""
@@ -60,7 +60,7 @@ def is_cut_off(error: BaseException) -> bool:
 
 
 def is_starting(error: BaseException) -> bool:
-    """Return True if no connection could be made because the server is starting, or is not listening yet.
+    """Return True if an attempt to connect failed because the server is starting, or is not listening yet.
 
     The error from a failed connection has no SQLSTATE, so its text is checked. If the server's messages are in another
     language, the server does not count as starting.
@@ -104,7 +104,7 @@ def is_of_standby(error: BaseException) -> bool:
     """Return True if a standby refused to begin a transaction that writes.
 
     The error's text depends on the server's language, and its SQLSTATE covers every unsupported feature. So the
-    statement is checked too, because outboxq's BEGIN does not need any other feature that a server could lack.
+    statement is checked too: writing is the only feature that outboxq's BEGIN needs and that a server could lack.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))

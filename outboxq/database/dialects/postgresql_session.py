@@ -2,11 +2,11 @@
 each time or, on our own connections, once.
 
 BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the second
-of them. So a worker's own connections get the settings when they are opened, and a transaction of one statement
-consists of that statement alone.
+of them. So a worker's own connections get the settings when they are opened, and a transaction of one statement is sent
+as that statement alone.
 
 The encoding must be UTF-8, in the database and on the connection, because no other encoding can represent every string.
-The server reports both encodings when a connection is opened and when they change, so checking them does not take a
+The server reports both encodings when a connection is opened and when they change, so checking them does not require a
 statement.
 """
 
@@ -192,8 +192,8 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A driver that begins transactions implicitly, as it does under Django,
-    counts as having one open.
+    """Return True if a transaction is open. A connection whose driver begins transactions implicitly, as it can under
+    Django, counts as having one open.
     """
     # Not raw.info, which creates an object, and looks the status up by its number.
     return raw.pgconn.transaction_status != TransactionStatus.IDLE or not raw.autocommit
@@ -205,7 +205,7 @@ def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
 
 
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if HANDLER began this transaction and the server has reported it. Some poolers do not pass the report
+    """Return True if the server has reported that HANDLER began this transaction. Some poolers do not pass the report
     on.
     """
     return raw.info.parameter_status(_MARK) == "on"

@@ -143,7 +143,7 @@ def fetch(
 
 
 def is_unreadable(sql: str, error: BaseException) -> bool:
-    """Return whether a statement that only reads has met text that is not UTF-8."""
+    """Return whether a statement that only reads failed because of text that is not UTF-8."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return str(cause).startswith(NO_TEXT) and not _WRITES.search(sql)
 

@@ -1,5 +1,4 @@
-"""Look after the file of a SQLite database: create it so that only its owner can access it, and notice if it is
-replaced.
+"""Manage the file of a SQLite database: create it so that only its owner can access it, and detect its replacement.
 
 A process keeps using a file that it has opened, even if the name later refers to another file. Writes to a file that
 has been deleted or replaced by a restored copy are lost when the last process closes it.
@@ -177,8 +176,8 @@ def path_of(url: URL) -> str | None:
 
 
 def missing(url: URL) -> str | None:
-    """Return the absolute path of the file that a connection would create; None if it exists, or if none would be
-    created.
+    """Return the absolute path of the file that a connection would create; None if that file exists, or if the
+    connection would not create a file.
 
     SQLite does not create a file if its directory is missing too.
     """

@@ -196,8 +196,8 @@ class SqliteGrammar(Grammar):
         return self.take_from(found)
 
     def take_from(self, found: sa.FromClause) -> Statement:
-        """Take the best entries from the best entries of each (queue, priority) pair. SQLite has one writer at a time,
-        so rows need no locks.
+        """Find the best entries of each (queue, priority) pair, and take the best of these. SQLite has one writer at a
+        time, so rows need no locks.
         """
         ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
         best = queue_order.due(self, found, ahead.c.id, entry=ahead).limit(limit).correlate(found)

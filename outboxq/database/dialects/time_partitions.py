@@ -89,8 +89,8 @@ def patience(_: Grammar) -> sa.Select[Any]:
     """Set the timeouts of a transaction that locks whole tables. The transaction gives up early, because all other
     sessions have to wait for it.
 
-    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
-    instead of another one. Sequential scans, which outboxq's other transactions avoid, are allowed.
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction is the
+    one that gives up. Sequential scans, which outboxq's other transactions avoid, are allowed.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
@@ -121,9 +121,9 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
-    changes are possible in the partition. A dead letter can leave the status Failed, and a task can be new, if its
-    producer's clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded
-    in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
+    changes are possible in the partition. A dead letter can leave the status Failed and, if a producer's clock is
+    wrong, a new task can appear. Such a task has an outbox entry or a lease, or has been claimed since, which is
+    recorded in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
     """
     new = [
         sa.select(table.c.task_execution_id).where(
@@ -203,8 +203,8 @@ def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClau
 
 
 def bring_events(_: Grammar, _executions: sa.FromClause, events: sa.FromClause) -> sa.Insert:
-    """Move the events of the kept tasks with their numbers. The query has one part for each of the three disjoint
-    indexes.
+    """Move the events of the kept tasks without changing the numbers of the events. The query has one part for each of
+    the three disjoint indexes.
     """
     event = events.c
     mine = sa.select(*event).where(event.task_execution_id == sa.func.any(_kept))

@@ -11,7 +11,9 @@ from .tasks import AGGRESSIVE_VACUUM, metadata
 
 
 class InboxMessagesColumns(TypedColumns):
-    """A row for each message that a consumer has accepted. The primary key prevents a second acceptance."""
+    """A row for each message that a consumer has accepted. The primary key prevents a message from being accepted
+    twice.
+    """
 
     consumer = Column(Text, primary_key=True)
     source = Column(Text, primary_key=True)  # the program that chose the id; empty: all ids come from one program
