@@ -172,8 +172,8 @@ class OutboxSchedules(Answering):
     ) -> builtins.list[datetime]:
         """Return a rule's next ticks, in its time zone. The database is neither read nor written.
 
-        `after` is an aware datetime; None means this machine's current time. The interval `every` starts at that time.
-        Raises InvalidArgument for anything that `put` would refuse.
+        `after` is an aware datetime; None means this machine's current time. The first interval of `every` starts at
+        that time. Raises InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         positive(count, "count")

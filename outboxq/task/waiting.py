@@ -27,7 +27,7 @@ class Wait:
     is_own: bool = False
     """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
     standing: Standing | None = None
-    """The task's standing at the last poll that found it. Its final standing is not replaced."""
+    """The task's standing at the last poll that found it. A final standing is not replaced."""
     link: BatchLink | None = field(init=False)
     """The batch that the task follows, or the batch itself; None if the task does not follow a batch."""
     batch: BatchStanding | None = None
@@ -106,8 +106,8 @@ class Wait:
         """Record that a poll did not find the task. This ends the wait, unless the task may still be committed or
         follows other tasks.
 
-        The transaction may have been committed between the poll and this call, so one more poll follows the
-        transaction's end.
+        The transaction may have been committed between the poll and this call, so the task is polled once more after
+        the transaction has ended.
         """
         self.trouble = None
         if self.link is not None and not self.is_ahead and not self.is_found:
@@ -318,7 +318,7 @@ IDLE = 5.0
 
 
 class Backoff:
-    """The pauses between polls. They grow as long as tasks do not end, and limit the polls to a share of a core."""
+    """The pauses between polls. The pauses grow as long as no task ends, and limit polling to a fraction of a CPU core."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

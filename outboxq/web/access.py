@@ -101,7 +101,7 @@ class Access:
         """Raise BadRequest if the request was sent to an untrusted host name, such as a foreign name that was made to
         resolve to this machine.
 
-        IP addresses and the loopback names of this machine are always accepted, because a name server cannot change
+        IP addresses and the loopback names of this machine are always accepted, because a name server cannot redirect
         them.
         """
         if not client.host:

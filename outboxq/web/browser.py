@@ -178,8 +178,8 @@ class Client:
 
     @classmethod
     def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
-        """Return the sender of the request. Headers about the address and HTTPS are used only if they come from a
-        trusted proxy.
+        """Return the sender of the request. The headers in which a proxy states the client's address and scheme are
+        used only if they come from a trusted proxy.
         """
         environ = request.environ
         address = _address(environ.get("REMOTE_ADDR") or "")

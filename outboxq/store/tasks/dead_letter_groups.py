@@ -60,8 +60,8 @@ class DeadLetterGroup:
 
     @property
     def blamed_version(self) -> str | None:
-        """The version that left nearly all of these dead letters while workers with other versions were running; None
-        if there is no such version.
+        """The version that produced nearly all of these dead letters while workers with other versions were running;
+        None if there is no such version.
         """
         return blamed(self.versions, self.count)
 
@@ -179,7 +179,7 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
 
 
 def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that left nearly all of these dead letters while workers with other versions were running;
+    """Return the version that produced nearly all of these dead letters while workers with other versions were running;
     None if there is no such version.
     """
     if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):

@@ -76,7 +76,7 @@ class TailCursor:
     sequence_num: int = 0
     """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Sequence number up to which no transaction is open. A number that is missing below it will never appear."""
+    """Sequence number up to which no transaction is open. If a number below it is missing, it will never appear."""
     mark_xact: int = 0
     """Transaction id. When all transactions with smaller ids have ended, the log up to `mark_sequence` is settled. 0
     means that no mark is needed.
@@ -145,9 +145,9 @@ class EventLog(Answering):
         return self._store.run(work, begin=Begin.READ)
 
     def tail_since(self, when: datetime) -> TailCursor:
-        """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by up to two minutes. So check the
-        `created_at` of the first events. The call looks up thirty rows.
+        """Return a cursor positioned before the first event at or after this time, which must be aware. The cursor may
+        be a little too early, because the order of numbers may differ from the order of times by up to two minutes. So
+        check the `created_at` of the first events. The call looks up thirty rows.
         """
         aware(when, "when")
         try:
@@ -159,7 +159,9 @@ class EventLog(Answering):
         return TailCursor(sequence_num=before, settled=before)
 
     def tail_last(self, count: int) -> TailCursor:
-        """Return a cursor before the newest `count` events; with 0, after the newest event, like `tail_from_now`."""
+        """Return a cursor positioned before the newest `count` events; with 0, after the newest event, like
+        `tail_from_now`.
+        """
         if count == 0:
             return self.tail_from_now()
         rows = self._store.run_one(first_of_newest, limit=positive(count, "count"))

@@ -36,7 +36,7 @@ class Slow(StrEnum):
 
     DURATION = "duration"
     """The run time of the last attempt, which may still be running. Cancelled tasks are left out, because a discarded
-    dead letter ends only when it is discarded.
+    dead letter ends only when it is discarded, which may be long after its last attempt.
     """
     WAIT = "wait"
     """The time from enqueueing to the first start. A delay that the producer asked for counts too."""

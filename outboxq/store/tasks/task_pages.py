@@ -90,7 +90,7 @@ class PageFilters(TaskFilters, total=False):
     """Filters for a page of tasks."""
 
     worker: AnyId | None
-    """The worker that has claimed the task; with the status RUNNING, the worker that is running it."""
+    """The worker that has claimed the task; if `status` is RUNNING, the worker that is running it."""
     batch: AnyId | None
     """The batch or chain that the task belongs to or follows."""
     waiting: Waiting | str | None
@@ -205,7 +205,7 @@ def _batch_id(given: AnyId) -> UUID:
 
 
 def find_key(target: Target, given: dict[str, Any]) -> None:
-    """Bound the search to the task that holds the idempotency key, if the filters contain a key."""
+    """Restrict the search to the task that holds the idempotency key, if the filters contain a key."""
     if given["idempotency_key"] is not None:
         wanted = next((row["id"] for row in target.run(task_with_key, given)), LAST)
         given |= {"from_id": max(given["from_id"], wanted), "to_id": min(given["to_id"], next_id(wanted))}
@@ -286,7 +286,7 @@ def _page(
 
 
 def _goes_up(before: AnyId | None, after: AnyId | None) -> bool:
-    """Return whether a search begins with the oldest tasks. Between two ids, it begins with the newest."""
+    """Return whether a search begins with the oldest tasks. A search between two ids begins with the newest."""
     return after is not None and before is None
 
 
@@ -482,8 +482,8 @@ def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
 
 
 def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
-    """Select the id of the last row that the search reads, and the id of the next row. There are fewer than two rows if
-    the search reaches the end.
+    """Select the id of the last row that the search reads, and the id of the next row. Fewer than two rows are returned
+    if the search reaches the end of the range.
     """
     _rows, ids, counts = _source(source)
     return (

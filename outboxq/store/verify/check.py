@@ -43,8 +43,8 @@ class Check:
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants that are checked in the same pass, with their meanings.
 
-    For each of these invariants and for the check's own, `broken` has a column with its name that is true for a
-    violation.
+    For each of these invariants and for the check's own, `broken` has a column that bears the invariant's name and is
+    true for a violation.
     """
 
 
@@ -106,8 +106,8 @@ def last(
 
 
 def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether an event of EXECUTION's task in one of these indexes meets these
-    conditions.
+    """Return a condition that tests whether EXECUTION's task has an event that is in one of these indexes and meets
+    these conditions.
     """
     return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 

@@ -147,7 +147,9 @@ def _last_exception(g: Grammar) -> Any:
 
 _setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
-"""The largest expected clock error, such as a wrong time zone after a failover or a change by an administrator."""
+"""The largest expected clock error, caused for example by a wrong time zone after a failover or by an administrator's
+change.
+"""
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition that tests whether the task has `on_dead_letter=hold` but no key."""
@@ -199,8 +201,8 @@ def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) ->
 
 
 def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the length in seconds of a claim's lease: the length recorded in the claim event, or otherwise the task's,
-    but not more than the maximum.
+    """Return the length in seconds of a claim's lease: the length recorded in the claim event, or otherwise the task's
+    lease length, but not more than the maximum.
     """
     own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
