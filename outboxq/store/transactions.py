@@ -156,7 +156,7 @@ class Transactions:
     def check_file(self) -> None:
         """Raise FileUnusable unless the SQLite file is still the file that the first call found.
 
-        This reads the directory, not the database. For a server, it does nothing.
+        This reads the directory, not the database. For a database server, this method does nothing.
         """
         if self._file is not None:
             self._file.check()

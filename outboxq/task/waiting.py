@@ -224,8 +224,8 @@ class Poller:
         """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, missing tasks
         are noticed.
 
-        For a task that is not enqueued yet, the batch that it follows is polled. There is one statement for all tasks,
-        and one for all batches.
+        For a task that is not enqueued yet, the batch that it follows is polled. One statement polls all tasks, and
+        another polls all batches.
         """
         waits = [wait for wait in waits if not wait.done.is_set()]  # a caller whose wait is over keeps its result
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
@@ -346,7 +346,7 @@ class Backoff:
 
     @property
     def rest(self) -> float:
-        """The time in seconds after which the polls so far are within their share of a core."""
+        """The time in seconds until the polls so far have used no more than their share of a core."""
         return max(0.0, -self._credit / SHARE)
 
 

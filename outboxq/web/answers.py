@@ -305,7 +305,7 @@ class Login:
 
 def elsewhere(request: Request, response: Any) -> Response:
     """Return the response with which the application's `authorize` sends a person to its own login page. Raises
-    Forbidden for a program.
+    Forbidden if a program sent the request.
     """
     if request.headers.get("HX-Request"):
         return _reload()

@@ -291,7 +291,7 @@ class Comfort:
     name: str
     """The name of the parameter, and the end of the cookie's name."""
     words: str
-    """The words before the choices."""
+    """The words shown before the choices."""
     choices: Mapping[str, str]
     """The words for each value. The first value is the default."""
 

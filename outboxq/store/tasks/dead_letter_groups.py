@@ -84,7 +84,7 @@ class DeadLetterGroups:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailuresOfVersion:
-    """An application version, and the number of the group's dead letters that its workers left."""
+    """An application version, and the number of the group's dead letters that its workers produced."""
 
     version: str
     count: int
@@ -204,8 +204,8 @@ def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
-    """Return the version of the worker that claimed this dead letter last; NULL if the worker had none or has been
-    forgotten.
+    """Return the version of the worker that claimed this dead letter last; NULL if that worker had no version or has
+    been forgotten.
     """
     event, execution = execution_events.c, task_executions.c
     claim = sa.and_(

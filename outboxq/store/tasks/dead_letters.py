@@ -188,8 +188,8 @@ class DeadLetters(Answering):
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
         """Return the application versions that are blamed for dead letters of the last hour, each with the queues of
-        these dead letters. A version is blamed if it left nearly all dead letters of a group while workers of another
-        version knew the task too.
+        these dead letters. A version is blamed if it produced nearly all dead letters of a group while workers of
+        another version knew the task too.
         """
 
         def work(target: Target) -> Mapping[str, frozenset[str]]:

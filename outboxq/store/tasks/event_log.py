@@ -10,7 +10,7 @@ to a reader's position is complete if one of these conditions is met:
   next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
   mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has either written an entry, lease, task or key before the event, or has requested an id. So the ids of
-  all those transactions are below the mark. When no open transaction has an id below the mark, each of them has ended.
+  all those transactions are below the mark. When no open transaction has an id below the mark, all of those transactions have ended.
   Either its events are visible, or it was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
@@ -135,7 +135,7 @@ class EventLog(Answering):
     def tail_from_now(self) -> TailCursor:
         """Return a cursor after the last committed event.
 
-        Earlier events of transactions that are still open may be on either side of it.
+        Earlier events of transactions that are still open may be on either side of the cursor.
         """
 
         def work(target: Target) -> TailCursor:
@@ -395,5 +395,7 @@ class Count:
 
 
 def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
-    """Return a Count of rows that were counted up to `most` + 1. `cut` is True if the count stopped earlier."""
+    """Return a Count of rows that were counted up to `most` + 1. `cut` is True if the count stopped before it reached
+    that number.
+    """
     return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -4,8 +4,8 @@ A page is selected by task ids, which contain times, from the table that holds t
 
 Each search begins at an id, follows a unique index up or down in id order, and ends after :scan rows. If a filter may
 exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a page does
-not depend on the size of the tables, and the next page begins where the search ended. A page of one batch's tasks is
-the exception: it reads all tasks in the batch.
+not depend on the size of the tables, and the next page begins where the search ended. The exception is a page of one
+batch's tasks, for which all tasks in the batch are read.
 """
 
 from __future__ import annotations

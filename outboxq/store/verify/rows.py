@@ -90,7 +90,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(EXECUTION.id).where(FAILED, ~DEAD_LETTER_OF_TASK.exists()),
         ),
         "letter_without_failed": Check(
-            meaning="a dead letter has no task, or a task that is not Failed",
+            meaning="a dead letter has no task, or its task is not Failed",
             broken=lambda _: sa.select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
