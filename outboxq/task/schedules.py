@@ -273,8 +273,8 @@ class PeriodicTasks(AwaitedResults):
 
         Args:
             rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional first field
-                specifies the seconds. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
-                also accepted. None if `every` is given.
+                specifies the seconds. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``
+                are also accepted. None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
                 tick is one interval after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.

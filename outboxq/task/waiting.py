@@ -314,7 +314,7 @@ SHARE, BURST = 0.035, 0.1
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
 """The seconds allowed for finding the reason for a timeout, and the number of reasons that are looked up at once."""
 IDLE = 5.0
-"""The time in seconds without a waiting caller after which the thread ends."""
+"""The time in seconds for which the thread keeps running without a waiting caller."""
 
 
 class Backoff:

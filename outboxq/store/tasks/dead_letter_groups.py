@@ -165,8 +165,8 @@ def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
 
 
 def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) -> tuple[FailuresOfVersion, ...]:
-    """Return the versions that left these dead letters, the version that left the most first, and the versions that
-    left none although their workers knew the task. The rows must be sorted newest first.
+    """Return the versions that produced these dead letters, largest number first, and then the versions that produced
+    none although their workers knew the task. The rows must be sorted newest first.
     """
     counts = Counter(row["version"] for row in rows if row["version"] is not None)
     since = rows[-1]["failed_at"] - _BEFORE

@@ -49,7 +49,7 @@ LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""The number of dead letters that each successive round searches for members of a group."""
+"""The numbers of dead letters that successive rounds search for members of a group."""
 _BLAMED, _BLAMED_WITHIN = 2_000, timedelta(hours=1)
 """Maximum number of recent dead letters that are searched for a version at fault."""
 _NAMED = 10

@@ -10,8 +10,8 @@ to a reader's position is complete if one of these conditions is met:
   next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
   mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has either written an entry, lease, task or key before the event, or has requested an id. So the ids of
-  all those transactions are below the mark. When no open transaction has an id below the mark, all of those transactions have ended.
-  Either its events are visible, or it was rolled back and left permanent gaps.
+  all those transactions are below the mark. When no open transaction has an id below the mark, all of those
+  transactions have ended. Each of them has either made its events visible, or was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
 transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays it only
