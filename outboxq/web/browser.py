@@ -293,7 +293,7 @@ class Comfort:
     words: str
     """The words shown before the choices."""
     choices: Mapping[str, str]
-    """The words for each value. The first value is the default."""
+    """The words shown for each value. The first value is the default."""
 
 
 REFRESH: Final = Comfort(

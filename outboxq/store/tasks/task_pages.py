@@ -523,7 +523,7 @@ def _some_entries_of_queue() -> sa.FromClause:
 
 
 def count_running(g: Grammar) -> sa.Select[Any]:
-    """Count up to :limit matching running tasks; unless :asked_too is true, tasks that were asked to stop are left out."""
+    """Count up to :limit matching running tasks. Unless :asked_too is true, tasks asked to stop are left out."""
     looked = _some_leases()
     return _count(g, looked, _is_to_ask(looked))
 
