@@ -395,7 +395,7 @@ def matches(given: str, right: str) -> bool:
 
 
 def sealed(key: bytes, value: object, *, seconds: int) -> str:
-    """Return the value as a string for a cookie. `opened` accepts the string for `seconds`."""
+    """Return the value as a string for a cookie. `opened` accepts the string for this many `seconds`."""
     content = json.dumps([int(time.time()) + seconds, value]).encode()
     return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
 

@@ -25,7 +25,7 @@ from ...model.display import group_of, message_of
 _FEWEST = 3
 """Minimum number of dead letters before a version is blamed."""
 _SHARE = 0.9
-"""A version is blamed only if it left at least this share of the dead letters."""
+"""A version is blamed only if it produced at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
 """A worker still counts if it was last seen no more than this long before the first failure, because a rollout may have
 replaced it.
@@ -53,9 +53,9 @@ class DeadLetterGroup:
     """Id of the task that failed last."""
     queues: tuple[str, ...]
     versions: tuple[FailuresOfVersion, ...] = ()
-    """The versions of the application that left these dead letters, sorted by number of dead letters, largest first,
-    followed by the versions that left none although their workers were running and knew the task. Empty if no worker
-    reported its version.
+    """The versions of the application that produced these dead letters, sorted by number of dead letters, largest
+    first, followed by the versions that produced none although their workers were running and knew the task. Empty if
+    no worker reported its version.
     """
 
     @property

@@ -49,7 +49,7 @@ class SlowTasks:
     tasks: list[TaskExecution]
     """The tasks, slowest first."""
     times: Mapping[UUID, timedelta]
-    """The time of each of these tasks."""
+    """The duration or the wait of each of these tasks."""
     is_cut: bool
     """True if there are older tasks that were not read."""
     looked_at: int = SCAN

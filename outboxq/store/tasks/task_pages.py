@@ -122,8 +122,8 @@ def tasks(
 
     The call reads a bounded number of rows, regardless of the size of the tables. It searches all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
-    entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
-    it reads a tenth of these numbers. `task_page` says where the call stopped. Raises InvalidArgument.
+    entries, or the same number of entries in the queue; for a batch, all of its tasks. A search for an argument reads
+    only a tenth as many. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
@@ -225,7 +225,7 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 
 
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
-    """Bound the search, and return the last id that it reads; None if it reaches the end earlier.
+    """Limit the search, and return the last id that it reads; None if there are too few rows for a limit.
 
     Later inserts and deletions can make the search longer or shorter, but it still ends at the same id.
     """
