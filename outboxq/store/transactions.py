@@ -276,7 +276,9 @@ class Transactions:
                     error.add_note(table_locks.explained(found))
 
     def lock_holders(self) -> list[table_locks.Holder]:
-        """Return the sessions that hold or want locks on our tables. Asks only once, on another connection."""
+        """Return the sessions that hold or want locks on our tables. The query runs on a separate connection, and is
+        not retried.
+        """
         with patience(0):
             return self.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
 

@@ -14,10 +14,11 @@ to a reader's position is complete if one of these conditions is met:
   transactions have ended. Each of them has either made its events visible, or was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
-transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays it only
-while an open transaction might fill the gap. A long transaction without events delays it only at gaps that rolled-back
-transactions have left. Numbers put the events of a task in the order in which they happened. Transaction ids do not
-reflect that order, because a transaction that began before the task was committed may cancel the task.
+transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays the
+reader only while an open transaction might fill the gap. A long transaction without events delays the reader only at
+gaps that rolled-back transactions have left. Numbers put the events of a task in the order in which they happened.
+Transaction ids do not reflect that order, because a transaction that began before the task was committed may cancel the
+task.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
 the answer until that transaction ends. So a reader uses its own transactions.
@@ -133,7 +134,7 @@ class EventLog(Answering):
         return self._store.run(work, begin=Begin.READ)
 
     def tail_from_now(self) -> TailCursor:
-        """Return a cursor after the last committed event.
+        """Return a cursor positioned after the last committed event.
 
         Earlier events of transactions that are still open may be on either side of the cursor.
         """

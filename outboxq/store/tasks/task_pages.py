@@ -43,7 +43,7 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The maximum for a search for an argument. It is lower, because arguments can be long."""
+"""The maximum for a search for an argument. It is lower than SCAN, because arguments can be long."""
 LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -184,7 +184,9 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. If a task has this argument, its arguments contain one of them once spaces are removed."""
+    """Return two strings. If a task has this argument, its arguments, written as JSON without spaces, contain one of
+    them.
+    """
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:

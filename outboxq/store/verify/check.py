@@ -49,7 +49,9 @@ class Check:
 
 
 def broken_ones(rows: sa.Select[Any], broken: Mapping[str, sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """Return the rows that violate at least one invariant, with a column for each; NULL counts as no violation."""
+    """Return the rows that violate at least one invariant, with a column for each invariant; NULL counts as no
+    violation.
+    """
     columns = [sa.func.coalesce(is_broken, sa.false()).label(name) for name, is_broken in broken.items()]
     found = rows.add_columns(*columns).subquery("found")
     return sa.select(found).where(sa.or_(*(found.c[name] for name in broken)))
