@@ -318,7 +318,7 @@ IDLE = 5.0
 
 
 class Backoff:
-    """The pauses between polls. The pauses grow as long as no task ends, and limit polling to a fraction of a CPU core."""
+    """The pauses between polls. They grow as long as no task ends, and limit polling to a fraction of a CPU core."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -184,9 +184,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. If a task has this argument, its arguments, written as JSON without spaces, contain one of
-    them.
-    """
+    """Return two strings. The arguments of a task with this argument, as JSON without spaces, contain one of them."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
@@ -227,7 +225,7 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 
 
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
-    """Limit the search, and return the last id that it reads; None if there are too few rows for a limit.
+    """Limit the search, and return the last id that it reads; None if the search is not limited.
 
     Later inserts and deletions can make the search longer or shorter, but it still ends at the same id.
     """
