@@ -77,7 +77,7 @@ class TailCursor:
     sequence_num: int = 0
     """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Sequence number up to which no transaction is open. If a number below it is missing, it will never appear."""
+    """Sequence number up to which no transaction is open. A missing number below this one will never appear."""
     mark_xact: int = 0
     """Transaction id. When all transactions with smaller ids have ended, the log up to `mark_sequence` is settled. 0
     means that no mark is needed.
