@@ -156,7 +156,7 @@ class Transactions:
     def check_file(self) -> None:
         """Raise FileUnusable unless the SQLite file is still the file that the first call found.
 
-        This reads the directory, not the database. For a server, it does nothing.
+        This reads the directory, not the database. For a database server, this method does nothing.
         """
         if self._file is not None:
             self._file.check()
@@ -276,7 +276,9 @@ class Transactions:
                     error.add_note(table_locks.explained(found))
 
     def lock_holders(self) -> list[table_locks.Holder]:
-        """Return the sessions that hold or want locks on our tables. Asks only once, on another connection."""
+        """Return the sessions that hold or want locks on our tables. The query runs on a separate connection, and is
+        not retried.
+        """
         with patience(0):
             return self.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
 

@@ -53,8 +53,9 @@ class Selection:
     at: datetime
     """The time at which a person was asked to confirm the action, as an aware datetime. It is shown to people."""
     snapshot: Snapshot | None = None
-    """The snapshot in which the tasks were counted; None before the count. Tasks that failed or were enqueued later are
-    left alone, so that a run after a crash continues where the previous run stopped and never changes a task twice.
+    """The snapshot in which the tasks were counted; None before the count. Tasks that failed or were enqueued after the
+    snapshot are left alone, so that a run after a crash continues where the previous run stopped and never changes a
+    task twice.
     """
     queue: str | None = None
     task: str | None = None

@@ -185,8 +185,8 @@ class TaskRegistry:
 
 
 def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
-    """Return whether `before` and `now` are the same function, from two executions of its module. Within one execution,
-    another function with the same name is on a different line.
+    """Return whether `before` and `now` are the same function, from two executions of its module. In a single
+    execution, two functions with the same name are on different lines.
     """
     if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
         return False

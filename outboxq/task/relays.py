@@ -208,8 +208,8 @@ def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: O
 def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
     """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
 
-    The relays come first, because an emit writes messages as soon as there are subscriptions. Both transactions are
-    retried, because the database may be busy or restarting when a process starts, and no request is waiting for the
+    The relays are stored first, because an emit writes messages as soon as there are subscriptions. Both transactions
+    are retried, because the database may be busy or restarting when a process starts, and no request is waiting for the
     process yet.
     """
     names = [task.name for task in tasks]

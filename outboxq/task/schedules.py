@@ -172,8 +172,8 @@ class OutboxSchedules(Answering):
     ) -> builtins.list[datetime]:
         """Return a rule's next ticks, in its time zone. The database is neither read nor written.
 
-        `after` is an aware datetime; None means this machine's current time. The interval `every` starts at that time.
-        Raises InvalidArgument for anything that `put` would refuse.
+        `after` is an aware datetime; None means this machine's current time. The first interval of `every` starts at
+        that time. Raises InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         positive(count, "count")
@@ -273,8 +273,8 @@ class PeriodicTasks(AwaitedResults):
 
         Args:
             rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional first field
-                gives the second. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are
-                also accepted. None if `every` is given.
+                specifies the seconds. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``
+                are also accepted. None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
                 tick is one interval after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.

@@ -27,7 +27,7 @@ class Wait:
     is_own: bool = False
     """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
     standing: Standing | None = None
-    """The task's standing at the last poll that found it. Its final standing is not replaced."""
+    """The task's standing at the last poll that found it. A final standing is not replaced."""
     link: BatchLink | None = field(init=False)
     """The batch that the task follows, or the batch itself; None if the task does not follow a batch."""
     batch: BatchStanding | None = None
@@ -106,8 +106,8 @@ class Wait:
         """Record that a poll did not find the task. This ends the wait, unless the task may still be committed or
         follows other tasks.
 
-        The transaction may have been committed between the poll and this call, so one more poll follows the
-        transaction's end.
+        The transaction may have been committed between the poll and this call, so the task is polled once more after
+        the transaction has ended.
         """
         self.trouble = None
         if self.link is not None and not self.is_ahead and not self.is_found:
@@ -224,8 +224,8 @@ class Poller:
         """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, missing tasks
         are noticed.
 
-        For a task that is not enqueued yet, the batch that it follows is polled. There is one statement for all tasks,
-        and one for all batches.
+        For a task that is not enqueued yet, the batch that it follows is polled. One statement polls all tasks, and
+        another polls all batches.
         """
         waits = [wait for wait in waits if not wait.done.is_set()]  # a caller whose wait is over keeps its result
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
@@ -314,11 +314,11 @@ SHARE, BURST = 0.035, 0.1
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
 """The seconds allowed for finding the reason for a timeout, and the number of reasons that are looked up at once."""
 IDLE = 5.0
-"""The time in seconds without a waiting caller after which the thread ends."""
+"""The time in seconds for which the thread keeps running without a waiting caller."""
 
 
 class Backoff:
-    """The pauses between polls. They grow as long as tasks do not end, and limit the polls to a share of a core."""
+    """The pauses between polls. They grow as long as no task ends, and limit polling to a fraction of a CPU core."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -346,7 +346,7 @@ class Backoff:
 
     @property
     def rest(self) -> float:
-        """The time in seconds after which the polls so far are within their share of a core."""
+        """The time in seconds until the polls so far have used no more than their share of a core."""
         return max(0.0, -self._credit / SHARE)
 
 

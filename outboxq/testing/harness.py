@@ -442,7 +442,7 @@ class Harness(Answering):
 
     @contextmanager
     def _making(self, made: AbstractContextManager[object]) -> Iterator[object]:
-        """Create a batch or a chain. Inside `inline()`, run its tasks when it is complete, as workers do."""
+        """Create a batch or a chain. Inside `inline()`, run its tasks after the block, as workers do."""
         with _temporarily(self, "_is_inline", False), made as target:
             yield target
         self._written(target)

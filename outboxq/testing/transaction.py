@@ -205,7 +205,7 @@ class SqlalchemyTransaction(TestTransaction):
 
 class DjangoTransaction(TestTransaction):
     """A transaction on a Django connection. In a TestCase it belongs to the test. In a TransactionTestCase it belongs
-    to the application, and there may be no open transaction.
+    to the application, and a transaction is not always open.
     """
 
     def __init__(self, alias: str, schema: str | None) -> None:

@@ -25,7 +25,7 @@ __unittest = True  # tracebacks end at the test's line
 
 
 class OutboxTests(_Case):
-    """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
+    """A mixin that a test class lists before its TestCase. It provides a Harness as `self.harness`.
 
     A class that lists it after a TestCase is refused with ConfigurationError, because the TestCase's `setUp` would not
     call the mixin's.
@@ -60,8 +60,8 @@ class OutboxTests(_Case):
     def outboxq_using(self) -> object:
         """Return the test's open transaction, in any form that `Task.using()` accepts.
 
-        None means Django's transaction. If None is returned without Django, the outbox commits to its own database,
-        which must be a test database.
+        None means Django's transaction. Without Django, None means that the outbox commits to its own database, which
+        must be a test database.
         """
         return None
 

@@ -101,7 +101,7 @@ class Access:
         """Raise BadRequest if the request was sent to an untrusted host name, such as a foreign name that was made to
         resolve to this machine.
 
-        IP addresses and the loopback names of this machine are always accepted, because a name server cannot change
+        IP addresses and the loopback names of this machine are always accepted, because a name server cannot redirect
         them.
         """
         if not client.host:
@@ -115,7 +115,7 @@ class Access:
             )
 
     def grant(self, request: Request, client: Client) -> Grant:
-        """Return the access that the request has. Raises LoginNeeded, Forbidden or TooManyTries."""
+        """Return the access to grant to the request. Raises LoginNeeded, Forbidden or TooManyTries."""
         if self._authorize is not None:
             return self._authorized(self._authorize(request.environ))
         if self._trust_header is not None and client.is_by_trusted_proxy:

@@ -305,7 +305,7 @@ class Login:
 
 def elsewhere(request: Request, response: Any) -> Response:
     """Return the response with which the application's `authorize` sends a person to its own login page. Raises
-    Forbidden for a program.
+    Forbidden if a program sent the request.
     """
     if request.headers.get("HX-Request"):
         return _reload()
@@ -374,7 +374,7 @@ class Problems:
         self._locks = FailureLog(log)
 
     def worked(self) -> None:
-        """Record that a page could be rendered, so any outage is over."""
+        """Record that a page could be rendered, which means that any outage is over."""
         self._outage.worked("the dashboard can reach the database again")
         self._locks.worked("the dashboard is no longer waiting for a lock")
 

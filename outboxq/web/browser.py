@@ -178,8 +178,8 @@ class Client:
 
     @classmethod
     def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
-        """Return the sender of the request. Headers about the address and HTTPS are used only if they come from a
-        trusted proxy.
+        """Return the sender of the request. The headers in which a proxy states the client's address and scheme are
+        used only if they come from a trusted proxy.
         """
         environ = request.environ
         address = _address(environ.get("REMOTE_ADDR") or "")
@@ -291,9 +291,9 @@ class Comfort:
     name: str
     """The name of the parameter, and the end of the cookie's name."""
     words: str
-    """The words before the choices."""
+    """The words shown before the choices."""
     choices: Mapping[str, str]
-    """The words for each value. The first value is the default."""
+    """The words shown for each value. The first value is the default."""
 
 
 REFRESH: Final = Comfort(
@@ -395,7 +395,7 @@ def matches(given: str, right: str) -> bool:
 
 
 def sealed(key: bytes, value: object, *, seconds: int) -> str:
-    """Return the value as a string for a cookie. `opened` accepts the string for `seconds`."""
+    """Return the value as a string for a cookie. `opened` accepts the string for this many `seconds`."""
     content = json.dumps([int(time.time()) + seconds, value]).encode()
     return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
 

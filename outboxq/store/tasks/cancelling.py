@@ -123,9 +123,9 @@ def cancel_all(
     """Cancel up to `limit` of the waiting and running tasks that match (see `TaskFilters`), oldest first, and return
     the number of tasks cancelled.
 
-    `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
-    running task is asked to stop or, with `force`, Cancelled immediately, as in `cancel`. A task that has already been
-    asked to stop is not counted again.
+    If `status` is READY or RUNNING, only tasks with that status are cancelled. Without filters, all tasks are
+    cancelled. A running task is asked to stop or, with `force`, Cancelled immediately, as in `cancel`. A task that has
+    already been asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
     status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate

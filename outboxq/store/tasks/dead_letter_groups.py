@@ -25,7 +25,7 @@ from ...model.display import group_of, message_of
 _FEWEST = 3
 """Minimum number of dead letters before a version is blamed."""
 _SHARE = 0.9
-"""A version is blamed only if it left at least this share of the dead letters."""
+"""A version is blamed only if it produced at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
 """A worker still counts if it was last seen no more than this long before the first failure, because a rollout may have
 replaced it.
@@ -53,15 +53,15 @@ class DeadLetterGroup:
     """Id of the task that failed last."""
     queues: tuple[str, ...]
     versions: tuple[FailuresOfVersion, ...] = ()
-    """The versions of the application that left these dead letters, sorted by number of dead letters, largest first,
-    followed by the versions that left none although their workers were running and knew the task. Empty if no worker
-    reported its version.
+    """The versions of the application that produced these dead letters, sorted by number of dead letters, largest
+    first, followed by the versions that produced none although their workers were running and knew the task. Empty if
+    no worker reported its version.
     """
 
     @property
     def blamed_version(self) -> str | None:
-        """The version that left nearly all of these dead letters while workers with other versions were running; None
-        if there is no such version.
+        """The version that produced nearly all of these dead letters while workers with other versions were running;
+        None if there is no such version.
         """
         return blamed(self.versions, self.count)
 
@@ -84,7 +84,7 @@ class DeadLetterGroups:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailuresOfVersion:
-    """An application version, and the number of the group's dead letters that its workers left."""
+    """An application version, and the number of the group's dead letters that its workers produced."""
 
     version: str
     count: int
@@ -165,8 +165,8 @@ def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
 
 
 def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) -> tuple[FailuresOfVersion, ...]:
-    """Return the versions that left these dead letters, the version that left the most first, and the versions that
-    left none although their workers knew the task. The rows must be sorted newest first.
+    """Return the versions that produced these dead letters, largest number first, and then the versions that produced
+    none although their workers knew the task. The rows must be sorted newest first.
     """
     counts = Counter(row["version"] for row in rows if row["version"] is not None)
     since = rows[-1]["failed_at"] - _BEFORE
@@ -179,7 +179,7 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
 
 
 def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that left nearly all of these dead letters while workers with other versions were running;
+    """Return the version that produced nearly all of these dead letters while workers with other versions were running;
     None if there is no such version.
     """
     if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
@@ -204,8 +204,8 @@ def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
-    """Return the version of the worker that claimed this dead letter last; NULL if the worker had none or has been
-    forgotten.
+    """Return the version of the worker that claimed this dead letter last; NULL if that worker had no version or has
+    been forgotten.
     """
     event, execution = execution_events.c, task_executions.c
     claim = sa.and_(

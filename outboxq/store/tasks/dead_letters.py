@@ -49,7 +49,7 @@ LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""The number of dead letters that each successive round searches for members of a group."""
+"""The numbers of dead letters that successive rounds search for members of a group."""
 _BLAMED, _BLAMED_WITHIN = 2_000, timedelta(hours=1)
 """Maximum number of recent dead letters that are searched for a version at fault."""
 _NAMED = 10
@@ -188,8 +188,8 @@ class DeadLetters(Answering):
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
         """Return the application versions that are blamed for dead letters of the last hour, each with the queues of
-        these dead letters. A version is blamed if it left nearly all dead letters of a group while workers of another
-        version knew the task too.
+        these dead letters. A version is blamed if it produced nearly all dead letters of a group while workers of
+        another version knew the task too.
         """
 
         def work(target: Target) -> Mapping[str, frozenset[str]]:
@@ -283,12 +283,13 @@ class DeadLetters(Answering):
         refuses such names.
 
         Dead letters that `redrive` refuses are skipped: those whose idempotency key now belongs to another task, and
-        those whose previous task in the chain was deleted. A warning states their number. With the `snapshot` of a
-        count, tasks that have failed since then, even if not for the first time, are left alone. Without `snapshot`,
-        one is taken at the beginning. Each batch of 500 dead letters is a separate transaction (with `using`, all
-        batches belong to the caller's transaction). Dead letters that another session changes in the meantime are not
-        counted. `on_progress` is called after each batch with the number of tasks changed so far, `stop` is called
-        before each batch, and `on_change` in each transaction with the number of tasks that it changes.
+        those whose previous task in the chain was deleted. A warning states how many were skipped. With the `snapshot`
+        of a count, tasks that have failed since then, even if not for the first time, are left alone. Without
+        `snapshot`, one is taken at the beginning. Each batch of 500 dead letters is a separate transaction (with
+        `using`, all batches belong to the caller's transaction). Dead letters that another session changes in the
+        meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
+        `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it
+        changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)

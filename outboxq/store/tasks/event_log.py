@@ -10,14 +10,15 @@ to a reader's position is complete if one of these conditions is met:
   next transaction will get, which is read after that number. Numbers are drawn one by one, so every number up to the
   mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has either written an entry, lease, task or key before the event, or has requested an id. So the ids of
-  all those transactions are below the mark. When no open transaction has an id below the mark, each of them has ended.
-  Either its events are visible, or it was rolled back and left permanent gaps.
+  all those transactions are below the mark. When no open transaction has an id below the mark, all of those
+  transactions have ended. Each of them has either made its events visible, or was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
-transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays it only
-while an open transaction might fill the gap. A long transaction without events delays it only at gaps that rolled-back
-transactions have left. Numbers put the events of a task in the order in which they happened. Transaction ids do not
-reflect that order, because a transaction that began before the task was committed may cancel the task.
+transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays the
+reader only while an open transaction might fill the gap. A long transaction without events delays the reader only at
+gaps that rolled-back transactions have left. Numbers put the events of a task in the order in which they happened.
+Transaction ids do not reflect that order, because a transaction that began before the task was committed may cancel the
+task.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
 the answer until that transaction ends. So a reader uses its own transactions.
@@ -76,7 +77,7 @@ class TailCursor:
     sequence_num: int = 0
     """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Sequence number up to which no transaction is open. A number that is missing below it will never appear."""
+    """Sequence number up to which no transaction is open. A missing number below this one will never appear."""
     mark_xact: int = 0
     """Transaction id. When all transactions with smaller ids have ended, the log up to `mark_sequence` is settled. 0
     means that no mark is needed.
@@ -133,9 +134,9 @@ class EventLog(Answering):
         return self._store.run(work, begin=Begin.READ)
 
     def tail_from_now(self) -> TailCursor:
-        """Return a cursor after the last committed event.
+        """Return a cursor positioned after the last committed event.
 
-        Earlier events of transactions that are still open may be on either side of it.
+        Earlier events of transactions that are still open may be on either side of the cursor.
         """
 
         def work(target: Target) -> TailCursor:
@@ -145,9 +146,9 @@ class EventLog(Answering):
         return self._store.run(work, begin=Begin.READ)
 
     def tail_since(self, when: datetime) -> TailCursor:
-        """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by up to two minutes. So check the
-        `created_at` of the first events. The call looks up thirty rows.
+        """Return a cursor positioned before the first event at or after this time, which must be aware. The cursor may
+        be a little too early, because the order of numbers may differ from the order of times by up to two minutes. So
+        check the `created_at` of the first events. The call looks up thirty rows.
         """
         aware(when, "when")
         try:
@@ -159,7 +160,9 @@ class EventLog(Answering):
         return TailCursor(sequence_num=before, settled=before)
 
     def tail_last(self, count: int) -> TailCursor:
-        """Return a cursor before the newest `count` events; with 0, after the newest event, like `tail_from_now`."""
+        """Return a cursor positioned before the newest `count` events; with 0, after the newest event, like
+        `tail_from_now`.
+        """
         if count == 0:
             return self.tail_from_now()
         rows = self._store.run_one(first_of_newest, limit=positive(count, "count"))
@@ -393,5 +396,7 @@ class Count:
 
 
 def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
-    """Return a Count of rows that were counted up to `most` + 1. `cut` is True if the count stopped earlier."""
+    """Return a Count of rows that were counted up to `most` + 1. `cut` is True if the count stopped before it reached
+    that number.
+    """
     return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -405,7 +405,7 @@ def move(g: Grammar) -> Transition:
 
 
 def make_due(g: Grammar) -> Transition:
-    """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
+    """Make the tasks of these outbox entries due now if :due_now is true. Their events contain :reason.
 
     An entry that is already due, or has been replaced since, is not changed.
     """

@@ -77,8 +77,8 @@ def run_all_now(
     """Make up to `limit` of the matching delayed and retrying tasks (see `TaskFilters`) due now, oldest first, and
     return their number.
 
-    `waiting` DELAYED or RETRYING restricts this to tasks in that state. The tasks keep their positions among the tasks
-    with their keys; pauses and limits still apply.
+    If `waiting` is DELAYED or RETRYING, only tasks in that state are made due. The tasks keep their positions among the
+    tasks with their keys; pauses and limits still apply.
 
     With the `snapshot` of a count, tasks that have since been enqueued or become Ready are left alone. Without
     `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate transaction (with `using`, all

@@ -36,7 +36,7 @@ class Slow(StrEnum):
 
     DURATION = "duration"
     """The run time of the last attempt, which may still be running. Cancelled tasks are left out, because a discarded
-    dead letter ends only when it is discarded.
+    dead letter ends only when it is discarded, which may be long after its last attempt.
     """
     WAIT = "wait"
     """The time from enqueueing to the first start. A delay that the producer asked for counts too."""
@@ -49,7 +49,7 @@ class SlowTasks:
     tasks: list[TaskExecution]
     """The tasks, slowest first."""
     times: Mapping[UUID, timedelta]
-    """The time of each of these tasks."""
+    """The duration or the wait of each of these tasks."""
     is_cut: bool
     """True if there are older tasks that were not read."""
     looked_at: int = SCAN

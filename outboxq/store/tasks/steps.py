@@ -206,7 +206,8 @@ _delay_seconds = sa.bindparam("delay_seconds", type_=sa.Double, required=True)
 
 
 def complete(g: Grammar) -> Transition:
-    """Write a step of a claim that the worker still holds. Returns its number and, for a sleep, its end.
+    """Write a step of a claim that the worker still holds. Returns the step's number and, for a sleep, the time at
+    which the sleep ends.
 
     Returns no row if the claim is lost or the step already exists. The lease is locked until the transaction ends, so
     that the claim cannot be lost before the step is committed. The event does not have a lease token, because it does

@@ -4,8 +4,8 @@ A page is selected by task ids, which contain times, from the table that holds t
 
 Each search begins at an id, follows a unique index up or down in id order, and ends after :scan rows. If a filter may
 exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a page does
-not depend on the size of the tables, and the next page begins where the search ended. A page of one batch's tasks is
-the exception: it reads all tasks in the batch.
+not depend on the size of the tables, and the next page begins where the search ended. The exception is a page of one
+batch's tasks, for which all tasks in the batch are read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The maximum for a search for an argument. It is lower, because arguments can be long."""
+"""The maximum for a search for an argument. It is lower than SCAN, because arguments can be long."""
 LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -90,7 +90,7 @@ class PageFilters(TaskFilters, total=False):
     """Filters for a page of tasks."""
 
     worker: AnyId | None
-    """The worker that has claimed the task; with the status RUNNING, the worker that is running it."""
+    """The worker that has claimed the task; if `status` is RUNNING, the worker that is running it."""
     batch: AnyId | None
     """The batch or chain that the task belongs to or follows."""
     waiting: Waiting | str | None
@@ -122,8 +122,8 @@ def tasks(
 
     The call reads a bounded number of rows, regardless of the size of the tables. It searches all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
-    entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
-    it reads a tenth of these numbers. `task_page` says where the call stopped. Raises InvalidArgument.
+    entries, or the same number of entries in the queue; for a batch, all of its tasks. A search for an argument reads
+    only a tenth as many. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
@@ -184,7 +184,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. If a task has this argument, its arguments contain one of them once spaces are removed."""
+    """Return two strings. The arguments of a task with this argument, as JSON without spaces, contain one of them."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
@@ -205,7 +205,7 @@ def _batch_id(given: AnyId) -> UUID:
 
 
 def find_key(target: Target, given: dict[str, Any]) -> None:
-    """Bound the search to the task that holds the idempotency key, if the filters contain a key."""
+    """Restrict the search to the task that holds the idempotency key, if the filters contain a key."""
     if given["idempotency_key"] is not None:
         wanted = next((row["id"] for row in target.run(task_with_key, given)), LAST)
         given |= {"from_id": max(given["from_id"], wanted), "to_id": min(given["to_id"], next_id(wanted))}
@@ -225,7 +225,7 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 
 
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
-    """Bound the search, and return the last id that it reads; None if it reaches the end earlier.
+    """Limit the search, and return the last id that it reads; None if the search is not limited.
 
     Later inserts and deletions can make the search longer or shorter, but it still ends at the same id.
     """
@@ -286,7 +286,7 @@ def _page(
 
 
 def _goes_up(before: AnyId | None, after: AnyId | None) -> bool:
-    """Return whether a search begins with the oldest tasks. Between two ids, it begins with the newest."""
+    """Return whether a search begins with the oldest tasks. A search between two ids begins with the newest."""
     return after is not None and before is None
 
 
@@ -482,8 +482,8 @@ def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
 
 
 def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
-    """Select the id of the last row that the search reads, and the id of the next row. There are fewer than two rows if
-    the search reaches the end.
+    """Select the id of the last row that the search reads, and the id of the next row. Fewer than two rows are returned
+    if the search reaches the end of the range.
     """
     _rows, ids, counts = _source(source)
     return (
@@ -523,7 +523,7 @@ def _some_entries_of_queue() -> sa.FromClause:
 
 
 def count_running(g: Grammar) -> sa.Select[Any]:
-    """Count up to :limit matching running tasks; unless :asked_too, only tasks that were not asked to stop."""
+    """Count up to :limit matching running tasks. Unless :asked_too is true, tasks asked to stop are left out."""
     looked = _some_leases()
     return _count(g, looked, _is_to_ask(looked))
 

@@ -203,8 +203,8 @@ def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
 
 
 def recount(g: Grammar) -> Transition:
-    """Recompute the counts of an unfinished batch from the statuses of its tasks. The batch completes if all of them
-    have ended, which enqueues its `then` tasks. So batches whose `then` tasks cannot be read (:unreadable) are left
+    """Recompute the counts of an unfinished batch from the statuses of its tasks. If all of them have ended, the batch
+    completes, and its `then` tasks are enqueued. So batches whose `then` tasks cannot be read (:unreadable) are left
     out.
 
     A pruned task counts as cancelled, unless it has already been counted.

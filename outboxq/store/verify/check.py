@@ -43,13 +43,15 @@ class Check:
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants that are checked in the same pass, with their meanings.
 
-    For each of these invariants and for the check's own, `broken` has a column with its name that is true for a
-    violation.
+    For each of these invariants and for the check's own, `broken` has a column that bears the invariant's name and is
+    true for a violation.
     """
 
 
 def broken_ones(rows: sa.Select[Any], broken: Mapping[str, sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """Return the rows that violate at least one invariant, with a column for each; NULL counts as no violation."""
+    """Return the rows that violate at least one invariant, with a column for each invariant; NULL counts as no
+    violation.
+    """
     columns = [sa.func.coalesce(is_broken, sa.false()).label(name) for name, is_broken in broken.items()]
     found = rows.add_columns(*columns).subquery("found")
     return sa.select(found).where(sa.or_(*(found.c[name] for name in broken)))
@@ -106,8 +108,8 @@ def last(
 
 
 def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether an event of EXECUTION's task in one of these indexes meets these
-    conditions.
+    """Return a condition that tests whether EXECUTION's task has an event that is in one of these indexes and meets
+    these conditions.
     """
     return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 

@@ -225,7 +225,7 @@ def _missing_entry(g: Grammar) -> Transition:
 
 def _missing_lease(g: Grammar) -> Transition:
     """Give the task an expired lease, so that the task is recovered and the recovery is counted. A lease must have a
-    worker, so a task without one is left out.
+    worker, so a task without a worker is left out.
     """
     same = ("queue", "lease_token", "worker_id")
     found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(

@@ -66,7 +66,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
         ),
         "entry_without_ready": Check(
-            meaning="an outbox entry has no task, or a task that is not Ready",
+            meaning="an outbox entry has no task, or its task is not Ready",
             broken=lambda _: sa.select(task_of(tables.task_outbox)).where(~READY_OF_ENTRY.exists()),
         ),
         "running_without_lease": Check(
@@ -90,7 +90,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(EXECUTION.id).where(FAILED, ~DEAD_LETTER_OF_TASK.exists()),
         ),
         "letter_without_failed": Check(
-            meaning="a dead letter has no task, or a task that is not Failed",
+            meaning="a dead letter has no task, or its task is not Failed",
             broken=lambda _: sa.select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
@@ -147,7 +147,9 @@ def _last_exception(g: Grammar) -> Any:
 
 _setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
-"""The largest expected clock error, such as a wrong time zone after a failover or a change by an administrator."""
+"""The largest expected clock error, caused for example by a wrong time zone after a failover or by an administrator's
+change.
+"""
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition that tests whether the task has `on_dead_letter=hold` but no key."""
@@ -160,7 +162,7 @@ def value_checks() -> Mapping[str, Check]:
             broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
-            meaning="a queue's rate limit is used up for longer than its period, so none of its tasks can start",
+            meaning="a queue's rate limit is used up for longer than its period, so none of the queue's tasks can start",
             broken=lambda g: sa.select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
         "rate_incomplete": Check(
@@ -173,7 +175,7 @@ def value_checks() -> Mapping[str, Check]:
         ),
         "entry_out_of_bounds": Check(
             meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
-            "it bypassed their CHECK constraints",
+            "the row bypassed their CHECK constraints",
             broken=_entry_out_of_bounds,
         ),
         "args_not_an_object": Check(
@@ -183,8 +185,8 @@ def value_checks() -> Mapping[str, Check]:
                 "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
                 "result_not_json": "a task's result is not JSON",
                 "lease_too_long": "a task's lease or timeout is longer than the maximum of 100 years",
-                "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
-                "bypassed their CHECK constraints; no worker runs it",
+                "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so the "
+                "row bypassed their CHECK constraints; no worker runs the task",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
                 "status_contradicts_row": "a task's status contradicts its worker or its completion time (only a Running task has a worker, "
                 "and only a task that has ended has a completion time), so the row bypassed the CHECK constraint",
@@ -199,8 +201,8 @@ def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) ->
 
 
 def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the length in seconds of a claim's lease: the length recorded in the claim event, or otherwise the task's,
-    but not more than the maximum.
+    """Return the length in seconds of a claim's lease: the length recorded in the claim event, or otherwise the task's
+    lease length, but not more than the maximum.
     """
     own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
