@@ -87,7 +87,7 @@ def application(
             secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
             only read.
-        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
+        authorize: A function that takes the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
             person to a login page, it calls Werkzeug's `abort(redirect(…))`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.

@@ -177,7 +177,7 @@ def age(value: datetime | None, now: datetime) -> Markup | str:
 
 
 def elapsed(value: timedelta) -> Markup:
-    """Return the span since something began: 3 min 5 s, 2 h 1 min, 4 d 3 h."""
+    """Return the time since something began, such as 3 min 5 s, 2 h 1 min or 4 d 3 h."""
     return unbroken(_rough(value))
 
 
@@ -225,7 +225,7 @@ _LONGEST_WHOLE: Final = 1_000_000
 
 
 def whole(value: object) -> Markup:
-    """Return `plain_text` of up to a million characters, for text that is folded and can be copied."""
+    """Return `plain_text`, limited to a million characters, for text that is folded and can be copied."""
     return escape(plain_text(value, _LONGEST_WHOLE))
 
 

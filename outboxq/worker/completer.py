@@ -249,7 +249,7 @@ class Completer(threading.Thread):
             after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
-        """Make an outcome wait for a lock with the other outcomes of its batch. Only the first of them sets
+        """Make an outcome wait for a lock, together with the other outcomes of its batch. Only the first of them sets
         `retry_at`.
         """
         if (waiting := self._locked.get(batch)) is None:
@@ -496,8 +496,8 @@ class Handback:
         """Write the releases. Returns the ids of the tasks that had already ended, and the ids of the tasks that a lock
         prevents from being released.
 
-        Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The other tasks
-        are released.
+        If a cancel was requested for a task, its release ends it, and so has to wait for its batch's row. The other
+        tasks are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

@@ -307,8 +307,8 @@ class Leases:
         lost: Collection[UUID] = frozenset(),
     ) -> None:
         """Count how these attempts ended, except those that have already been counted. None stands for a claim that
-        this process never held. The completer and the hand-back of a stopping worker may both end an attempt; whichever
-        is first counts it.
+        this process never held. The completer and a stopping worker's release may both end an attempt; whichever is
+        first counts it.
         """
         with self._lock:
             new = [

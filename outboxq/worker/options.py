@@ -149,7 +149,7 @@ class WorkerSettings:
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None means never."""
     relaxed_durability: bool = False
-    """Write outcomes without waiting until the database has flushed them to disk. If the server (or, with SQLite, the
+    """Write outcomes without waiting for the database to flush them to disk. If the server (or, with SQLite, the
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None

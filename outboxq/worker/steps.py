@@ -389,7 +389,7 @@ class StepCall:
                 raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
 
     def run(self, context: TaskContext) -> tuple[str | None, Any]:
-        """Call the function. Returns its result twice: as JSON, and as read back using the annotation. Raises
+        """Call the function. Returns its result twice: as JSON, and as decoded using the annotation. Raises
         StepRefused.
         """
         try:

@@ -204,8 +204,8 @@ class HandlerRunner:
     def _attempt(self, active: ActiveClaim) -> None:
         """Run the task inside the framework's context manager, and pass its outcome on.
 
-        An error in the framework's code after the handler does not change the outcome. The outcome is not passed on if
-        the task's transaction has committed it, or if the lease is lost.
+        An error in the framework's code that runs after the handler does not change the outcome. The outcome is not
+        passed on if the task's transaction has committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None

@@ -143,7 +143,7 @@ _ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup | GroupByException], Any]]
     "number": lambda one: (-one.count, _name_of(one)),
     "task": _name_of,
 }
-"""The sort orders for the groups. Only the order by "last" changes while tasks keep failing in the same way."""
+"""The sort orders for the groups. While tasks keep failing in the same way, only the "last" order changes."""
 
 
 def _wanted(given: Mapping[str, str], now: datetime) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _KEYS = 50
 _RUNNING = 100
 _RECOVERED = 1_000
 _PARTS = 50
-"""The maximum number of running tasks on a page, and of recovered tasks."""
+"""The maximum number of running tasks, and of recovered tasks, on a page."""
 _TASKS = 50
 """The maximum number of task names on a queue's page."""
 _ENDED = 100

@@ -49,7 +49,7 @@ class WorkDistributor(Protocol):
         """Begin to notice work. Before that, `wait_for_work` only waits."""
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        """Return when work may be available, after `timeout` seconds, after the fallback poll, or when the distributor
+        """Wait until work may be available, `timeout` seconds have passed, the fallback poll is due, or the distributor
         is closed.
 
         One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be

@@ -41,7 +41,7 @@ _ANSWER_AFTER = 0.5
 _APART = 0.01
 """Seconds between the searches of two sleepers for a delayed task."""
 _LATEST = 1.0
-"""The maximum time, in seconds, between the first and the last sleeper's search after a call or for a delayed task."""
+"""The maximum number of seconds over which the sleepers' searches after a call, or for a delayed task, are spread."""
 
 
 @dataclass(eq=False, repr=False)
@@ -350,7 +350,7 @@ class PostgresDistributor(DistributorSettings):
 
 
 _MOST = 256
-"""The maximum number of calls to keep. Only the worker's own search answers any further calls."""
+"""The maximum number of calls to keep. Further calls are answered only by the worker's own search."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

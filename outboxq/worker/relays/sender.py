@@ -29,8 +29,7 @@ log = logging.getLogger("outboxq.relay")
 _TAKE_EVERY = 2.0
 """Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
 _LONGEST_SLEEP = 5.0
-"""Seconds after which a sender searches even if it has not been notified, for instance because a held key is free
-again.
+"""Seconds after which a sender searches even if it has not been notified. A held key may have become free, for example.
 """
 _ANNOUNCED_FOR = timedelta(seconds=30)
 _POLL = 0.5

@@ -267,8 +267,8 @@ class Planting:
     def _declare(self) -> None:
         """Declare the schedules, unless they are already declared.
 
-        A schedule with the same name that was stored at run time does not stop the worker: this is logged once, and the
-        declaration is tried again.
+        If a schedule with a declared name was stored at run time, the worker does not stop: it logs the conflict once,
+        and tries to declare the schedule again.
         """
         if self._is_declared:
             return

@@ -3,8 +3,8 @@
 An expired lease does not prove that its worker is dead. The worker may be unable to reach the database, may be waiting
 for a lock or may have been paused, or a clock may have been changed. So a worker recovers a task only after it has
 twice found the task's lease unchanged. Between the two checks, this worker must have written to the database, and a
-live worker must have had enough time for its heartbeat, which is sent again every half second while it fails. Anything
-that prevents this worker from checking or writing restarts the watch.
+live worker must have had enough time for its heartbeat. (A worker repeats a failed heartbeat every half second.)
+Anything that prevents this worker from checking or writing restarts the watch.
 """
 
 from __future__ import annotations
