@@ -195,7 +195,7 @@ class Dashboard:
             raise self._outbox.store.why_locked(error) or error from error
 
     def _refused(self, request: Request, urls: MapAdapter, reason: LoginNeeded | HTTPException) -> Response:
-        """Return the response that leads a person to a login page. Raises `reason` if there is no login page."""
+        """Return the response that sends a person to a login page. Raises `reason` if there is no login page."""
         if isinstance(reason, LoginNeeded) and self._login is not None:
             return self._login.needed(request, urls)
         if isinstance(reason, HTTPException) and reason.response is not None:

@@ -74,7 +74,8 @@ class Templates:
 
 def environment(redact: Redact = str) -> Environment:
     """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
-    filter `drawn` keeps the last charts, because drawing takes half of the time that a page with charts needs.
+    filter `drawn` keeps the last charts, because drawing them takes half of the time that it takes to render a page
+    with charts.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """

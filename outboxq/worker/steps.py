@@ -87,7 +87,7 @@ class Steps:
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         """Return the stored result of a step. If there is none, call the function, store its result, and return it.
 
-        The handler's TaskTimeout can be raised inside the function, but otherwise not until the step has ended.
+        Until the step has ended, the handler's TaskTimeout can be raised only inside the function.
         """
         with self._holding_back(context):
             return self._run(context, name, call, transactional=transactional)

@@ -415,9 +415,9 @@ def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork)
 def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
     """Return the outcome that releases a claim whose transaction was ended by the external error `error`.
 
-    No attempt is used, and the delay grows each time. The sixth interruption in a row counts as a failed attempt, and
-    None is returned. The task itself may break its connection, for example by pausing so long that the server considers
-    the connection idle. This waits up to half a minute for the database.
+    No attempt is used, and the delay grows each time. After the sixth interruption in a row, which counts as a failed
+    attempt, return None. The task itself may break its connection, for example by pausing so long that the server
+    considers the connection idle. This waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

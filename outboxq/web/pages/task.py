@@ -325,8 +325,8 @@ def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
 
 
 def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
-    """Return the times since which the task had been due when it was claimed, keyed by lease token. The time for a
-    claim is taken from the event before the claim.
+    """Return the times since which the task had been due when it was claimed, keyed by lease token. Each of these times
+    is taken from the event that precedes the claim.
     """
     found, since = dict[int, datetime](), None
     for event in events:

@@ -60,7 +60,8 @@ class WorkDistributor(Protocol):
         """Record that the worker is busy: either a claim found tasks (as many as it asked for if `full` is True), or no
         handler is free (`saturated`).
 
-        The worker does not need to be notified. If it was called for tasks that it cannot take, it calls other workers.
+        The worker does not need to be notified. If notifications have called it for tasks that it cannot take, it calls
+        other workers.
         """
 
     def wake(self) -> None:

@@ -241,8 +241,8 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant the first page of them (all of them with `burst`) before the thread starts.
 
-        The thread then does not have to plant at first. If it planted while the worker was being stopped, it could
-        outlive its connections.
+        The thread itself begins with a pause. If it planted while the worker was being stopped, it could outlive its
+        connections.
         """
         self._wait = _PLANT_EVERY
         self._declare()
