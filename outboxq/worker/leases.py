@@ -407,8 +407,8 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Record that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler had not
-        been informed yet.
+        """Record that the heartbeat sent at `asked` did not find this claim. Returns True if the claim's handler had
+        not been informed yet.
         """
         with self._lock:
             if one.claimed_again_at > asked:

@@ -411,7 +411,7 @@ class Worker(Answering):
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self, deadline: float) -> None:
-        """End the child processes, killing their handlers, and stop enforcing timeouts and keeping log lines."""
+        """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:

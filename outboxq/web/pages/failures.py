@@ -24,7 +24,8 @@ _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
 """The default and the maximum number of dead letters that a page groups, beginning with the newest. Grouping 10,000
-takes about 100 ms, so a page groups that many only on request, or if it does not find a group otherwise.
+takes about 100 ms, so a page groups that many only on request, or if it does not find the requested group among the
+newest 2,000.
 """
 
 
