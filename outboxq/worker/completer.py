@@ -313,8 +313,8 @@ class Completer(threading.Thread):
         """Write the outcomes, and wait until the database has answered or the worker has run out of time.
 
         Returns the tasks whose leases were lost, and the tasks that a lock prevents from ending. If `skip_locked` is
-        True, the write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written
-        either.
+        True, the write waits only briefly for a lock. Raises FileUnusable if the SQLite file is unusable, because then
+        no other outcome can be written either.
         """
         tries = 0
         while True:

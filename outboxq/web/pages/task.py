@@ -150,7 +150,7 @@ def page(request: PageRequest) -> View:
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the task's steps. They are not read if the events do not show any."""
+    """Return the task's steps. If the events show that there are none, the database is not queried."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments

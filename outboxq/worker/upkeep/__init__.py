@@ -430,7 +430,7 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service once, before any thread does. If a thread ran it while the worker was being stopped, the
+        """Run the service once, before the thread starts. If a thread ran it while the worker was being stopped, the
         thread could outlive its connections.
         """
         with suppress(Exception):  # the thread tries again

@@ -28,9 +28,9 @@ log = logging.getLogger("outboxq.worker")
 
 RECOVERY_BATCH = 500
 _WATCH_SECONDS = 2.0
-"""The longest time between the two checks, in seconds. After a restart of the watch, this time is twice the interval at
-which the worker checks. With a check every five seconds, the task of a dead worker is recovered within ten seconds
-after its lease expires.
+"""The longest time between the two checks, in seconds. After a restart of the watch, this time is twice the interval
+between regular checks. With a check every five seconds, the task of a dead worker is recovered within ten seconds after
+its lease expires.
 """
 _STALL = 2.0
 """Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
